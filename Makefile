@@ -1,0 +1,56 @@
+# Everything a newcomer needs: each target does its own set-up.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+TEST_STAMP := $(VENV)/.installed-test
+WORKERS ?= 2
+
+.PHONY: up install test test-slow check bench kubernetes test-kubernetes clean
+
+up: $(STAMP)
+	@$(BIN)/dovetail up $(ARGS)
+
+install: $(STAMP)
+
+# uv where present, else pip: the same packages either way.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "dovetail needs Python 3.11 or later; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): $(VENV)/bin/python pyproject.toml
+	@echo "installing into $(VENV) …"
+	@if command -v uv >/dev/null 2>&1; then uv pip install -q --python $(BIN)/python -e '.[lab]'; \
+	 else $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab]'; fi
+	@touch $@
+
+$(TEST_STAMP): $(STAMP) pyproject.toml
+	@echo "installing the tests' tools …"
+	@if command -v uv >/dev/null 2>&1; then uv pip install -q --python $(BIN)/python -e '.[lab,test]'; \
+	 else $(BIN)/python -m pip install -q --disable-pip-version-check -e '.[lab,test]'; fi
+	@touch $@
+
+test: $(TEST_STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not kubernetes and not slow' $(ARGS)
+
+test-slow: $(TEST_STAMP)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not kubernetes' $(ARGS)
+
+check: $(TEST_STAMP)
+	@$(BIN)/ruff check src tests bench
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(TEST_STAMP)
+	@$(BIN)/python -m bench $(ARGS)
+
+# A real control plane, built once into a cache outside the tree: the judge of the lab.
+kubernetes:
+	@kubernetes/build
+
+test-kubernetes: $(TEST_STAMP) kubernetes
+	@$(BIN)/python -m pytest -m kubernetes $(ARGS)
+
+clean:
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

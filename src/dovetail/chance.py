@@ -1,0 +1,34 @@
+"""The randomness seam: a seeded stream that is handed in, split by name so that users do not disturb each other."""
+
+from __future__ import annotations
+
+import random
+import zlib
+
+
+class Chance(random.Random):
+    """A seeded stream. `child("kubelet", "node-1")` is an independent stream that depends on names alone."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self.root = seed
+
+    def child(self, *names: str) -> Chance:
+        return Chance(zlib.crc32("/".join(names).encode()) ^ (self.root * 2654435761 & 0xFFFFFFFFFFFF))
+
+    def uid(self) -> str:
+        """A UUID (version 4) of this stream."""
+        bits = self.getrandbits(128)
+        bits = bits & ~(0xF << 76) | 0x4 << 76
+        bits = bits & ~(0x3 << 62) | 0x2 << 62
+        h = f"{bits:032x}"
+        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+    def suffix(self, length: int = 5) -> str:
+        """The tail Kubernetes puts behind a generateName."""
+        return "".join(self.choices("bcdfghjklmnpqrstvwxz2456789", k=length))
+
+
+def system_seed() -> int:
+    """A seed nobody can guess, for processes that need not be repeatable."""
+    return random.SystemRandom().getrandbits(48)

@@ -1,0 +1,49 @@
+"""The `dovetail` command. Each subcommand is imported when it is called, so that `--help` stays quick."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+#: command -> (module, one line of help). The module has a click command of the same name.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "convert": ("dovetail.cli.convert", "Rewrite manifests to another API generation."),
+    "crds": ("dovetail.cli.crds", "Print the custom resource definitions."),
+    "down": ("dovetail.cli.up", "Stop a lab left in the background."),
+    "env": ("dovetail.cli.up", "Print the environment that points aws and kubectl at the lab."),
+    "explain": ("dovetail.cli.explain", "Say why a pod waits or a node stays."),
+    "fault": ("dovetail.cli.fault", "Break something in a running lab."),
+    "history": ("dovetail.cli.history", "Show past decisions."),
+    "kubectl": ("dovetail.cli.kubectl", "Run kubectl, from the wheel where none is installed."),
+    "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
+    "plan": ("dovetail.cli.plan", "Say which machines pods need, and what they cost."),
+    "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
+    "simulate": ("dovetail.cli.simulate", "Run a scenario in virtual time."),
+    "up": ("dovetail.cli.up", "Start the lab: a cluster in one process."),
+    "version": ("dovetail.cli.version", "Print the version."),
+}
+
+
+class LazyGroup(click.Group):
+    """Lists commands from the table above and imports a command only to run it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        command = getattr(importlib.import_module(entry[0]), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Just-in-time machines for Kubernetes."""

@@ -1,0 +1,159 @@
+"""The cloud seam: what the controllers ask of whoever sells machines.
+
+Every failure is one of four kinds, because a controller can do only four things about it: try again,
+take the next offering, take the next pool, or tell the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from dovetail.model.instancetype import InstanceType, Offering, Resources
+
+
+class Remedy(StrEnum):
+    RETRY = "retry"
+    NEXT_OFFERING = "next-offering"
+    NEXT_POOL = "next-pool"
+    OPERATOR = "operator"
+
+
+class CloudError(Exception):
+    """`reason` is CamelCase, fit for a condition; `remedy` is what a controller does about it."""
+
+    def __init__(self, reason: str, message: str, remedy: Remedy) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.remedy = remedy
+
+
+class InsufficientCapacity(CloudError):
+    """No offering of the request can be had now; they are remembered as unavailable."""
+
+    def __init__(self, message: str, offerings: Sequence[tuple[str, str, str]] = ()) -> None:
+        super().__init__("InsufficientCapacityError", message, Remedy.NEXT_OFFERING)
+        self.offerings = tuple(offerings)
+
+
+class NodeClassNotReady(CloudError):
+    def __init__(self, message: str) -> None:
+        super().__init__("NodeClassNotReady", message, Remedy.OPERATOR)
+
+
+class MachineNotFound(CloudError):
+    """The machine is known to be gone; a delete that finds nothing has done its work."""
+
+    def __init__(self, provider_id: str) -> None:
+        super().__init__("NodeClaimNotFound", f"no machine {provider_id}", Remedy.RETRY)
+        self.provider_id = provider_id
+
+
+class LaunchOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One offering a launch may use, with its type; the order of options is the order of preference."""
+
+    instance_type: InstanceType
+    offering: Offering
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to buy one machine. `token` makes it idempotent: the claim's UID.
+
+    `node_class`, `node_pool` and `claim` are the objects in their v1 form.
+    """
+
+    token: str
+    claim: Mapping[str, Any]
+    node_class: Mapping[str, Any]
+    options: tuple[LaunchOption, ...]
+    labels: Mapping[str, str]
+    taints: tuple[Mapping[str, str], ...] = ()
+    tags: Mapping[str, str] = {}
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that was bought. `labels` has the type's, the offering's and the claim's labels."""
+
+    provider_id: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    image_id: str
+    capacity: Resources
+    allocatable: Resources
+    labels: Mapping[str, str]
+    created: datetime
+    claim_uid: str | None
+    claim_name: str | None
+    node_pool: str | None
+    state: str = "running"
+    tags: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+
+
+class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node class's selectors select now, as its status shows it, and what is wrong with it."""
+
+    status: Mapping[str, Any]
+    conditions: tuple[tuple[str, str, str, str], ...]  # type, status, reason, message
+
+
+class Interruption(msgspec.Struct, frozen=True, kw_only=True):
+    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change, state-change or status."""
+
+    kind: str
+    provider_ids: tuple[str, ...]
+    received: datetime
+    detail: str = ""
+    receipt: str = ""
+
+
+class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    condition_type: str
+    condition_status: str
+    toleration_seconds: float
+
+
+class Cloud(Protocol):
+    """A provider. Calls may be repeated after a crash: `launch` with a known token returns the same machine."""
+
+    name: str
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]: ...
+
+    async def launch(self, launch: Launch) -> Machine: ...
+
+    async def get(self, provider_id: str) -> Machine: ...
+
+    async def machines(self) -> tuple[Machine, ...]:
+        """All machines of this cluster that carry our tags; raises rather than answer in part."""
+        ...
+
+    async def terminate(self, provider_id: str) -> None:
+        """Ask for the machine's end; raises MachineNotFound once it is gone."""
+        ...
+
+    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus: ...
+
+    async def release(self, node_class: Mapping[str, Any]) -> None:
+        """Give back what was made for a node class that is being deleted (profiles, templates)."""
+        ...
+
+    async def drift(
+        self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]
+    ) -> str | None:
+        """The reason this machine no longer matches its class, from positive evidence alone."""
+        ...
+
+    def interruptions(self) -> AsyncIterator[Sequence[Interruption]]: ...
+
+    async def acknowledge(self, messages: Sequence[Interruption]) -> None: ...
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]: ...

@@ -1,0 +1,46 @@
+"""The Kubernetes seam: a request goes in, a response or a stream of bytes comes out.
+
+The HTTP transport and the lab's API server both speak these types, so a client cannot tell a server
+across the network from one in the same process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One API request. `query` keeps order and repeats; header names are lower case."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+    def parameter(self, name: str) -> str | None:
+        """The first value of a query parameter."""
+        return next((value for key, value in self.query if key == name), None)
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """Either `body`, or `stream`: chunks of bytes that arrive over time (a watch, a followed log).
+
+    Whoever takes a response with a stream closes the stream (`aclose`).
+    """
+
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+    stream: AsyncIterator[bytes] | None = None
+
+
+class Transport(Protocol):
+    """Carries requests to an API server."""
+
+    async def send(self, request: Request) -> Response: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,49 @@
+"""What can be bought: instance types and their offerings.
+
+An offering is a type in a zone under a capacity type. Resources are integers: milli-CPU for `cpu`,
+bytes for memory and storage, plain counts for everything else. A missing price is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Resources = Mapping[str, int]
+
+
+class Offering(msgspec.Struct, frozen=True, kw_only=True):
+    """`labels` is what this offering adds beside zone and capacity type (zone id, reservation id…)."""
+
+    zone: str
+    capacity_type: str
+    price: float | None
+    available: bool = True
+    labels: Mapping[str, str] = {}
+    reservation_id: str | None = None
+    reservation_capacity: int | None = None
+    price_source: str = ""
+
+
+class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """`labels`: every label a node of this type may carry, with the values it may take (several mean any)."""
+
+    name: str
+    capacity: Resources
+    overhead: Resources
+    labels: Mapping[str, tuple[str, ...]]
+    offerings: tuple[Offering, ...]
+    attach_limits: Mapping[str, int] = {}
+
+    @property
+    def allocatable(self) -> Resources:
+        """Capacity less overhead; huge pages come out of memory."""
+        cached: Resources | None = self.__dict__.get("_allocatable")
+        if cached is None:
+            left = {name: amount - self.overhead.get(name, 0) for name, amount in self.capacity.items()}
+            pages = sum(amount for name, amount in self.capacity.items() if name.startswith("hugepages-"))
+            if pages and "memory" in left:
+                left["memory"] = max(0, left["memory"] - pages)
+            cached = self.__dict__["_allocatable"] = left
+        return cached
