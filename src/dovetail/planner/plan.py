@@ -1,0 +1,132 @@
+"""A plan: which pod goes where, what to buy for it, what that costs, and why the rest has no place.
+
+Pods are named `namespace/name`. Prices are dollars an hour. A plan is an answer, never an action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.model.instancetype import Resources
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """One offering that holds everything on a machine."""
+
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    reservation_id: str | None = None
+
+
+class Lost(msgspec.Struct, frozen=True, kw_only=True):
+    """A cheaper offering that was not taken, and what spoke against it."""
+
+    choice: Choice
+    because: str
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine to buy. `offerings` all hold its pods, cheapest first; the first is the price that counts.
+
+    `requirements` are what its NodeClaim carries, `requests` the sum over its pods and daemons.
+    """
+
+    name: str
+    pool: str
+    offerings: tuple[Choice, ...]
+    requirements: tuple[Mapping[str, Any], ...]
+    requests: Resources
+    pods: tuple[str, ...]
+    labels: Mapping[str, str] = {}
+    cheaper: tuple[Lost, ...] = ()
+    min_values_relaxed: bool = False
+
+    @property
+    def choice(self) -> Choice:
+        return self.offerings[0]
+
+    @property
+    def price(self) -> float:
+        return self.offerings[0].price or 0.0
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A clause of a funnel: what was asked, and how many candidates were left after it."""
+
+    clause: str
+    left: int
+
+
+class Funnel(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pool has no offering for a pod: candidates after each clause, the one that emptied it, the nearest miss."""
+
+    start: int
+    steps: tuple[Step, ...]
+    code: str
+    emptied_by: str
+    nearest: Choice | None = None
+    nearest_lacks: str = ""
+
+
+class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a pod has no place. `code` is of the closed vocabulary (`dovetail.model.reasons`)."""
+
+    code: str
+    message: str
+    pools: Mapping[str, Funnel] = {}
+
+
+class Placement(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly one of the three is set. `relaxed` says which preferences were given up."""
+
+    node: str | None = None
+    machine: str | None = None
+    unschedulable: Unschedulable | None = None
+    relaxed: tuple[str, ...] = ()
+
+
+class Move(msgspec.Struct, frozen=True, kw_only=True):
+    """A running pod that gives up its node for another, or for a machine to be bought."""
+
+    source: str
+    node: str | None = None
+    machine: str | None = None
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed."""
+
+    per_hour: float
+    lower_bound: float | None = None
+    bound_of: str = ""
+    before: float | None = None
+
+    @property
+    def gap(self) -> float | None:
+        if self.lower_bound is None:
+            return None
+        if self.lower_bound <= 0:
+            return 0.0 if self.per_hour <= 0 else None
+        return max(0.0, self.per_hour / self.lower_bound - 1.0)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What `provision` and `consolidate` answer. `remove`, `moves` and `evictions` are consolidation's."""
+
+    placements: Mapping[str, Placement]
+    machines: tuple[Machine, ...]
+    cost: Cost
+    tier: int = 1
+    seconds: float = 0.0
+    remove: tuple[str, ...] = ()
+    moves: Mapping[str, Move] = {}
+    evictions: int = 0
+
+    @property
+    def unschedulable(self) -> dict[str, Unschedulable]:
+        return {pod: place.unschedulable for pod, place in self.placements.items() if place.unschedulable is not None}
