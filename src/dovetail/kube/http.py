@@ -1,0 +1,177 @@
+"""The HTTP transport: any API server across a socket, with aiohttp underneath.
+
+Timeouts are real seconds even on a scaled loop: a server does not answer faster because our days are short.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from yarl import URL
+
+from dovetail.kube.errors import Disconnected
+from dovetail.kube.transport import Request, Response
+
+_STREAMING = ("watch", "follow")
+_TRUE = ("1", "true", "t", "True", "TRUE")
+
+
+class Credentials(Protocol):
+    """Headers that prove who we are; asked before every request, told when the server did not accept them."""
+
+    async def headers(self) -> Mapping[str, str]: ...
+
+    def rejected(self) -> bool:
+        """The server said 401. True if asking for headers again may bring better ones."""
+        ...
+
+
+class Anonymous:
+    """No credentials, or those of the TLS client certificate."""
+
+    async def headers(self) -> Mapping[str, str]:
+        return {}
+
+    def rejected(self) -> bool:
+        return False
+
+
+class Bearer:
+    """A fixed token."""
+
+    def __init__(self, token: str) -> None:
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    async def headers(self) -> Mapping[str, str]:
+        return self._headers
+
+    def rejected(self) -> bool:
+        return False
+
+
+class Http:
+    """Sends requests to `server` (a URL); keeps connections alive between them."""
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        tls: ssl.SSLContext | bool = True,
+        credentials: Credentials | None = None,
+        proxy: str | None = None,
+        server_name: str | None = None,
+        timeout: float = 30.0,
+        connections: int = 200,
+    ) -> None:
+        self.server = server.rstrip("/")
+        self._tls = tls
+        self._credentials: Credentials = credentials or Anonymous()
+        self._proxy = proxy
+        self._server_name = server_name
+        self._timeout = timeout
+        self._connections = connections
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Response:
+        response = await self._once(request)
+        if response.status == 401 and self._credentials.rejected():
+            response = await self._once(request)
+        return response
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _once(self, request: Request) -> Response:
+        headers = {**await self._credentials.headers(), **request.headers}
+        try:
+            answer = await self._open(request, headers)
+            if _streams(request) and answer.status < 400:
+                lowered = {name.lower(): value for name, value in answer.headers.items()}
+                return Response(status=answer.status, headers=lowered, stream=_Stream(answer, self._where(request)))
+            async with answer:
+                body = await answer.read()
+        except aiohttp.ClientConnectorError as problem:
+            raise Disconnected(f"{self.server} cannot be reached: {problem}", sent=False) from problem
+        except (aiohttp.ClientError, OSError) as problem:
+            raise Disconnected(f"{self._where(request)}: the connection broke: {problem!r}") from problem
+        except TimeoutError as problem:
+            raise Disconnected(f"{self._where(request)}: no answer within {self._timeout:g} s") from problem
+        return Response(
+            status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=body
+        )
+
+    async def _open(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
+        session = self._session or self._start()
+        scaled = self._timeout * getattr(asyncio.get_running_loop(), "speed", 1.0)
+        whole = None if _streams(request) else scaled
+        return await session.request(
+            request.method,
+            _url(self.server, request),
+            headers=headers,
+            data=request.body or None,
+            proxy=self._proxy,
+            server_hostname=self._server_name,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(total=whole, sock_connect=scaled),
+        )
+
+    def _start(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            ssl=self._tls, limit=self._connections, keepalive_timeout=60, socket_factory=_keepalive_socket
+        )
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=self._proxy is None)
+        return self._session
+
+    def _where(self, request: Request) -> str:
+        return f"{request.method} {self.server}{request.path}"
+
+
+def _url(server: str, request: Request) -> URL:
+    query = f"?{urlencode(request.query)}" if request.query else ""
+    return URL(f"{server}{quote(request.path, safe='/:@!$&()*+,;=~')}{query}", encoded=True)
+
+
+def _streams(request: Request) -> bool:
+    return any(name in _STREAMING and value in _TRUE for name, value in request.query)
+
+
+class _Stream:
+    """The body of a response as it arrives. Closing it gives the connection up, read or not."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, where: str) -> None:
+        self._answer = answer
+        self._chunks = answer.content.iter_any()
+        self._where = where
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self._chunks.__anext__()
+        except (aiohttp.ClientError, OSError, TimeoutError) as problem:
+            raise Disconnected(f"{self._where}: the stream broke: {problem!r}") from problem
+
+    async def aclose(self) -> None:
+        self._answer.close()
+
+
+def _keepalive_socket(
+    address: tuple[socket.AddressFamily | int, socket.SocketKind | int, int, str, tuple[object, ...]],
+) -> socket.socket:
+    """Dead peers are noticed: a watch may be silent for minutes."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+    return made
