@@ -1,0 +1,199 @@
+"""A reflector keeps a `Store` equal to what the server holds, for ever.
+
+List, then watch from there; resume where the stream broke; when the server no longer remembers that
+point (410), list again and tell the listeners about whatever vanished unseen. An object that does not
+decode is left out and reported; it never stops the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Generic, Literal
+
+import msgspec
+import structlog
+from typing_extensions import TypeVar
+
+from dovetail.kube.client import Kube, RawEvent
+from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
+from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, TooManyRequests
+from dovetail.kube.resources import Resource
+from dovetail.kube.retries import Retries
+from dovetail.kube.store import Index, Store, key_of, meta
+
+T = TypeVar("T", default=dict[str, Any])
+log = structlog.get_logger(__name__)
+
+#: A server ends a watch after this many seconds (plus up to as much again), and we ask anew.
+WATCH_SECONDS = 300
+#: Silence for so long past the end of the watch means that the peer is gone.
+GRACE_SECONDS = 30.0
+
+
+class Change(msgspec.Struct, Generic[T], frozen=True):
+    """One step of the mirror. `old` is what the store held, `new` what it holds now."""
+
+    kind: Literal["added", "modified", "deleted"]
+    key: str
+    old: T | None
+    new: T | None
+
+    @property
+    def object(self) -> T:
+        """The object the change is about: the new state, or the last known one of a deleted object."""
+        found = self.new if self.new is not None else self.old
+        assert found is not None
+        return found
+
+
+class Reflector(Generic[T]):
+    """Runs until cancelled. `synced` is set once the first list is in the store."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        type: type[T] = AS_DICT,
+        *,
+        on_event: Callable[[Change[T]], None] | None = None,
+        on_bad: Callable[[BadObject], None] | None = None,
+        indices: Mapping[str, Index[T]] | None = None,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        page: int = 500,
+        backoff: Retries | None = None,
+    ) -> None:
+        self.resource = resource
+        self.store: Store[T] = Store(indices)
+        self.synced = asyncio.Event()
+        self.version = ""
+        self.failure: KubeError | None = None
+        self.heard = kube.clock.monotonic()
+        self._kube = kube
+        self._type = type
+        self._on_event = on_event
+        self._on_bad = on_bad
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._page = page
+        self._backoff = backoff or Retries(base=0.5, cap=30.0)
+        self._chance = kube.chance.child("reflector", resource.name, namespace or "", labels or "", fields or "")
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                if not self.version:
+                    await self._relist()
+                if await self._follow():
+                    failures = 0
+                    continue
+                failures += 1
+            except Gone:
+                log.info("watch too old, listing again", resource=self.resource.name)
+                self.version = ""
+                failures = min(failures + 1, 3)
+            except (KubeError, msgspec.DecodeError) as problem:
+                failures += 1
+                self._note(problem, failures)
+            await asyncio.sleep(self._pause(failures))
+
+    def reached(self, resource_version: str) -> bool:
+        """Whether the mirror has seen everything up to a version (as of a write of ours)."""
+        return bool(self.version) and int(self.version) >= int(resource_version)
+
+    async def _relist(self) -> None:
+        listing = await self._kube.list(
+            self.resource, self._namespace, labels=self._labels, fields=self._fields, type=self._type, limit=self._page
+        )
+        for bad in listing.bad:
+            self._report(bad)
+        fresh = {key_of(obj): obj for obj in listing.items}
+        unreadable = {bad.key for bad in listing.bad}
+        known = self.store.keys()
+        for key in [key for key in known if key not in fresh and key not in unreadable]:
+            self._remove(key)
+        for key, obj in fresh.items():
+            self._put(key, obj)
+        self.version = listing.resource_version
+        self._alive()
+        self.synced.set()
+
+    async def _follow(self) -> bool:
+        """One watch, to its end. False if the server ended it at once and said nothing."""
+        began, version = self._kube.clock.monotonic(), self.version
+        seconds = WATCH_SECONDS + int(self._chance.random() * WATCH_SECONDS)
+        events = self._kube.watch_raw(
+            self.resource, self._namespace, labels=self._labels, fields=self._fields,
+            resource_version=self.version, timeout=seconds, quiet=seconds + GRACE_SECONDS,
+        )  # fmt: skip
+        async with aclosing(events):
+            async for event in events:
+                self._take(event)
+        self._alive()
+        return self.version != version or self._kube.clock.monotonic() - began >= 1.0
+
+    def _take(self, event: RawEvent) -> None:
+        self._alive()
+        if event.type == "BOOKMARK":
+            self.version = decode(event.object, Head).metadata.resource_version
+            return
+        try:
+            obj = decode(event.object, self._type)
+        except msgspec.ValidationError as problem:
+            self._report(BadObject(self.resource.name, key_of_raw(event.object), str(problem)))
+            self.version = decode(event.object, Head).metadata.resource_version
+            return
+        namespace, name, _, version = meta(obj)
+        key = f"{namespace}/{name}" if namespace else name
+        if event.type == "DELETED":
+            self._remove(key, obj)
+        else:
+            self._put(key, obj)
+        self.version = version
+
+    def _put(self, key: str, obj: T) -> None:
+        old = self.store.get(key)
+        if old is not None and _uid(old) != _uid(obj):
+            self._remove(key)
+            old = None
+        if old is not None and meta(old)[3] == meta(obj)[3]:
+            return
+        self.store.put(key, obj)
+        self._tell(Change("added" if old is None else "modified", key, old, obj))
+
+    def _remove(self, key: str, last: T | None = None) -> None:
+        """`last` is the state the server sent along; without one, what we knew."""
+        known = self.store.remove(key)
+        if known is not None:
+            self._tell(Change("deleted", key, known if last is None else last, None))
+
+    def _tell(self, change: Change[T]) -> None:
+        if self._on_event is not None:
+            self._on_event(change)
+
+    def _report(self, bad: BadObject) -> None:
+        log.error("object skipped", resource=bad.resource, object=bad.key, problem=bad.problem)
+        if self._on_bad is not None:
+            self._on_bad(bad)
+
+    def _alive(self) -> None:
+        self.heard = self._kube.clock.monotonic()
+        self.failure = None
+
+    def _note(self, problem: Exception, failures: int) -> None:
+        self.failure = problem if isinstance(problem, KubeError) else Disconnected(f"unreadable stream: {problem}")
+        speak = log.warning if failures > 2 else log.info
+        speak("watch interrupted", resource=self.resource.name, problem=str(problem), failures=failures)
+
+    def _pause(self, failures: int) -> float:
+        told = self.failure.retry_after if isinstance(self.failure, TooManyRequests | ApiError) else None
+        return max(told or 0.0, self._backoff.pause(max(failures, 1), self._chance))
+
+
+def _uid(obj: Any) -> str:
+    return meta(obj)[2]

@@ -1,0 +1,92 @@
+"""The local copy of a watched kind: objects by key, and by whatever an index says.
+
+Objects are frozen and shared; nobody copies them. Reading is synchronous, so a reader sees one moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, ValuesView
+from typing import Any, Generic, TypeVar
+
+from dovetail.kube import decode
+
+T = TypeVar("T")
+Index = Callable[[T], Iterable[Hashable]]
+
+
+def key_of(obj: Any) -> str:
+    """`namespace/name`, or the name of a cluster-wide object; for structs and dicts."""
+    metadata = meta(obj)
+    return decode.key(metadata[0], metadata[1])
+
+
+def meta(obj: Any) -> tuple[str, str, str, str]:
+    """Namespace, name, uid and resourceVersion."""
+    if isinstance(obj, dict):
+        found = obj.get("metadata") or {}
+        return (
+            found.get("namespace") or "",
+            found.get("name") or "",
+            found.get("uid") or "",
+            found.get("resourceVersion") or "",
+        )
+    held = obj.metadata
+    return held.namespace or "", held.name or "", held.uid or "", held.resource_version or ""
+
+
+class Store(Generic[T]):
+    """Objects of one kind. `indices` name functions from an object to the values it is found by."""
+
+    def __init__(self, indices: Mapping[str, Index[T]] | None = None) -> None:
+        self._objects: dict[str, T] = {}
+        self._indices: dict[str, Index[T]] = dict(indices or {})
+        self._found: dict[str, dict[Hashable, dict[str, None]]] = {name: {} for name in self._indices}
+
+    def get(self, key: str) -> T | None:
+        return self._objects.get(key)
+
+    def all(self) -> ValuesView[T]:
+        return self._objects.values()
+
+    def keys(self) -> Iterable[str]:
+        return self._objects.keys()
+
+    def by(self, index: str, value: Hashable) -> list[T]:
+        """The objects that `index` finds under `value`, in the order they came."""
+        return [self._objects[key] for key in self._found[index].get(value, ())]
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._objects
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._objects.values())
+
+    def put(self, key: str, obj: T) -> T | None:
+        """Store; returns what was there."""
+        old = self._objects.get(key)
+        if old is not None:
+            self._forget(key, old)
+        self._objects[key] = obj
+        for name, index in self._indices.items():
+            for value in index(obj):
+                self._found[name].setdefault(value, {})[key] = None
+        return old
+
+    def remove(self, key: str) -> T | None:
+        old = self._objects.pop(key, None)
+        if old is not None:
+            self._forget(key, old)
+        return old
+
+    def _forget(self, key: str, old: T) -> None:
+        for name, index in self._indices.items():
+            found = self._found[name]
+            for value in index(old):
+                keys = found.get(value)
+                if keys is not None:
+                    keys.pop(key, None)
+                    if not keys:
+                        del found[value]
