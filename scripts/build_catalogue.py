@@ -7,8 +7,8 @@ Reads data members of packages fetched with pip and go (nothing of them is impor
 - moto: instance types as EC2 describes them, and which zone offers which type;
 - cloudwright-ai: on-demand list prices of us-east-1;
 - apache-libcloud 3.6.0 and 3.9.1: on-demand prices of the other regions;
-- the Go modules of the VPC resource controller and of Karpenter's AWS provider: branch interfaces,
-  baseline bandwidth, and us-east-1 prices of types newer than the others.
+- the Go module of Karpenter's AWS provider: branch interfaces, baseline bandwidth (so that both autoscalers
+  promise a pod the same), and us-east-1 prices of types newer than the others.
 
 Regional prices rest on one fact: inside a family, regional price over us-east-1 price is constant.
 Every price carries the tag of how it was found; a type without a price has none.
@@ -36,7 +36,6 @@ HERE = Path(__file__).resolve().parent.parent
 TARGET = HERE / "src/dovetail/cloud/data"
 MOTO, CLOUDWRIGHT = "moto==5.2.5", "cloudwright-ai==1.10.0"
 LIBCLOUD = ("apache-libcloud==3.6.0", "apache-libcloud==3.9.1")
-VPC = "github.com/aws/amazon-vpc-resource-controller-k8s@v1.8.2"
 KARPENTER = "github.com/aws/karpenter-provider-aws@v1.14.1"
 
 Prices = dict[str, dict[str, float]]
@@ -70,21 +69,17 @@ def numbers(text: str, pattern: str = r"(\d+)") -> dict[str, float]:
     return {name: float(value) for name, value in re.findall(rf'"([a-z0-9.-]+)":\s*{pattern}', text)}
 
 
-def specs(moto: zipfile.ZipFile, vpc: Path, karpenter: Path) -> list[Spec]:
+def specs(moto: zipfile.ZipFile, karpenter: Path) -> list[Spec]:
     records: dict[str, Any] = json.loads(gzip.decompress(moto.read("moto/ec2/resources/instance_types.json.gz")))
     tables = karpenter / "pkg/providers/instancetype"
-    branches = trunk_limits((vpc / "pkg/aws/vpc/limits.go").read_text())
-    branches |= trunk_limits((tables / "zz_generated.vpclimits.go").read_text())
+    branches = trunk_limits((tables / "zz_generated.vpclimits.go").read_text())
     bandwidth = numbers((tables / "zz_generated.bandwidth.go").read_text(), r"(\d+),")
     found = []
     for name, record in sorted(records.items()):
-        derived = from_ec2(record)
-        known = Limits(
-            branches.get(name, 0),
-            int(bandwidth[name]) if name in bandwidth else derived.network_mbps,
-        )
-        if derived.arches and "hvm" in record.get("SupportedVirtualizationTypes", ()):
-            found.append(from_ec2(record, known))
+        limits = Limits(branches.get(name, 0), int(bandwidth[name]) if name in bandwidth else None)
+        spec = from_ec2(record, limits)
+        if spec.arches and "hvm" in record.get("SupportedVirtualizationTypes", ()):
+            found.append(spec)
     return found
 
 
@@ -206,7 +201,7 @@ def main() -> None:
         clean, later = (libcloud(wheel(version, folder)) for version in LIBCLOUD)
         home = list_prices(wheel(CLOUDWRIGHT, folder), karpenter, folder)
         base = {name: price for name, (price, _) in home.items()}
-        known = specs(moto, module(VPC), karpenter)
+        known = specs(moto, karpenter)
         regions = offerings(moto)
         names = {spec.name for spec in known}
         prices = {}
