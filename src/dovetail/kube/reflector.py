@@ -49,7 +49,10 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Reflector(Generic[T]):
-    """Runs until cancelled. `synced` is set once the first list is in the store."""
+    """Runs until cancelled. `synced` is set once the first list is in the store.
+
+    `keep` says what to store of a new object, given the stored one; returning the stored one means no change.
+    """
 
     def __init__(
         self,
@@ -59,6 +62,7 @@ class Reflector(Generic[T]):
         *,
         on_event: Callable[[Change[T]], None] | None = None,
         on_bad: Callable[[BadObject], None] | None = None,
+        keep: Callable[[T, T | None], T] | None = None,
         indices: Mapping[str, Index[T]] | None = None,
         namespace: str | None = None,
         labels: str | None = None,
@@ -76,6 +80,7 @@ class Reflector(Generic[T]):
         self._type = type
         self._on_event = on_event
         self._on_bad = on_bad
+        self._keep = keep
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
@@ -163,6 +168,10 @@ class Reflector(Generic[T]):
             old = None
         if old is not None and meta(old)[3] == meta(obj)[3]:
             return
+        if self._keep is not None:
+            obj = self._keep(obj, old)
+            if obj is old:
+                return
         self.store.put(key, obj)
         self._tell(Change("added" if old is None else "modified", key, old, obj))
 
