@@ -120,9 +120,13 @@ class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cloud(Protocol):
-    """A provider. Calls may be repeated after a crash: `launch` with a known token returns the same machine."""
+    """A provider. Calls may be repeated after a crash: `launch` with a known token returns the same machine.
+
+    `node_class_required`: whether a pool without its NodeClass object can buy nothing.
+    """
 
     name: str
+    node_class_required: bool
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]

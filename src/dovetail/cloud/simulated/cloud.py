@@ -1,0 +1,365 @@
+"""A seller of machines that do not exist.
+
+It keeps the books of a cloud (what was sold, to whom, at which state) and obeys its `Market`: stock runs
+out, calls take time, are throttled or fail, prices move, spot machines are called back. Joining the cluster
+is the fleet's business (`fleet.py`). A machine's id follows from the launch token alone, so a repeated
+launch is the same machine even after the books were lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.protocol import (
+    CloudError,
+    InsufficientCapacity,
+    Interruption,
+    Launch,
+    LaunchOption,
+    Machine,
+    MachineNotFound,
+    NodeClassStatus,
+    Remedy,
+    RepairPolicy,
+)
+from dovetail.cloud.simulated.market import Market
+from dovetail.cloud.unavailable import Unavailable
+from dovetail.model import labels as keys
+from dovetail.model.instancetype import InstanceType, Offering
+
+SCHEME = "simulated"
+IMAGE = "simulated-image"
+
+
+class SimulatedCloud:
+    """The `Cloud` protocol over a catalogue and a market."""
+
+    name = SCHEME
+    node_class_required = False
+
+    def __init__(
+        self, clock: Clock, chance: Chance, catalogue: Iterable[InstanceType], market: Market | None = None
+    ) -> None:
+        self.market = market or Market()
+        self.calls: dict[str, int] = {}
+        self._clock = clock
+        self._chance = chance
+        self._catalogue = tuple(catalogue)
+        self._types = {t.name: t for t in self._catalogue}
+        self._unavailable = Unavailable(clock, self.market.unavailable_for)
+        self._machines: dict[str, Machine] = {}
+        self._ending: dict[str, float] = {}
+        self._opened = clock.monotonic()
+        self._tokens = float(self.market.launch_burst)
+        self._filled = clock.monotonic()
+        self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
+        self._changed = asyncio.Event()
+        self._offered: tuple[object, tuple[InstanceType, ...]] | None = None
+
+    # -- what can be bought
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]:
+        """The catalogue with today's prices, stock and memory of refusals; the same objects while nothing changed."""
+        stamp = (self._unavailable.generation, self._price_stamp(), self._reserved_in_use())
+        if self._offered is None or self._offered[0] != stamp:
+            types = self._unavailable.apply(self._priced(t) for t in self._catalogue)
+            self._offered = (stamp, types)
+        return self._offered[1]
+
+    def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
+        """Today's price of an offering of the catalogue."""
+        for offering in self._types[instance_type].offerings:
+            if (offering.zone, offering.capacity_type) == (zone, capacity_type):
+                return self._today(instance_type, offering)
+        return None
+
+    def _price_stamp(self) -> tuple[float, ...]:
+        age = self._clock.monotonic() - self._opened
+        return tuple(curve.factor(age) for curve in self.market.curves)
+
+    def _reserved_in_use(self) -> tuple[tuple[str, int], ...]:
+        used: dict[str, int] = {}
+        for machine in self._machines.values():
+            if machine.capacity_type == "reserved":
+                reservation = machine.tags.get("reservation", "")
+                used[reservation] = used.get(reservation, 0) + 1
+        return tuple(sorted(used.items()))
+
+    def _priced(self, t: InstanceType) -> InstanceType:
+        used = dict(self._reserved_in_use())
+        if not self.market.curves and not used:
+            return t
+        return msgspec.structs.replace(
+            t,
+            offerings=tuple(
+                msgspec.structs.replace(
+                    o, price=self._today(t.name, o), reservation_capacity=self._left_of_reservation(o, used)
+                )
+                for o in t.offerings
+            ),
+        )
+
+    def _today(self, name: str, offering: Offering) -> float | None:
+        if offering.price is None:
+            return None
+        age = self._clock.monotonic() - self._opened
+        price = offering.price
+        for curve in self.market.curves:
+            if all(
+                mine in ("*", theirs)
+                for mine, theirs in (
+                    (curve.instance_type, name),
+                    (curve.zone, offering.zone),
+                    (curve.capacity_type, offering.capacity_type),
+                )
+            ):
+                price *= curve.factor(age)
+        return price
+
+    @staticmethod
+    def _left_of_reservation(offering: Offering, used: Mapping[str, int]) -> int | None:
+        if offering.reservation_capacity is None or offering.reservation_id is None:
+            return offering.reservation_capacity
+        return max(0, offering.reservation_capacity - used.get(offering.reservation_id, 0))
+
+    # -- buying and giving back
+
+    async def launch(self, launch: Launch) -> Machine:
+        await self._call("launch")
+        provider = self._books_entry(launch.token)
+        if provider is not None:
+            return provider
+        self._take_token()
+        refused: list[tuple[str, str, str]] = []
+        for option in launch.options:
+            key = (option.instance_type.name, option.offering.zone, option.offering.capacity_type)
+            if self._in_stock(option):
+                return self._sell(launch, option)
+            refused.append(key)
+            self._unavailable.mark(key)
+        raise InsufficientCapacity(_refusal(refused), refused)
+
+    async def get(self, provider_id: str) -> Machine:
+        await self._call("get")
+        return self._known(provider_id)
+
+    async def machines(self) -> tuple[Machine, ...]:
+        await self._call("machines")
+        self._close_books()
+        return tuple(self._machines.values())
+
+    async def terminate(self, provider_id: str) -> None:
+        await self._call("terminate")
+        machine = self._known(provider_id)
+        if provider_id not in self._ending:
+            self._ending[provider_id] = self._clock.monotonic() + self.market.shutdown
+            self._machines[provider_id] = msgspec.structs.replace(machine, state="shutting-down")
+            self._notice_change()
+            self._close_books()
+
+    def vanish(self, provider_id: str) -> None:
+        """A machine that ends by itself, without a word."""
+        if self._machines.pop(provider_id, None) is not None:
+            self._notice_change()
+
+    def adopt(self, machines: Iterable[Machine]) -> None:
+        """Machines known from elsewhere (the cluster's own objects), after the books were lost."""
+        for machine in machines:
+            self._machines.setdefault(machine.provider_id, machine)
+        self._notice_change()
+
+    def standing(self) -> tuple[Machine, ...]:
+        """The machines that are up, without the manners of an API call: for the fleet and for tests."""
+        self._close_books()
+        return tuple(self._machines.values())
+
+    async def changed(self) -> None:
+        """Returns when a machine was sold, ended or adopted since the last call."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    def _books_entry(self, token: str) -> Machine | None:
+        return next((m for m in self._machines.values() if m.claim_uid == token and m.state == "running"), None)
+
+    def _known(self, provider_id: str) -> Machine:
+        self._close_books()
+        machine = self._machines.get(provider_id)
+        if machine is None:
+            raise MachineNotFound(provider_id)
+        return machine
+
+    def _in_stock(self, option: LaunchOption) -> bool:
+        name, offering = option.instance_type.name, option.offering
+        sold = self._types.get(name)
+        if sold is None or not any(
+            o.available and (o.zone, o.capacity_type) == (offering.zone, offering.capacity_type)
+            for o in sold.offerings
+        ):
+            return False
+        key = (name, offering.zone, offering.capacity_type)
+        if offering.reservation_id is not None and offering.reservation_capacity is not None:
+            used = dict(self._reserved_in_use()).get(offering.reservation_id, 0)
+            declared = next(o for o in sold.offerings if o.reservation_id == offering.reservation_id)
+            if used >= (declared.reservation_capacity or 0):
+                return False
+        for stock in self.market.stock:
+            if stock.covers(*key):
+                standing = sum(
+                    stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values()
+                )
+                return standing < stock.machines
+        return True
+
+    def _sell(self, launch: Launch, option: LaunchOption) -> Machine:
+        t, offering = option.instance_type, option.offering
+        metadata = launch.claim.get("metadata") or {}
+        machine = Machine(
+            provider_id=provider_id(launch.token, offering.zone),
+            instance_type=t.name,
+            zone=offering.zone,
+            capacity_type=offering.capacity_type,
+            image_id=IMAGE,
+            capacity=dict(t.capacity),
+            allocatable=dict(t.allocatable),
+            labels=_labels(launch, option),
+            created=self._clock.now(),
+            claim_uid=launch.token,
+            claim_name=metadata.get("name"),
+            node_pool=(metadata.get("labels") or {}).get(keys.NODEPOOL),
+            tags={**launch.tags, **({"reservation": offering.reservation_id} if offering.reservation_id else {})},
+        )
+        self._machines[machine.provider_id] = machine
+        self._notice_change()
+        return machine
+
+    # -- the rest of the protocol
+
+    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
+        await self._call("resolve")
+        return NodeClassStatus(status={}, conditions=())
+
+    async def release(self, node_class: Mapping[str, Any]) -> None:
+        await self._call("release")
+
+    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return None
+
+    async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
+        while True:
+            yield [await self._inbox.get()]
+
+    async def acknowledge(self, messages: Sequence[Interruption]) -> None:
+        return None
+
+    def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
+        """Call machines back; with the market's notice they are gone whoever was listening."""
+        self._inbox.put_nowait(Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now()))
+
+    async def call_back_spot(self) -> None:
+        """The market's spot interruptions, one look a minute, until cancelled."""
+        chance = self._chance.child("interruptions")
+        rate = self.market.interruptions_per_hour / 60.0
+        notified: dict[str, float] = {}
+        while rate > 0:
+            await asyncio.sleep(60.0)
+            now = self._clock.monotonic()
+            for machine in self.standing():
+                if notified.get(machine.provider_id, now) < now:
+                    self.vanish(machine.provider_id)
+                elif machine.capacity_type == "spot" and chance.random() < rate:
+                    notified[machine.provider_id] = now + self.market.notice
+                    self.interrupt([machine.provider_id])
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return (
+            RepairPolicy(condition_type="Ready", condition_status="False", toleration_seconds=600.0),
+            RepairPolicy(condition_type="Ready", condition_status="Unknown", toleration_seconds=600.0),
+        )
+
+    # -- the manners of an API
+
+    async def _call(self, name: str) -> None:
+        self.calls[name] = self.calls.get(name, 0) + 1
+        delay = self.market.between(self._chance, self.market.latency)
+        if delay > 0:
+            await asyncio.sleep(delay)
+        if self.market.error_rate and self._chance.random() < self.market.error_rate:
+            raise CloudError("InternalError", f"{name}: the simulated cloud failed", Remedy.RETRY)
+
+    def _take_token(self) -> None:
+        rate = self.market.launches_per_second
+        if rate is None:
+            return
+        now = self._clock.monotonic()
+        self._tokens = min(float(self.market.launch_burst), self._tokens + (now - self._filled) * rate)
+        self._filled = now
+        if self._tokens < 1.0:
+            raise CloudError("RequestLimitExceeded", "launch: request limit exceeded", Remedy.RETRY)
+        self._tokens -= 1.0
+
+    def _close_books(self) -> None:
+        now = self._clock.monotonic()
+        for provider in [p for p, end in self._ending.items() if end <= now]:
+            del self._ending[provider]
+            self.vanish(provider)
+
+    def _notice_change(self) -> None:
+        self._changed.set()
+
+
+def provider_id(token: str, zone: str) -> str:
+    """The id of the machine that a launch token buys."""
+    return f"{SCHEME}:///{zone}/i-{hashlib.sha256(token.encode()).hexdigest()[:17]}"
+
+
+def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Machine | None:
+    """The machine a launched claim stands for: how the books are found again after a restart."""
+    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
+    tags = metadata.get("labels") or {}
+    provider = status.get("providerID") or ""
+    t = types.get(tags.get(keys.INSTANCE_TYPE, ""))
+    if not provider.startswith(f"{SCHEME}://") or t is None:
+        return None
+    return Machine(
+        provider_id=provider,
+        instance_type=t.name,
+        zone=tags.get(keys.ZONE, ""),
+        capacity_type=tags.get(keys.CAPACITY_TYPE, ""),
+        image_id=status.get("imageID") or IMAGE,
+        capacity=dict(t.capacity),
+        allocatable=dict(t.allocatable),
+        labels=dict(tags),
+        created=created,
+        claim_uid=metadata.get("uid"),
+        claim_name=metadata.get("name"),
+        node_pool=tags.get(keys.NODEPOOL),
+    )
+
+
+def _labels(launch: Launch, option: LaunchOption) -> dict[str, str]:
+    t, offering = option.instance_type, option.offering
+    labels = {key: launch.labels.get(key, values[0]) for key, values in t.labels.items() if values}
+    return {
+        **labels,
+        **launch.labels,
+        **offering.labels,
+        keys.INSTANCE_TYPE: t.name,
+        keys.ZONE: offering.zone,
+        keys.CAPACITY_TYPE: offering.capacity_type,
+    }
+
+
+def _refusal(refused: Sequence[tuple[str, str, str]]) -> str:
+    shown = ", ".join("/".join(key) for key in refused[:5])
+    more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
+    return f"no capacity for {shown}{more}" if refused else "no offering was left to ask for"

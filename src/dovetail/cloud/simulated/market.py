@@ -1,0 +1,79 @@
+"""The market a simulated cloud sells on: what can be had, how slowly, how surely, and at which price.
+
+Everything that can go wrong with a seller is a number here, so that a test or a scenario states its
+weather in one value. The defaults are a perfect seller.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from dovetail.chance import Chance
+
+
+class Stock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many machines of an offering exist; a field left at `*` matches any."""
+
+    instance_type: str = "*"
+    zone: str = "*"
+    capacity_type: str = "*"
+    machines: int = 0
+
+    def covers(self, instance_type: str, zone: str, capacity_type: str) -> bool:
+        return all(
+            mine in ("*", theirs)
+            for mine, theirs in (
+                (self.instance_type, instance_type),
+                (self.zone, zone),
+                (self.capacity_type, capacity_type),
+            )
+        )
+
+
+class Curve(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A price over time: from `after` seconds on, the catalogue's price times `factor`."""
+
+    instance_type: str = "*"
+    zone: str = "*"
+    capacity_type: str = "*"
+    steps: tuple[tuple[float, float], ...] = ()
+
+    def factor(self, age: float) -> float:
+        answer = 1.0
+        for after, factor in self.steps:
+            if age < after:
+                break
+            answer = factor
+        return answer
+
+
+class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per machine-hour."""
+
+    boot: tuple[float, float] = (0.0, 0.0)
+    ready: tuple[float, float] = (0.0, 0.0)
+    latency: tuple[float, float] = (0.0, 0.0)
+    shutdown: float = 0.0
+    launches_per_second: float | None = None
+    launch_burst: int = 100
+    error_rate: float = 0.0
+    never_joins: float = 0.0
+    stock: tuple[Stock, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    interruptions_per_hour: float = 0.0
+    notice: float = 120.0
+    unavailable_for: float = 180.0
+
+    def between(self, chance: Chance, span: tuple[float, float]) -> float:
+        return span[0] if span[0] == span[1] else chance.uniform(*span)
+
+
+def read(text: bytes | str) -> Market:
+    """A market from YAML or JSON; unknown fields are errors."""
+    import yaml
+
+    class Strict(Market, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+        pass
+
+    strict = msgspec.convert(yaml.safe_load(text) or {}, Strict)
+    return Market(**msgspec.structs.asdict(strict))

@@ -1,0 +1,160 @@
+"""Slim pods: at a hundred thousand pods, what is kept of each decides how much memory the process needs.
+
+Everything that planning, placing and disrupting read stays; commands, probes, mounts, token volumes and most
+of the status go. Parts that pods of one template have in common are kept once. A pod whose kept part did not
+change keeps its identity, so that nothing derived from it has to be derived again.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from dovetail.model.meta import Condition, ObjectMeta
+from dovetail.model.pods import Container, Pod, PodSpec, PodStatus, Volume
+
+#: Annotations that any of our decisions reads.
+KEPT_ANNOTATIONS = frozenset(
+    {
+        "karpenter.sh/do-not-disrupt",
+        "karpenter.sh/disruption-cost",
+        "controller.kubernetes.io/pod-deletion-cost",
+        "kubernetes.io/config.mirror",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+    }
+)
+KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+
+#: Fields of a pod's spec that many pods share, and that are worth keeping once.
+_SHARED = (
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "topology_spread_constraints",
+    "containers",
+    "init_containers",
+    "overhead",
+    "resources",
+    "scheduling_gates",
+    "resource_claims",
+)
+MOST_PARTS = 200_000
+_NO_CONDITIONS: tuple[Condition, ...] = ()
+
+
+class Slimmer:
+    """Turns decoded pods into kept ones. One per mirror: it remembers the shared parts."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, Any] = {}
+        self._encode = msgspec.json.Encoder().encode
+
+    def keep(self, new: Pod, old: Pod | None) -> Pod:
+        """The pod to keep: the old one, if nothing that is kept has changed."""
+        slim = Pod(metadata=self._metadata(new.metadata), spec=self._spec(new.spec), status=self._status(new))
+        if old is not None and _same(slim, old):
+            return old
+        return slim
+
+    def _metadata(self, full: ObjectMeta) -> ObjectMeta:
+        return ObjectMeta(
+            name=full.name,
+            namespace=self._share(full.namespace),
+            uid=full.uid,
+            resource_version=full.resource_version,
+            creation_timestamp=full.creation_timestamp,
+            deletion_timestamp=full.deletion_timestamp,
+            deletion_grace_period_seconds=full.deletion_grace_period_seconds,
+            labels=self._share(full.labels),
+            annotations={key: full.annotations[key] for key in full.annotations.keys() & KEPT_ANNOTATIONS},
+            owner_references=self._share(full.owner_references),
+        )
+
+    def _spec(self, full: PodSpec) -> PodSpec:
+        slim = PodSpec(
+            node_name=full.node_name,
+            node_selector=full.node_selector,
+            affinity=full.affinity,
+            tolerations=full.tolerations,
+            topology_spread_constraints=full.topology_spread_constraints,
+            containers=tuple(map(_container, full.containers)),
+            init_containers=tuple(map(_container, full.init_containers)),
+            overhead=full.overhead,
+            resources=full.resources,
+            volumes=tuple(filter(_matters, full.volumes)),
+            priority=full.priority,
+            priority_class_name=self._share(full.priority_class_name),
+            preemption_policy=full.preemption_policy,
+            scheduler_name=self._share(full.scheduler_name),
+            scheduling_gates=full.scheduling_gates,
+            resource_claims=full.resource_claims,
+            termination_grace_period_seconds=full.termination_grace_period_seconds,
+            host_network=full.host_network,
+            runtime_class_name=full.runtime_class_name,
+        )
+        shared = {field: self._share(getattr(slim, field)) for field in _SHARED}
+        return msgspec.structs.replace(slim, **shared)
+
+    def _status(self, full: Pod) -> PodStatus:
+        status = full.status
+        conditions = tuple(
+            Condition(
+                type=each.type, status=each.status, reason=each.reason, last_transition_time=each.last_transition_time
+            )
+            for each in status.conditions
+            if each.type in KEPT_CONDITIONS
+        )
+        resized = any(each.allocated_resources or each.resources for each in status.container_statuses)
+        return PodStatus(
+            phase=self._share(status.phase),
+            conditions=conditions or _NO_CONDITIONS,
+            reason=self._share(status.reason),
+            nominated_node_name=status.nominated_node_name,
+            start_time=status.start_time,
+            container_statuses=self._share(tuple(map(_resize, status.container_statuses))) if resized else (),
+            init_container_statuses=(
+                self._share(tuple(map(_resize, status.init_container_statuses))) if resized else ()
+            ),
+            allocated_resources=status.allocated_resources,
+            resources=status.resources,
+        )
+
+    def _share(self, part: Any) -> Any:
+        """The first equal part seen. Forgetting them all now and then is safe and keeps the memory bounded."""
+        if not part:
+            return part
+        if isinstance(part, str):
+            return sys.intern(part)
+        if len(self._parts) > MOST_PARTS:
+            self._parts.clear()
+        return self._parts.setdefault(self._encode(part), part)
+
+
+def _container(full: Container) -> Container:
+    """What a container asks for, and nothing of what it does."""
+    return Container(name=full.name, resources=full.resources, ports=full.ports, restart_policy=full.restart_policy)
+
+
+def _resize(full: Any) -> Any:
+    return type(full)(name=full.name, allocated_resources=full.allocated_resources, resources=full.resources)
+
+
+def _matters(volume: Volume) -> bool:
+    return bool(
+        volume.persistent_volume_claim
+        or volume.ephemeral
+        or volume.csi
+        or volume.aws_elastic_block_store
+        or volume.gce_persistent_disk
+    )
+
+
+def _same(new: Pod, old: Pod) -> bool:
+    """Equal but for the version, which moves with every status write."""
+    return (
+        new.spec == old.spec
+        and new.status == old.status
+        and msgspec.structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
+    )

@@ -1,0 +1,155 @@
+"""Conditions: what an object's status says about itself, by the rules every Karpenter kind follows.
+
+Dependents that nobody reported yet are Unknown since the object's creation. The root follows from its
+dependents and is never set by hand. A transition time moves only when the status does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.model.meta import Condition
+
+TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
+
+
+class Family(msgspec.Struct, frozen=True):
+    """Which conditions decide a root."""
+
+    dependents: tuple[str, ...]
+    root: str = "Ready"
+
+
+CLAIM = Family(("Launched", "Registered", "Initialized"))
+POOL = Family(("ValidationSucceeded", "NodeClassReady"))
+
+
+class Conditions:
+    """The conditions of one object, being brought up to date. `changed` says whether anything differs."""
+
+    def __init__(
+        self,
+        family: Family,
+        existing: Iterable[Condition],
+        *,
+        now: datetime,
+        created: datetime | None,
+        generation: int,
+    ) -> None:
+        self._family = family
+        self._now = now.replace(microsecond=0)
+        self._created = created or self._now
+        self._generation = generation
+        self._before = {each.type: each for each in existing}
+        self._current = dict(self._before)
+        for kind in family.dependents:
+            if kind not in self._current:
+                self._put(kind, UNKNOWN, "AwaitingReconciliation", "object is awaiting reconciliation")
+        self._follow()
+
+    def get(self, kind: str) -> Condition | None:
+        return self._current.get(kind)
+
+    def status(self, kind: str) -> str:
+        """`True`, `False` or `Unknown`; silence is Unknown."""
+        found = self._current.get(kind)
+        return found.status if found else UNKNOWN
+
+    def since(self, kind: str) -> datetime:
+        found = self._current.get(kind)
+        return found.last_transition_time or self._created if found else self._created
+
+    def true(self, kind: str, reason: str = "", message: str = "") -> None:
+        self._set(kind, TRUE, reason or kind, message)
+
+    def false(self, kind: str, reason: str, message: str) -> None:
+        self._set(kind, FALSE, reason, message)
+
+    def unknown(self, kind: str, reason: str, message: str) -> None:
+        self._set(kind, UNKNOWN, reason, message)
+
+    def clear(self, kind: str) -> None:
+        if self._current.pop(kind, None) is not None:
+            self._follow()
+
+    @property
+    def changed(self) -> bool:
+        return self._current != self._before
+
+    def all(self) -> tuple[Condition, ...]:
+        return tuple(self._current[kind] for kind in sorted(self._current))
+
+    def manifest(self) -> list[dict[str, Any]]:
+        """As a status carries them, sorted by type."""
+        return [manifest(each) for each in self.all()]
+
+    def _set(self, kind: str, status: str, reason: str, message: str) -> None:
+        self._put(kind, status, reason, message)
+        self._follow()
+
+    def _put(self, kind: str, status: str, reason: str, message: str) -> None:
+        before = self._current.get(kind)
+        if before is not None and before.status == status:
+            moved = before.last_transition_time
+        elif before is None and kind in self._family.dependents:
+            moved = self._created
+        else:
+            moved = self._now
+        self._current[kind] = Condition(
+            type=kind,
+            status=status,
+            reason=reason,
+            message=message,
+            last_transition_time=moved,
+            observed_generation=self._generation,
+        )
+
+    def _follow(self) -> None:
+        """The root follows its dependents."""
+        wanting = [self._current[kind] for kind in sorted(self._family.dependents) if self.status(kind) != TRUE]
+        words = ", ".join(f"{each.type}={each.status}" for each in wanting)
+        if not wanting:
+            self._put(self._family.root, TRUE, self._family.root, "")
+        elif any(each.status == FALSE for each in wanting):
+            self._put(self._family.root, FALSE, "UnhealthyDependents", words)
+        else:
+            self._put(self._family.root, UNKNOWN, "ReconcilingDependents", words)
+
+
+def manifest(condition: Condition) -> dict[str, Any]:
+    """A condition as it is written: every field of the schema, even the empty ones."""
+    moved = condition.last_transition_time
+    return {
+        "type": condition.type,
+        "status": condition.status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": stamp(moved) if moved else None,
+        "observedGeneration": condition.observed_generation,
+    }
+
+
+def stamp(instant: datetime) -> str:
+    """An instant in Kubernetes' words."""
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def is_true(conditions: Iterable[Condition], kind: str) -> bool:
+    return any(each.type == kind and each.status == TRUE for each in conditions)
+
+
+def truncated(message: str, limit: int = 1024) -> str:
+    """A message that fits an event or a condition."""
+    return message if len(message) <= limit else message[: limit - 3] + "..."
+
+
+def status_patch(resource_version: str, conditions: Conditions, **fields: Any) -> Mapping[str, Any]:
+    """A merge patch of a status; the version makes it lose to any write in between, since lists are replaced whole."""
+    return {
+        "metadata": {"resourceVersion": resource_version},
+        "status": {**fields, "conditions": conditions.manifest()},
+    }

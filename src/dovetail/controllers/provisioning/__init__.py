@@ -1,0 +1,1 @@
+"""From pending pods to NodeClaims: batch, cut, plan, verify, write, record."""
