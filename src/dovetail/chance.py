@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-import zlib
 
 
 class Chance(random.Random):
@@ -14,7 +14,8 @@ class Chance(random.Random):
         self.root = seed
 
     def child(self, *names: str) -> Chance:
-        return Chance(zlib.crc32("/".join(names).encode()) ^ (self.root * 2654435761 & 0xFFFFFFFFFFFF))
+        text = "\0".join((str(self.root), *names)).encode()
+        return Chance(int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big"))
 
     def uid(self) -> str:
         """A UUID (version 4) of this stream."""

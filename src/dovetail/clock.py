@@ -3,7 +3,7 @@
 The event loop *is* the clock. Code sleeps with asyncio as usual and asks `Clock` what time it is;
 whether a second takes a second, a sixtieth of one or nothing at all is the loop's business:
 
-- `RealLoop`: the wall clock.
+- any ordinary loop: the wall clock.
 - `ScaledLoop(speed)`: real sockets stay alive, `speed` seconds pass per second.
 - `VirtualLoop`: time jumps to the next timer as soon as nothing is ready. When nothing is ready and
   nothing is due, everybody waits for everybody: that raises `Deadlock` instead of hanging.
@@ -12,10 +12,15 @@ whether a second takes a second, a sixtieth of one or nothing at all is the loop
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import selectors
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from types import CodeType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,23 +28,29 @@ T = TypeVar("T")
 #: Where virtual time starts unless a scenario says otherwise.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
+_Ready = list[tuple[selectors.SelectorKey, int]]
+
 
 class Deadlock(RuntimeError):
     """Nothing is ready, nothing is due, and somebody still waits."""
 
 
 class Clock:
-    """What time it is, by the running loop.
+    """What time it is, by the running loop. Instants are aware and in UTC.
 
-    `start` is the wall time that corresponds to the loop's `origin`. Instants are aware and in UTC.
+    `start` is the wall time at the moment of construction. Without one, a loop in real time is read from the
+    system's clock, and any other starts from it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime | None = None) -> None:
         self._loop = loop
         self._origin = loop.time()
+        self._wall = start is None and not isinstance(loop, VirtualLoop | ScaledLoop)
         self._start = start or datetime.now(UTC)
 
     def now(self) -> datetime:
+        if self._wall:
+            return datetime.now(UTC)
         return self._start + timedelta(seconds=self._loop.time() - self._origin)
 
     def monotonic(self) -> float:
@@ -47,30 +58,19 @@ class Clock:
         return self._loop.time()
 
 
-class _JumpingSelector(selectors.SelectSelector):
-    """Never sleeps: advances its loop's clock instead."""
-
-    loop: VirtualLoop
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0) if self.loop.held or len(self.get_map()) > 1 else []
-        if ready:
-            return ready
-        if self.loop.held:
-            return super().select(None if timeout is None else min(timeout, 0.05))
-        if timeout is None:
-            raise Deadlock(_story(self.loop))
-        self.loop.advance(timeout)
-        return []
-
-
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop on which a day takes as long as its work takes."""
+    """An event loop on which a day takes as long as its work takes.
+
+    Timers that are due at the same instant fire in the order they were set. Threads started through the
+    loop (`asyncio.to_thread`, `run_in_executor`) pin time until they return; for anything else outside the
+    loop's sight there is `pinned`.
+    """
 
     def __init__(self) -> None:
         selector = _JumpingSelector()
         selector.loop = self
         self._now = 0.0
+        self._order = itertools.count()
         self.held = 0
         super().__init__(selector)
         self._clock_resolution = 1e-9
@@ -81,42 +81,139 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         self._now += seconds
 
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        self._check_closed()  # type: ignore[attr-defined]
+        timer = _Timer(when, callback, args, self, context)
+        timer.order = next(self._order)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True
+        return timer
+
     def hold(self) -> None:
-        """Pin time while a thread or a socket outside the loop's sight is at work."""
+        """Pin time while a thread or a socket outside the loop's sight is at work; `release` undoes it."""
         self.held += 1
 
     def release(self) -> None:
         self.held -= 1
 
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        self.hold()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]
+        future = super().run_in_executor(executor, func, *args)
+        self.hold()
+        future.add_done_callback(lambda _: self.release())
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        with self.pinned():
+            await super().shutdown_default_executor()
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer with a place in the queue: equal instants keep the order in which they were asked for."""
+
+    order: int = 0
+    _when: float
+    _scheduled: bool
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        if not isinstance(other, _Timer):
+            return NotImplemented
+        return self.order < other.order if self._when == other._when else self._when < other._when
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Never sleeps for time's sake: advances its loop's clock instead."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> _Ready:
+        strangers = len(self.get_map()) > 1  # the loop's own wake-up pipe is always there
+        if timeout is not None and timeout <= 0:
+            return super().select(0) if strangers or self.loop.held else []
+        ready = super().select(0) if timeout is None or strangers or self.loop.held else []
+        if ready:
+            return ready
+        if self.loop.held or (timeout is None and strangers):
+            return super().select(None)
+        if timeout is None:
+            raise Deadlock(waiting(self.loop))
+        self.loop.advance(timeout)
+        return []
+
 
 class ScaledLoop(asyncio.SelectorEventLoop):
-    """Real sockets, `speed` seconds to the second."""
+    """Real sockets, `speed` seconds to the second. The speed may change while it runs."""
 
-    def __init__(self, speed: float) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
         self._zero = time.monotonic()
-        super().__init__(_ScaledSelector(speed))
+        self._base = 0.0
+        selector = _ScaledSelector()
+        selector.loop = self
+        super().__init__(selector)
+        if not speed > 0:
+            self.close()
+            raise ValueError(f"speed must be above 0, not {speed!r}")
+
+    @property
+    def speed(self) -> float:
+        return self._speed
+
+    @speed.setter
+    def speed(self, speed: float) -> None:
+        if not speed > 0:
+            raise ValueError(f"speed must be above 0, not {speed!r}")
+        self._base, self._zero = self.time(), time.monotonic()
+        self._speed = speed
 
     def time(self) -> float:
-        return (time.monotonic() - self._zero) * self._speed
+        return self._base + (time.monotonic() - self._zero) * self._speed
 
 
 class _ScaledSelector(selectors.DefaultSelector):
-    def __init__(self, speed: float) -> None:
-        super().__init__()
-        self._speed = speed
+    loop: ScaledLoop
 
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        return super().select(None if timeout is None else timeout / self._speed)
+    def select(self, timeout: float | None = None) -> _Ready:
+        return super().select(None if timeout is None else timeout / self.loop.speed)
 
 
-def _story(loop: asyncio.AbstractEventLoop) -> str:
+def waiting(loop: asyncio.AbstractEventLoop) -> str:
+    """A page that says where every unfinished task stands."""
     lines = ["everybody waits and nothing is due:"]
     for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
-        frames = task.get_stack(limit=1)
-        where = f"{frames[0].f_code.co_qualname} line {frames[0].f_lineno}" if frames else "not started"
-        lines.append(f"  {task.get_name()}: {where}")
+        lines.append(f"  {task.get_name()}: {_where(task)}")
     return "\n".join(lines)
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """The chain of awaits, outermost first; the last says what the task waits for."""
+    steps: list[str] = []
+    step: Any = task.get_coro()
+    while step is not None:
+        code, frame, following = _frame_of(step)
+        if code is None:
+            break
+        steps.append(f"{code.co_qualname} line {frame.f_lineno if frame is not None else '?'}")
+        step = following
+    return " > ".join(steps)
+
+
+def _frame_of(step: Any) -> tuple[CodeType | None, Any, Any]:
+    for prefix in ("cr", "gi", "ag"):
+        code = getattr(step, f"{prefix}_code", None)
+        if code is not None:
+            following = getattr(step, f"{prefix}_{'yieldfrom' if prefix == 'gi' else 'await'}")
+            return code, getattr(step, f"{prefix}_frame"), following
+    return None, None, None
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
