@@ -67,14 +67,14 @@ class Schema(msgspec.Struct, eq=False):
     embedded_resource: bool = False
     custom: Any = None  # crd.structural.Structural
 
-    def field(self, name: str) -> Field | None:
-        return self.fields.get(name)
+    def __repr__(self) -> str:
+        return f"Schema({self.kind} {self.name})"
 
 
 class Field(msgspec.Struct, eq=False):
     """A field of a struct, as Go declares it.
 
-    `omitempty` false means the field is printed even when empty; `pointer` means that a zero value differs from absence.
+    `omitempty` false means the field is printed even when empty; `pointer` that a zero value differs from absence.
     """
 
     name: str
@@ -88,6 +88,8 @@ class Field(msgspec.Struct, eq=False):
     patch_strategy: tuple[str, ...] = ()  # merge, replace, retainKeys
     merge_key: str = ""
     owner: str = ""  # the Go struct that declares it (inlined structs), "" for the struct itself
+    default: Any = None  # what the published schema says; keys of list items take it under apply
+    enum: tuple[str, ...] = ()
 
 
 class Refusal(Exception):
@@ -335,8 +337,8 @@ class Registry:
         self._listeners.append(listener)
 
 
-def builtin() -> Registry:
-    """A registry of every built-in kind."""
+def builtin(metrics: bool = False) -> Registry:
+    """A registry of every built-in kind; `metrics` adds metrics.k8s.io, which a bare server does not have."""
     from dovetail.lab.apiserver.kinds.catalogue import builtin_types
 
-    return Registry(builtin_types())
+    return Registry(builtin_types(metrics))

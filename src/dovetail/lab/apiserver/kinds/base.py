@@ -1,0 +1,92 @@
+"""The common strategy of built-in kinds: metadata rules, the status door, generation.
+
+A kind derives from it and writes only what it means: `defaults`, `check` (a new object), `check_change` (an update).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.admission import lifecycle
+from dovetail.lab.apiserver.registry import Context, Object, Strategy
+
+
+def immutable(new: object, old: object, path: str) -> list[FieldError]:
+    return [] if new == old else [invalid(path, new, metadata.IMMUTABLE)]
+
+
+class KindStrategy(Strategy):
+    """A built-in kind. `generation` counts spec changes; `status_door` keeps status behind its own subresource."""
+
+    name_rule: metadata.NameRule = staticmethod(formats.subdomain)
+    generation_fields: Sequence[str] = ("spec",)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        """Complaints about a new object, besides its metadata."""
+        return []
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        """Complaints about a new state of an object, besides its metadata; by default the same as for a new one."""
+        return self.check(obj, ctx)
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        """Complaints about a write through the status door, besides metadata."""
+        return []
+
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        lifecycle.admit(obj, ctx)
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        if self.status_door:
+            self.clear_status(obj)
+        if self.generation:
+            obj["metadata"]["generation"] = 1
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {}
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        if ctx.subresource == "status":
+            self.keep_all_but_status(obj, old)
+            return
+        if self.status_door:
+            restore(obj, old, "status")
+        if self.generation and any(obj.get(field) != old.get(field) for field in self.generation_fields):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def keep_all_but_status(self, obj: Object, old: Object) -> None:
+        """The status door: spec and labels stay as they were."""
+        for field in old:
+            if field not in ("metadata", "status"):
+                obj[field] = old[field]
+        for field in [f for f in obj if f not in old and f not in ("metadata", "status")]:
+            del obj[field]
+        restore(obj["metadata"], old["metadata"], "labels")
+
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        namespaced = ctx.resource.namespaced
+        found = metadata.check(obj["metadata"], namespaced, self.name_rule)
+        found += self.check(obj, ctx)
+        return found or metadata.check(obj["metadata"], namespaced, formats.path_segment)
+
+    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        meta, before = obj["metadata"], old["metadata"]
+        found = metadata.check(meta, ctx.resource.namespaced, formats.path_segment)
+        found += metadata.check_update(meta, before)
+        if ctx.subresource == "status":
+            return found + self.repeat_metadata(meta, before) + self.check_status(obj, old, ctx)
+        return found + self.repeat_metadata(meta, before) + self.check_change(obj, old, ctx)
+
+    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
+        """Most kinds check their metadata a second time on updates, which shows as repeated causes."""
+        return metadata.check_update(meta, before)
+
+
+def restore(obj: Object, old: Object, field: str) -> None:
+    """Give a field its old value, or take it away."""
+    if field in old:
+        obj[field] = old[field]
+    else:
+        obj.pop(field, None)

@@ -1,0 +1,209 @@
+"""The formats that names, keys and values must have, each a function from a value to its complaints."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+SUBDOMAIN = LABEL + r"(\." + LABEL + ")*"
+LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+KEY = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_label = re.compile(LABEL)
+_subdomain = re.compile(SUBDOMAIN)
+_label_1035 = re.compile(LABEL_1035)
+_key = re.compile(KEY)
+_label_value = re.compile(f"({KEY})?")
+_config_key = re.compile("[-._a-zA-Z0-9]+")
+_c_identifier = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_percent = re.compile("[0-9]+%")
+_header = re.compile("[-A-Za-z0-9]+")
+
+LABEL_TEXT = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', "
+    "and must start and end with an alphanumeric character"
+)
+SUBDOMAIN_TEXT = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
+    "and must start and end with an alphanumeric character"
+)
+KEY_TEXT = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character"
+)
+
+
+def regex_text(text: str, pattern: str, *examples: str) -> str:
+    """A complaint with the pattern and examples of what would match."""
+    if not examples:
+        return f"{text} (regex used for validation is '{pattern}')"
+    listed = " or ".join(f"'{example}', " for example in examples)
+    return f"{text} (e.g. {listed}regex used for validation is '{pattern}')"
+
+
+def too_long_text(length: int) -> str:
+    return f"must be no more than {length} characters"
+
+
+def size(text: str) -> int:
+    """The length of a string as Go counts it: bytes."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def label(value: str) -> list[str]:
+    if size(value) <= 63 and _label.fullmatch(value):
+        return []
+    found = [too_long_text(63)] if size(value) > 63 else []
+    if not _label.fullmatch(value):
+        dotted = _subdomain.fullmatch(value)
+        found.append("must not contain dots" if dotted else regex_text(LABEL_TEXT, LABEL, "my-name", "123-abc"))
+    return found
+
+
+def subdomain(value: str) -> list[str]:
+    if size(value) <= 253 and _subdomain.fullmatch(value):
+        return []
+    found = [too_long_text(253)] if size(value) > 253 else []
+    if not _subdomain.fullmatch(value):
+        found.append(regex_text(SUBDOMAIN_TEXT, SUBDOMAIN, "example.com"))
+    return found
+
+
+def label_1035(value: str) -> list[str]:
+    found = [too_long_text(63)] if size(value) > 63 else []
+    if not _label_1035.fullmatch(value):
+        text = (
+            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', "
+            "start with an alphabetic character, and end with an alphanumeric character"
+        )
+        found.append(regex_text(text, LABEL_1035, "my-name", "abc-123"))
+    return found
+
+
+def wildcard_subdomain(value: str) -> list[str]:
+    pattern = r"\*\." + SUBDOMAIN
+    found = [too_long_text(253)] if size(value) > 253 else []
+    if not re.fullmatch(pattern, value):
+        text = (
+            "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist "
+            "of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character"
+        )
+        found.append(regex_text(text, pattern, "*.example.com"))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def qualified_name(value: str) -> tuple[str, ...]:
+    """A label or annotation key, a finalizer, a resource name: `name` or `prefix/name`."""
+    parts = value.split("/")
+    examples = ("MyName", "my.name", "123-abc")
+    if len(parts) > 2:
+        return (
+            f"a valid label key {regex_text(KEY_TEXT, KEY, *examples)}"
+            " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+        )
+    found: list[str] = []
+    if len(parts) == 2:
+        if not parts[0]:
+            found.append("prefix part must be non-empty")
+        else:
+            found += [f"prefix part {text}".replace("253 characters", "253 bytes") for text in subdomain(parts[0])]
+    name = parts[-1]
+    if not name:
+        found.append("name part must be non-empty")
+    elif size(name) > 63:
+        found.append("name part must be no more than 63 bytes")
+    if not _key.fullmatch(name):
+        found.append(f"name part {regex_text(KEY_TEXT, KEY, *examples)}")
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def label_value(value: str) -> tuple[str, ...]:
+    found = ["must be no more than 63 bytes"] if size(value) > 63 else []
+    if not _label_value.fullmatch(value):
+        text = (
+            "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', "
+            "and must start and end with an alphanumeric character"
+        )
+        found.append(regex_text(text, f"({KEY})?", "MyValue", "my_value", "12345"))
+    return tuple(found)
+
+
+def path_segment(value: str) -> list[str]:
+    """What a name must obey to stand in a URL, whatever its kind."""
+    if value in (".", ".."):
+        return [f"may not be '{value}'"]
+    return path_segment_prefix(value)
+
+
+def path_segment_prefix(value: str) -> list[str]:
+    return [f"may not contain '{char}'" for char in "/%" if char in value]
+
+
+def config_key(value: str) -> list[str]:
+    found = [too_long_text(253)] if size(value) > 253 else []
+    if not _config_key.fullmatch(value):
+        text = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'"
+        found.append(regex_text(text, "[-._a-zA-Z0-9]+", "key.name", "KEY_NAME", "key-name"))
+    return found + _parent_folder(value)
+
+
+def _parent_folder(value: str) -> list[str]:
+    if value in (".", ".."):
+        return [f"must not be '{value}'"]
+    return ["must not start with '..'"] if value.startswith("..") else []
+
+
+def env_name(value: str) -> list[str]:
+    found = [] if value else ["environment variable name must be non-empty"]
+    if any(not 32 <= ord(rune) < 127 or rune == "=" for rune in value):
+        found.append("a valid environment variable name must consist only of printable ASCII characters other than '='")
+    return found
+
+
+def c_identifier(value: str) -> list[str]:
+    if _c_identifier.fullmatch(value):
+        return []
+    text = (
+        "a valid C identifier must start with alphabetic character or '_', "
+        "followed by a string of alphanumeric characters or '_'"
+    )
+    return [regex_text(text, "[A-Za-z_][A-Za-z0-9_]*", "my_name", "MY_NAME", "MyName")]
+
+
+def port_number(value: int) -> list[str]:
+    return [] if 1 <= value <= 65535 else ["must be between 1 and 65535, inclusive"]
+
+
+def in_range(value: int, low: int, high: int) -> list[str]:
+    return [] if low <= value <= high else [f"must be between {low} and {high}, inclusive"]
+
+
+def port_name(value: str) -> list[str]:
+    found = [too_long_text(15)] if size(value) > 15 else []
+    if not re.fullmatch("[-a-z0-9]+", value):
+        found.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
+    if not re.search("[a-z]", value):
+        found.append("must contain at least one letter (a-z)")
+    if "--" in value:
+        found.append("must not contain consecutive hyphens")
+    if value.startswith("-") or value.endswith("-"):
+        found.append("must not begin or end with a hyphen")
+    return found
+
+
+def percent(value: str) -> list[str]:
+    if _percent.fullmatch(value):
+        return []
+    text = "a valid percent string must be a numeric string followed by an ending '%'"
+    return [regex_text(text, "[0-9]+%", "1%", "93%")]
+
+
+def header_name(value: str) -> list[str]:
+    if _header.fullmatch(value):
+        return []
+    return [
+        regex_text(
+            "a valid HTTP header must consist of alphanumeric characters or '-'", "[-A-Za-z0-9]+", "X-Header-Name"
+        )
+    ]

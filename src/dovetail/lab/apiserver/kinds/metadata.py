@@ -1,0 +1,172 @@
+"""What every object's metadata must obey, at creation and when it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, quoted, required, too_long
+from dovetail.lab.apiserver.kinds import formats
+
+NameRule = Callable[[str], Sequence[str]]
+IMMUTABLE = "field is immutable"
+ANNOTATIONS_LIMIT = 256 * 1024
+
+
+def prefix_form(name: str) -> str:
+    """A generateName as the name rules see it: a trailing dash stands for what will follow it."""
+    return name[:-2] + "a" if len(name) > 1 and name.endswith("-") else name
+
+
+def labels(values: Mapping[str, str], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for key in sorted(values):
+        found += [invalid(path, key, text) for text in formats.qualified_name(key)]
+        found += [invalid(path, values[key], text) for text in formats.label_value(values[key])]
+    return found
+
+
+def annotation_set(values: Mapping[str, str], path: str) -> list[FieldError]:
+    found = []
+    total = 0
+    for key in sorted(values):
+        found += [invalid(path, key, text) for text in formats.qualified_name(key.lower())]
+        total += formats.size(key) + formats.size(values[key])
+    if total > ANNOTATIONS_LIMIT:
+        found.append(too_long(path, ANNOTATIONS_LIMIT))
+    return found
+
+
+def owner_references(references: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    controller = ""
+    for reference in references:
+        found += _owner_reference(reference, path)
+        if reference.get("controller"):
+            current = f"{reference.get('kind', '')}/{reference.get('name', '')}"
+            if controller:
+                text = (
+                    "Only one reference can have Controller set to true. "
+                    f'Found "true" in references for {controller} and {current}'
+                )
+                found.append(invalid(path, references, text))
+            else:
+                controller = current
+    return found
+
+
+def _owner_reference(reference: Mapping[str, Any], path: str) -> list[FieldError]:
+    found = []
+    api_version = reference.get("apiVersion", "")
+    if not api_version.rpartition("/")[2]:
+        found.append(invalid(f"{path}.apiVersion", api_version, "version must not be empty"))
+    for field in ("kind", "name", "uid"):
+        if not reference.get(field):
+            found.append(invalid(f"{path}.{field}", reference.get(field, ""), "must not be empty"))
+    if (api_version, reference.get("kind")) == ("v1", "Event"):
+        found.append(invalid(path, reference, "/v1, Kind=Event is disallowed from being an owner"))
+    return found
+
+
+def finalizers(names: Sequence[str], path: str) -> list[FieldError]:
+    found = [invalid(path, name, text) for name in names for text in formats.qualified_name(name)]
+    if "orphan" in names and "foregroundDeletion" in names:
+        found.append(invalid(path, list(names), "finalizer orphan and foregroundDeletion cannot be both set"))
+    return found
+
+
+def managed_fields(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        at = f"{path}[{index}]"
+        if entry.get("operation") not in ("Apply", "Update"):
+            found.append(invalid(f"{at}.operation", entry.get("operation", ""), "must be `Apply` or `Update`"))
+        if entry.get("fieldsType", "FieldsV1") != "FieldsV1":
+            found.append(invalid(f"{at}.fieldsType", entry["fieldsType"], "must be `FieldsV1`"))
+        found += manager(entry.get("manager", ""), f"{at}.manager")
+        if len(entry.get("subresource", "")) > 256:
+            found.append(too_long(f"{at}.subresource", 256))
+    return found
+
+
+def manager(name: str, path: str) -> list[FieldError]:
+    """The name of a field manager."""
+    found = [too_long(path, 128)] if formats.size(name) > 128 else []
+    offset = 0
+    for rune in name:
+        if not rune.isprintable():
+            found.append(invalid(path, name, f"invalid character U+{ord(rune):04X} (at position {offset})"))
+        offset += len(rune.encode())
+    return found
+
+
+def _common(meta: Mapping[str, Any], namespaced: bool, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    namespace = meta.get("namespace", "")
+    if namespaced:
+        if not namespace:
+            found.append(required(f"{path}.namespace"))
+        else:
+            found += [invalid(f"{path}.namespace", namespace, text) for text in formats.label(namespace)]
+    elif namespace:
+        found.append(forbidden(f"{path}.namespace", "not allowed on this type"))
+    if meta.get("generation", 0) < 0:
+        found.append(invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
+    if "labels" in meta:
+        found += labels(meta["labels"], f"{path}.labels")
+    if "annotations" in meta:
+        found += annotation_set(meta["annotations"], f"{path}.annotations")
+    if "ownerReferences" in meta:
+        found += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
+    if "finalizers" in meta:
+        found += finalizers(meta["finalizers"], f"{path}.finalizers")
+    if "managedFields" in meta:
+        found += managed_fields(meta["managedFields"], f"{path}.managedFields")
+    return found
+
+
+def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str = "metadata") -> list[FieldError]:
+    """Metadata of a new object (its name was already made)."""
+    found: list[FieldError] = []
+    generate = meta.get("generateName", "")
+    if generate:
+        prefix = generate if rule is formats.path_segment else prefix_form(generate)
+        texts = formats.path_segment_prefix(prefix) if rule is formats.path_segment else rule(prefix)
+        found += [invalid(f"{path}.generateName", generate, text) for text in texts]
+    name = meta.get("name", "")
+    if not name:
+        found.append(required(f"{path}.name", "name or generateName is required"))
+    else:
+        found += [invalid(f"{path}.name", name, text) for text in rule(name)]
+    return found + _common(meta, namespaced, path)
+
+
+def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "metadata") -> list[FieldError]:
+    """What may not change, and the parts that may."""
+    found: list[FieldError] = []
+    if old.get("deletionTimestamp"):
+        extra = sorted(set(meta.get("finalizers", ())) - set(old.get("finalizers", ())))
+        if extra:
+            listed = ", ".join(quoted(name) for name in extra)
+            text = (
+                "no new finalizers can be added if the object is being deleted, "
+                f"found new finalizers []string{{{listed}}}"
+            )
+            found.append(forbidden(f"{path}.finalizers", text))
+    if meta.get("generation", 0) < old.get("generation", 0):
+        found.append(invalid(f"{path}.generation", meta.get("generation", 0), "must not be decremented"))
+    for field in ("name", "namespace", "uid"):
+        if meta.get(field, "") != old.get(field, ""):
+            found.append(invalid(f"{path}.{field}", meta.get(field, ""), IMMUTABLE))
+    for field in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        if meta.get(field) != old.get(field):
+            found.append(invalid(f"{path}.{field}", meta.get(field), IMMUTABLE))
+    if "labels" in meta:
+        found += labels(meta["labels"], f"{path}.labels")
+    if "annotations" in meta:
+        found += annotation_set(meta["annotations"], f"{path}.annotations")
+    if "ownerReferences" in meta:
+        found += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
+    if "managedFields" in meta:
+        found += managed_fields(meta["managedFields"], f"{path}.managedFields")
+    return found
