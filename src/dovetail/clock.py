@@ -186,6 +186,11 @@ class _ScaledSelector(selectors.DefaultSelector):
         return super().select(None if timeout is None else timeout / self.loop.speed)
 
 
+def wall() -> datetime:
+    """The system's clock, whatever the loop's: for what the outside world stamps, such as a token's expiry."""
+    return datetime.now(UTC)
+
+
 def waiting(loop: asyncio.AbstractEventLoop) -> str:
     """A page that says where every unfinished task stands."""
     lines = ["everybody waits and nothing is due:"]

@@ -27,6 +27,7 @@ from dovetail.kube.transport import Request, Response, Transport
 
 T = TypeVar("T", default=dict[str, Any])
 
+
 class Listing(msgspec.Struct, Generic[T]):
     """A consistent list: all pages are of one moment, `resource_version`. `bad` did not decode."""
 

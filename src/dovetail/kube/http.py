@@ -45,8 +45,8 @@ class Anonymous:
 class Bearer:
     """A fixed token."""
 
-    def __init__(self, token: str) -> None:
-        self._headers = {"authorization": f"Bearer {token}"}
+    def __init__(self, token: str, scheme: str = "Bearer") -> None:
+        self._headers = {"authorization": f"{scheme} {token}"}
 
     async def headers(self) -> Mapping[str, str]:
         return self._headers
@@ -127,8 +127,13 @@ class Http:
         connector = aiohttp.TCPConnector(
             ssl=self._tls, limit=self._connections, keepalive_timeout=60, socket_factory=_keepalive_socket
         )
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=self._proxy is None)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=self._use_environment())
         return self._session
+
+    def _use_environment(self) -> bool:
+        """Whether HTTPS_PROXY and friends count: never for a loopback address."""
+        host = URL(self.server).host or ""
+        return self._proxy is None and host != "localhost" and not host.startswith("127.") and host != "::1"
 
     def _where(self, request: Request) -> str:
         return f"{request.method} {self.server}{request.path}"

@@ -1,0 +1,255 @@
+"""Where the API server is and who we are: kubeconfig files, or the pod we run in.
+
+Every complaint names the file, the field and the way out, because this is the first thing that goes wrong
+on a new machine.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
+from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """All that is needed to speak to one API server."""
+
+    server: str
+    tls: ssl.SSLContext
+    credentials: Credentials
+    namespace: str = "default"
+    context: str = ""
+    proxy: str | None = None
+    server_name: str | None = None
+
+    def transport(self) -> Http:
+        return Http(
+            self.server,
+            tls=self.tls,
+            credentials=self.credentials,
+            proxy=self.proxy,
+            server_name=self.server_name,
+        )
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A named part of a kubeconfig, with the file it came from."""
+
+    file: Path
+    field: str
+    value: Mapping[str, Any]
+
+    def problem(self, field: str, text: str) -> ConfigError:
+        return ConfigError(f"{self.file}: {self.field}.{field}: {text}")
+
+    def text(self, field: str) -> str:
+        value = self.value.get(field)
+        if value is not None and not isinstance(value, str):
+            raise self.problem(field, f"must be a string, not {value!r}")
+        return value or ""
+
+    def path(self, field: str) -> Path | None:
+        """A file named here; relative to the kubeconfig it is named in."""
+        text = self.text(field)
+        return self.file.parent / text if text else None
+
+    def data(self, field: str) -> bytes:
+        """Inline base64 (`field`-data) or the content of the file `field` names; inline wins."""
+        inline = self.text(f"{field}-data")
+        if inline:
+            try:
+                return base64.b64decode(inline, validate=True)
+            except (binascii.Error, ValueError) as problem:
+                raise self.problem(f"{field}-data", "is not base64") from problem
+        path = self.path(field)
+        if path is None:
+            return b""
+        try:
+            return path.read_bytes()
+        except OSError as problem:
+            raise self.problem(field, f"{path} cannot be read: {problem.strerror}") from problem
+
+
+def load(path: str | Path | None = None, context: str | None = None) -> Connection:
+    """The connection kubectl would use: `path`, else KUBECONFIG, else ~/.kube/config, else the pod we run in."""
+    if path is not None:
+        file = Path(path).expanduser()
+        if not file.exists():
+            raise ConfigError(f"{file}: no such kubeconfig")
+        return from_kubeconfig([file], context)
+    listed = [Path(name).expanduser() for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    files = [file for file in listed or [Path.home() / ".kube" / "config"] if file.exists()]
+    if files:
+        return from_kubeconfig(files, context)
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        return in_cluster()
+    looked = ", ".join(str(file) for file in listed) or str(Path.home() / ".kube" / "config")
+    raise ConfigError(f"no kubeconfig at {looked}: set KUBECONFIG, or run `dovetail up` for a cluster of your own")
+
+
+def from_kubeconfig(files: list[Path], context: str | None = None) -> Connection:
+    """Several files count as one; what the first says wins."""
+    documents = [(file, _read(file)) for file in files]
+    chosen = context or next((str(d["current-context"]) for _, d in documents if d.get("current-context")), "")
+    if not chosen:
+        raise ConfigError(f"{files[0]}: current-context is empty: choose one with kubectl config use-context")
+    link = _find(documents, "contexts", "context", chosen)
+    cluster = _find(documents, "clusters", "cluster", link.text("cluster"), link)
+    user = (
+        _find(documents, "users", "user", link.text("user"), link)
+        if link.text("user")
+        else _Entry(link.file, f"{link.field}.user", {})
+    )
+    server = cluster.text("server")
+    if not server.startswith(("https://", "http://")):
+        raise cluster.problem("server", f"must be a URL such as https://host:6443, not {server!r}")
+    tls = _tls(cluster, user)
+    return Connection(
+        server=server,
+        tls=tls,
+        credentials=_credentials(cluster, user, tls),
+        namespace=link.text("namespace") or "default",
+        context=chosen,
+        proxy=_proxy(cluster),
+        server_name=cluster.text("tls-server-name") or None,
+    )
+
+
+def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.environ) -> Connection:
+    """The service account of the pod we run in; its token is read again as the kubelet renews it."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise ConfigError("KUBERNETES_SERVICE_HOST is not set: this is not a pod of a cluster")
+    for name in ("token", "ca.crt"):
+        if not (folder / name).exists():
+            raise ConfigError(f"{folder / name} is missing: set automountServiceAccountToken: true on the pod")
+    namespace = folder / "namespace"
+    return Connection(
+        server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
+        tls=_context((folder / "ca.crt").read_bytes(), f"{folder / 'ca.crt'}"),
+        credentials=TokenFile(folder / "token"),
+        namespace=namespace.read_text().strip() if namespace.exists() else "default",
+        context="in-cluster",
+    )
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_text())
+    except OSError as problem:
+        raise ConfigError(f"{file}: cannot be read: {problem.strerror}") from problem
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise ConfigError(f"{file}: is not YAML: {problem}") from problem
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file}: is not a kubeconfig: a mapping with clusters, users and contexts is expected")
+    return document
+
+
+def _find(
+    documents: list[tuple[Path, Mapping[str, Any]]], plural: str, singular: str, name: str, link: _Entry | None = None
+) -> _Entry:
+    names: list[str] = []
+    for file, document in documents:
+        for entry in document.get(plural) or ():
+            if not isinstance(entry, dict) or "name" not in entry:
+                raise ConfigError(f"{file}: {plural}: every entry needs a name, and {entry!r} has none")
+            names.append(str(entry["name"]))
+            if names[-1] == name:
+                return _Entry(file, f"{plural}[{name}].{singular}", entry.get(singular) or {})
+    there = f"there are {', '.join(names)}" if names else "there are none"
+    if link is not None:
+        raise link.problem(singular, f"no {singular} is named {name!r}: {there}")
+    raise ConfigError(f"{documents[0][0]}: {plural}: no {singular} is named {name!r}: {there}")
+
+
+def _context(authority: bytes, where: str) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    if authority:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(cadata=authority.decode())
+        except (ssl.SSLError, UnicodeDecodeError, ValueError) as problem:
+            raise ConfigError(f"{where}: is not a PEM certificate: {problem}") from problem
+    # Clusters make their own authorities, and many lack what the strict profile asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _tls(cluster: _Entry, user: _Entry) -> ssl.SSLContext:
+    field = f"{cluster.file}: {cluster.field}.certificate-authority"
+    context = _context(cluster.data("certificate-authority"), field)
+    if cluster.value.get("insecure-skip-tls-verify"):
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    certificate, key = user.data("client-certificate"), user.data("client-key")
+    if bool(certificate) != bool(key):
+        missing = "client-key" if certificate else "client-certificate"
+        raise user.problem(missing, "is missing: a certificate and its key go together")
+    if certificate:
+        try:
+            load_pair(context, certificate, key)
+        except ssl.SSLError as problem:
+            raise user.problem("client-certificate", f"does not load with its key: {problem}") from problem
+    return context
+
+
+def _credentials(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Credentials:
+    if user.value.get("exec"):
+        return _exec(cluster, user, tls)
+    if user.text("token"):
+        return Bearer(user.text("token"))
+    path = user.path("tokenFile")
+    if path is not None:
+        return TokenFile(path)
+    if user.text("username"):
+        pair = f"{user.text('username')}:{user.text('password')}".encode()
+        return Bearer(base64.b64encode(pair).decode(), scheme="Basic")
+    if user.value.get("auth-provider"):
+        raise user.problem("auth-provider", "is gone since Kubernetes 1.26: use an exec plugin")
+    return Anonymous()
+
+
+def _exec(cluster: _Entry, user: _Entry, tls: ssl.SSLContext) -> Exec:
+    entry = _Entry(user.file, f"{user.field}.exec", user.value["exec"])
+    version = entry.text("apiVersion")
+    if version not in ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"):
+        raise entry.problem("apiVersion", f"{version!r} is not known: aws eks update-kubeconfig writes a newer one")
+    command = entry.text("command")
+    if not command:
+        raise entry.problem("command", "is empty")
+    if os.sep in command and not Path(command).is_absolute():
+        command = str((entry.file.parent / command).resolve())
+    about: dict[str, Any] = {}
+    if entry.value.get("provideClusterInfo"):
+        authority = base64.b64encode(cluster.data("certificate-authority")).decode()
+        about = {"server": cluster.text("server"), "certificate-authority-data": authority}
+    return Exec(
+        [command, *map(str, entry.value.get("args") or ())],
+        api_version=version,
+        where=f"{entry.file}: {entry.field}",
+        env={str(item["name"]): str(item["value"]) for item in entry.value.get("env") or ()},
+        cluster=about,
+        hint=entry.text("installHint"),
+        tls=tls,
+    )
+
+
+def _proxy(cluster: _Entry) -> str | None:
+    proxy = cluster.text("proxy-url")
+    if proxy and not proxy.startswith(("http://", "https://")):
+        raise cluster.problem("proxy-url", f"{proxy!r}: only http:// and https:// proxies are supported")
+    return proxy or None
