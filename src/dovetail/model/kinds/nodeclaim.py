@@ -1,0 +1,83 @@
+"""NodeClaim v1: one machine, from the wish to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated
+
+import msgspec
+
+from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
+from dovetail.model.kinds.parts import (
+    AMOUNT,
+    EXPIRE_AFTER,
+    NODEPOOL_LABEL,
+    REQUIREMENTS,
+    STARTUP_TAINTS,
+    TAINTS,
+    TERMINATION_GRACE,
+    ClaimTerm,
+    NodeClassRef,
+    Taint,
+)
+from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.meta import Amount, ObjectMeta, View
+
+IMMUTABLE = Rule("self == oldSelf", "spec is immutable", moves=lambda new, old: bool(new == old))
+
+
+class Requests(View, frozen=True, kw_only=True):
+    requests: Annotated[
+        Mapping[str, Amount], Field("The least the machine must have for the pods it is bought for.", each=AMOUNT)
+    ] = {}
+
+
+class NodeClaimSpec(View, frozen=True, kw_only=True):
+    """What is asked for. It never changes: another wish is another claim."""
+
+    requirements: Annotated[tuple[ClaimTerm, ...], REQUIREMENTS] = ()
+    resources: Annotated[Requests, Field("Resources the machine must have.")] = Requests()
+    taints: Annotated[tuple[Taint, ...], TAINTS] = ()
+    startup_taints: Annotated[tuple[Taint, ...], STARTUP_TAINTS] = ()
+    node_class_ref: Annotated[NodeClassRef, Field("The node class with the cloud's settings.", required=True)] = (
+        NodeClassRef()
+    )
+    expire_after: Annotated[str, EXPIRE_AFTER] = "720h"
+    termination_grace_period: Annotated[str | None, TERMINATION_GRACE] = None
+
+
+class NodeClaimStatus(View, frozen=True, kw_only=True):
+    node_name: Annotated[str, Field("Name of the node that the machine became.")] = ""
+    provider_id: Annotated[str, Field("The cloud's name for the machine: its identity.")] = msgspec.field(
+        default="", name="providerID"
+    )
+    image_id: Annotated[str, Field("Machine image the machine runs.")] = msgspec.field(default="", name="imageID")
+    capacity: Annotated[Mapping[str, Amount], Field("What the machine has.", each=AMOUNT)] = {}
+    allocatable: Annotated[Mapping[str, Amount], Field("What pods may have of it.", each=AMOUNT)] = {}
+    conditions: Annotated[tuple[ClaimCondition, ...], CONDITIONS] = ()
+    last_pod_event_time: Annotated[datetime | None, Field("When a pod last came to the node or left it.")] = None
+
+
+class NodeClaim(View, frozen=True, kw_only=True):
+    """One machine: what was asked for, what was bought, and how far it has come."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Annotated[NodeClaimSpec, Field("What is asked for.", required=True, rules=(IMMUTABLE,))] = NodeClaimSpec()
+    status: Annotated[NodeClaimStatus, Field("What was bought.")] = NodeClaimStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def node_pool(self) -> str | None:
+        """The pool the machine belongs to; a claim made by hand has none."""
+        return self.metadata.labels.get(NODEPOOL_LABEL)
+
+    def condition(self, kind: str) -> ClaimCondition | None:
+        return next((each for each in self.status.conditions if each.type == kind), None)
+
+    def is_true(self, kind: str) -> bool:
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
