@@ -8,6 +8,7 @@ server's own words, or `Disconnected` when there was no answer.
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Generic, Literal
@@ -78,6 +79,12 @@ class Kube:
 
     async def close(self) -> None:
         await self.transport.close()
+
+    def fenced(self, check: Callable[[], None]) -> Kube:
+        """The same client, whose every write asks `check` first."""
+        twin = copy.copy(self)
+        twin.fence = check
+        return twin
 
     # Reading
 

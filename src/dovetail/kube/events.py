@@ -1,0 +1,153 @@
+"""Kubernetes events: what happened to an object, for whoever describes it.
+
+Saying the same thing again raises a count on the event that is there; saying too much about one object is
+cut off. Recording never waits and never fails the caller: a writer task does the talking, and what it could
+not say is counted in `dropped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import Any, Literal
+
+import msgspec
+import structlog
+
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import CORE_EVENTS, Resource
+from dovetail.kube.store import meta
+
+log = structlog.get_logger(__name__)
+
+_REMEMBERED = 4096
+_BACKLOG = 1000
+
+
+class Reference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The object an event is about."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = "v1"
+
+
+def reference(resource: Resource, obj: Any) -> Reference:
+    namespace, name, uid, _ = meta(obj)
+    return Reference(resource.kind, name, namespace, uid, resource.api_version)
+
+
+class _Said(msgspec.Struct):
+    """An event that is on the server."""
+
+    name: str
+    namespace: str
+    count: int
+
+
+class _Bucket(msgspec.Struct):
+    tokens: float
+    at: float
+
+
+_Key = tuple[Reference, str, str, str]
+
+
+class EventRecorder:
+    """`burst` events at once about one object, then one every `refill` seconds."""
+
+    def __init__(self, kube: Kube, component: str, *, burst: int = 25, refill: float = 300.0) -> None:
+        self._kube = kube
+        self._component = component
+        self._burst = burst
+        self._refill = refill
+        self._queue: asyncio.Queue[_Key] = asyncio.Queue(_BACKLOG)
+        self._said: OrderedDict[_Key, _Said] = OrderedDict()
+        self._buckets: OrderedDict[Reference, _Bucket] = OrderedDict()
+        self._chance = kube.chance.child("events", component)
+        self.dropped = 0
+
+    def record(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
+        """Say it soon. False if it is too much already."""
+        if not self._allowed(about):
+            self.dropped += 1
+            return False
+        try:
+            self._queue.put_nowait((about, kind, reason, message[:1024]))
+        except asyncio.QueueFull:
+            self.dropped += 1
+            return False
+        return True
+
+    async def run(self) -> None:
+        while True:
+            await self._write(await self._queue.get())
+            self._queue.task_done()
+
+    async def flush(self) -> None:
+        """Until all that was recorded is written."""
+        await self._queue.join()
+
+    async def _write(self, key: _Key) -> None:
+        try:
+            said = self._said.get(key)
+            if said is None or not await self._again(said):
+                self._remember(key, await self._first(key))
+        except KubeError as problem:
+            self.dropped += 1
+            log.warning("event not written", reason=key[2], object=key[0].name, problem=str(problem))
+
+    async def _again(self, said: _Said) -> bool:
+        stamp = self._stamp()
+        body = {"count": said.count + 1, "lastTimestamp": stamp}
+        try:
+            await self._kube.patch(CORE_EVENTS, said.name, body, said.namespace)
+        except NotFound:
+            return False  # expired on the server
+        said.count += 1
+        return True
+
+    async def _first(self, key: _Key) -> _Said:
+        about, kind, reason, message = key
+        stamp = self._stamp()
+        namespace = about.namespace or "default"
+        name = f"{about.name}.{self._chance.getrandbits(64):016x}"
+        body = {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": msgspec.to_builtins(about),
+            "type": kind,
+            "reason": reason,
+            "message": message,
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+            "reportingInstance": "",
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        await self._kube.create(CORE_EVENTS, body)
+        return _Said(name, namespace, 1)
+
+    def _remember(self, key: _Key, said: _Said) -> None:
+        self._said[key] = said
+        while len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+
+    def _allowed(self, about: Reference) -> bool:
+        now = self._kube.clock.monotonic()
+        bucket = self._buckets.setdefault(about, _Bucket(float(self._burst), now))
+        self._buckets.move_to_end(about)
+        while len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        bucket.tokens = min(float(self._burst), bucket.tokens + (now - bucket.at) / self._refill)
+        bucket.at = now
+        if bucket.tokens < 1.0:
+            return False
+        bucket.tokens -= 1.0
+        return True
+
+    def _stamp(self) -> str:
+        return self._kube.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
