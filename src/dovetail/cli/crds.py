@@ -1,0 +1,55 @@
+"""`dovetail crds`: print the custom resource definitions, for `kubectl apply -f -`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@click.option(
+    "--webhook",
+    metavar="NAMESPACE/SERVICE[:PORT]",
+    help="Let this service convert between v1 and v1beta1 (see docs/api.md).",
+)
+@click.option("--ca", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="CA of the service, PEM.")
+@click.argument("names", nargs=-1)
+def crds(output: str, webhook: str | None, ca: Path | None, names: tuple[str, ...]) -> None:
+    """Print the custom resource definitions of every generation, or those NAMES alone (nodepools …).
+
+    dovetail crds | kubectl apply -f -
+    """
+    import json
+
+    from dovetail.model.kinds.crds import KINDS, definition, render
+
+    chosen = [kind for kind in KINDS if not names or {kind.plural, kind.kind, kind.name} & set(names)]
+    unknown = set(names) - {name for kind in KINDS for name in (kind.plural, kind.kind, kind.name)}
+    if unknown:
+        known = ", ".join(kind.plural for kind in KINDS)
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: no such definition; there are {known}")
+    found = [definition(kind, _client(webhook, ca)) for kind in chosen]
+    click.echo(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": found}) if output == "json" else render(found),
+        nl=output == "json",
+    )
+
+
+def _client(webhook: str | None, ca: Path | None) -> dict[str, object] | None:
+    """The webhook's clientConfig."""
+    import base64
+
+    if webhook is None:
+        return None
+    namespace, slash, rest = webhook.partition("/")
+    name, _, port = rest.partition(":")
+    if not (namespace and slash and name) or (port and not port.isdigit()):
+        raise click.BadParameter("expected NAMESPACE/SERVICE or NAMESPACE/SERVICE:PORT", param_hint="--webhook")
+    client: dict[str, object] = {
+        "service": {"namespace": namespace, "name": name, "port": int(port or 443), "path": "/convert"}
+    }
+    if ca is not None:
+        client["caBundle"] = base64.b64encode(ca.read_bytes()).decode()
+    return client

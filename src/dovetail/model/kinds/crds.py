@@ -1,0 +1,298 @@
+"""The custom resource definitions, made from the structs: `dovetail crds | kubectl apply -f -`.
+
+The text is the same to the byte on every run. NodePool, NodeClaim and EC2NodeClass are served in two versions
+of one definition, stored as v1; the first generation has definitions of its own.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.model.kinds.buffer import CapacityBuffer
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodeclass import EC2NodeClass
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.kinds.schema import Json, members, schema_of
+from dovetail.model.kinds.v1alpha5 import AWSNodeTemplate, Machine, Provisioner
+from dovetail.model.kinds.v1beta1 import BetaNodeClaim, BetaNodeClass, BetaNodePool
+
+READY = '.status.conditions[?(@.type=="Ready")].status'
+
+
+class Column(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+    type: str = "string"
+    wide: bool = False
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+def _label(name: str) -> str:
+    return ".metadata.labels." + name.replace(".", r"\.")
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """One generation of a kind: how it is described and how `kubectl get` shows it."""
+
+    name: str
+    struct: type[msgspec.Struct]
+    columns: tuple[Column, ...] = ()
+    scale: tuple[str, str] | None = None
+    deprecation: str | None = None
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """One custom resource definition; the first version is the stored one."""
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[Version, ...]
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ("karpenter",)
+    namespaced: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.plural}.{self.group}"
+
+
+_TYPE = Column("Type", _label("node.kubernetes.io/instance-type"))
+_CAPACITY = Column("Capacity", _label("karpenter.sh/capacity-type"))
+_ZONE = Column("Zone", _label("topology.kubernetes.io/zone"))
+_NODE = Column("Node", ".status.nodeName")
+_READY = Column("Ready", READY)
+
+
+def _wide(column: Column) -> Column:
+    return msgspec.structs.replace(column, wide=True)
+
+
+NODEPOOL_COLUMNS = (
+    Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+    Column("Nodes", ".status.nodes"),
+    _READY,
+    AGE,
+    Column("Weight", ".spec.weight", "integer", wide=True),
+    Column("CPU", ".status.resources.cpu", wide=True),
+    Column("Memory", ".status.resources.memory", wide=True),
+)
+NODECLAIM_COLUMNS = (
+    _TYPE,
+    _CAPACITY,
+    _ZONE,
+    _NODE,
+    _READY,
+    AGE,
+    Column("ImageID", ".status.imageID", wide=True),
+    Column("ID", ".status.providerID", wide=True),
+    Column("NodePool", _label("karpenter.sh/nodepool"), wide=True),
+    Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
+    Column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', wide=True),
+)
+BETA_NODECLAIM_COLUMNS = (
+    _TYPE,
+    _ZONE,
+    _NODE,
+    _READY,
+    AGE,
+    _wide(_CAPACITY),
+    Column("NodePool", _label("karpenter.sh/nodepool"), wide=True),
+    Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
+)
+MACHINE_COLUMNS = (
+    _TYPE,
+    _ZONE,
+    _NODE,
+    _READY,
+    AGE,
+    _wide(_CAPACITY),
+    Column("Provisioner", _label("karpenter.sh/provisioner-name"), wide=True),
+    Column("Template", ".spec.machineTemplateRef.name", wide=True),
+)
+BUFFER_COLUMNS = (
+    Column("Strategy", ".spec.provisioningStrategy"),
+    Column("PodTemplate", ".status.podTemplateRef.name"),
+    Column("Replicas", ".status.replicas", "integer"),
+    Column("ConditionsType", ".status.conditions[*].type"),
+    Column("ConditionsStatus", ".status.conditions[*].status"),
+    Column("ConditionsReason", ".status.conditions[*].reason"),
+    AGE,
+)
+BETA_POOL_COLUMNS = (
+    Column("NodeClass", ".spec.template.spec.nodeClassRef.name"),
+    Column("Weight", ".spec.weight", wide=True),
+)
+PROVISIONER_COLUMNS = (
+    Column("Template", ".spec.providerRef.name"),
+    Column("Weight", ".spec.weight", wide=True),
+)
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        group="karpenter.sh",
+        kind="NodePool",
+        plural="nodepools",
+        versions=(
+            Version(name="v1", struct=NodePool, columns=NODEPOOL_COLUMNS, scale=(".spec.replicas", ".status.nodes")),
+            Version(name="v1beta1", struct=BetaNodePool, columns=BETA_POOL_COLUMNS),
+        ),
+    ),
+    Kind(
+        group="karpenter.sh",
+        kind="NodeClaim",
+        plural="nodeclaims",
+        versions=(
+            Version(name="v1", struct=NodeClaim, columns=NODECLAIM_COLUMNS),
+            Version(name="v1beta1", struct=BetaNodeClaim, columns=BETA_NODECLAIM_COLUMNS),
+        ),
+    ),
+    Kind(
+        group="karpenter.sh",
+        kind="NodeOverlay",
+        plural="nodeoverlays",
+        short_names=("overlays",),
+        versions=(
+            Version(
+                name="v1alpha1",
+                struct=NodeOverlay,
+                columns=(_READY, AGE, Column("Weight", ".spec.weight", "integer", wide=True)),
+            ),
+        ),
+    ),
+    Kind(
+        group="karpenter.k8s.aws",
+        kind="EC2NodeClass",
+        plural="ec2nodeclasses",
+        short_names=("ec2nc", "ec2ncs"),
+        versions=(
+            Version(name="v1", struct=EC2NodeClass, columns=(_READY, AGE, Column("Role", ".spec.role", wide=True))),
+            Version(name="v1beta1", struct=BetaNodeClass),
+        ),
+    ),
+    Kind(
+        group="autoscaling.x-k8s.io",
+        kind="CapacityBuffer",
+        plural="capacitybuffers",
+        short_names=("cb",),
+        categories=("autoscaling",),
+        namespaced=True,
+        versions=(Version(name="v1beta1", struct=CapacityBuffer, columns=BUFFER_COLUMNS),),
+    ),
+    Kind(
+        group="karpenter.sh",
+        kind="Provisioner",
+        plural="provisioners",
+        versions=(Version(name="v1alpha5", struct=Provisioner, columns=PROVISIONER_COLUMNS),),
+    ),
+    Kind(
+        group="karpenter.sh",
+        kind="Machine",
+        plural="machines",
+        versions=(Version(name="v1alpha5", struct=Machine, columns=MACHINE_COLUMNS),),
+    ),
+    Kind(
+        group="karpenter.k8s.aws",
+        kind="AWSNodeTemplate",
+        plural="awsnodetemplates",
+        versions=(Version(name="v1alpha1", struct=AWSNodeTemplate),),
+    ),
+)
+
+
+def struct_of(api_version: str, kind: str) -> type[msgspec.Struct] | None:
+    """The struct that describes a kind in a generation, if it is one of ours."""
+    return _STRUCTS.get((api_version, kind))
+
+
+_STRUCTS = {(f"{kind.group}/{version.name}", kind.kind): version.struct for kind in KINDS for version in kind.versions}
+
+
+def definitions(conversion: Mapping[str, Any] | None = None) -> list[Json]:
+    """Every definition. `conversion` is the clientConfig of the conversion webhook, where one runs."""
+    return [definition(kind, conversion) for kind in KINDS]
+
+
+def definition(kind: Kind, conversion: Mapping[str, Any] | None = None) -> Json:
+    names: Json = {
+        "categories": list(kind.categories),
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+    }
+    if kind.short_names:
+        names["shortNames"] = list(kind.short_names)
+    spec: Json = {"group": kind.group}
+    if conversion is not None and len(kind.versions) > 1:
+        webhook = {"clientConfig": dict(conversion), "conversionReviewVersions": ["v1"]}
+        spec["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    spec["names"] = dict(sorted(names.items()))
+    spec["scope"] = "Namespaced" if kind.namespaced else "Cluster"
+    spec["versions"] = [_version(version, stored=index == 0) for index, version in enumerate(kind.versions)]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": kind.name, "labels": {"app.kubernetes.io/name": "dovetail"}},
+        "spec": spec,
+    }
+
+
+def _version(version: Version, *, stored: bool) -> Json:
+    said: Json = {}
+    if version.columns:
+        said["additionalPrinterColumns"] = [_column(column) for column in version.columns]
+    said["name"] = version.name
+    said["schema"] = {"openAPIV3Schema": root_schema(version.struct)}
+    said["served"] = True
+    said["storage"] = stored
+    said["subresources"] = {"status": {}}
+    if version.scale:
+        spec_path, status_path = version.scale
+        said["subresources"]["scale"] = {"specReplicasPath": spec_path, "statusReplicasPath": status_path}
+    return said
+
+
+def root_schema(struct: type[msgspec.Struct]) -> Json:
+    """The schema of a whole object: the struct's, with Kubernetes' own envelope."""
+    schema = schema_of(struct)
+    del schema["properties"]["metadata"]
+    envelope: Json = {
+        "apiVersion": {"description": "API group and version of this object.", "type": "string"},
+        "kind": {"description": "Kind of this object.", "type": "string"},
+        "metadata": {"type": "object"},
+    }
+    text = " ".join((inspect.getdoc(struct) or "").split())
+    required = [name for name, (_, field) in members(struct).items() if field.required]
+    root: Json = {"description": text, "type": "object", "properties": {**envelope, **schema["properties"]}}
+    if required:
+        root["required"] = required
+    return root
+
+
+def _column(column: Column) -> Json:
+    said: Json = {"jsonPath": column.path, "name": column.name}
+    if column.wide:
+        said["priority"] = 1
+    said["type"] = column.type
+    return said
+
+
+class _Plain(yaml.SafeDumper):
+    """YAML without anchors: a definition says everything in place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def render(found: list[Json]) -> str:
+    """The definitions as one YAML stream."""
+    return "".join("---\n" + yaml.dump(each, Dumper=_Plain, sort_keys=False, width=110) for each in found)
