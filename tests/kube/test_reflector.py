@@ -1,0 +1,188 @@
+"""The mirror of a kind: whatever the network does, the store ends equal to the server and listeners saw why."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from tests.kube.scripted import Answer, Script, event, listing, pod, status, stream
+
+from dovetail.clock import run_virtual
+from dovetail.kube.errors import BadObject, Disconnected
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.resources import PODS
+from dovetail.kube.store import Store
+
+GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+
+
+class Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    namespace: str
+    uid: str
+    resource_version: str
+
+
+class Placed(msgspec.Struct, frozen=True):
+    metadata: Meta
+    spec: Spec = Spec()
+
+
+def follow(*answers: Answer, seconds: float = 100.0, **options: Any) -> tuple[Script, Reflector[Any], list[str]]:
+    """Run a reflector against a script for a while; what it told is `kind name@version`."""
+
+    async def main() -> tuple[Script, Reflector[Any], list[str]]:
+        script = Script(*answers)
+        told: list[str] = []
+
+        def hear(change: Change[Any]) -> None:
+            obj = change.object["metadata"] if isinstance(change.object, dict) else None
+            told.append(f"{change.kind} {obj['name']}@{obj['resourceVersion']}" if obj else change.key)
+
+        reflector = Reflector(script.kube(), PODS, options.pop("type", dict), on_event=hear, **options)
+        task = asyncio.create_task(reflector.run())
+        await asyncio.sleep(seconds)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        return script, reflector, told
+
+    return run_virtual(main())
+
+
+def test_it_lists_then_watches_from_there() -> None:
+    script, reflector, told = follow(
+        listing(10, pod("a", 1)),
+        stream(
+            event("ADDED", pod("b", 11)), event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13)), forever=True
+        ),
+    )
+    assert told == ["added a@1", "added b@11", "modified a@12", "deleted b@13"]
+    assert script.requests[1].parameter("resourceVersion") == "10"
+    assert script.requests[1].parameter("allowWatchBookmarks") == "true"
+    assert reflector.synced.is_set()
+    assert reflector.version == "13"
+    assert [one["metadata"]["name"] for one in reflector.store] == ["a"]
+
+
+def test_it_resumes_a_broken_watch_where_it_stopped() -> None:
+    script, _, told = follow(
+        listing(10),
+        stream(event("ADDED", pod("a", 11)), Disconnected("reset by peer")),
+        stream(event("MODIFIED", pod("a", 12)), forever=True),
+    )
+    assert told == ["added a@11", "modified a@12"]
+    assert script.requests[2].parameter("resourceVersion") == "11"
+    assert 0 < script.times[2] < 2
+
+
+def test_a_bookmark_moves_the_point_of_resumption() -> None:
+    mark = {"metadata": {"resourceVersion": "50"}}
+    script, reflector, told = follow(
+        listing(10), stream(event("BOOKMARK", mark), Disconnected("x")), stream(forever=True)
+    )
+    assert told == []
+    assert script.requests[2].parameter("resourceVersion") == "50"
+    assert reflector.reached("50")
+    assert not reflector.reached("51")
+
+
+def test_after_410_it_lists_again_and_tells_what_vanished_unseen() -> None:
+    script, reflector, told = follow(
+        listing(10, pod("a", 1), pod("b", 2), pod("c", 3)),
+        stream(GONE),
+        listing(90, pod("a", 1), pod("c", 80)),
+        stream(forever=True),
+    )
+    assert told == ["added a@1", "added b@2", "added c@3", "deleted b@2", "modified c@80"]
+    assert script.asked().count("GET /api/v1/pods") == 4
+    assert sorted(reflector.store.keys()) == ["default/a", "default/c"]
+
+
+def test_410_as_a_status_code_is_the_same() -> None:
+    _, _, told = follow(listing(10, pod("a", 1)), status(410, "Expired"), listing(20), stream(forever=True))
+    assert told == ["added a@1", "deleted a@1"]
+
+
+def test_an_object_made_anew_under_its_old_name_is_a_deletion_and_an_addition() -> None:
+    _, _, told = follow(
+        listing(10, pod("a", 1, uid="one")), stream(GONE), listing(20, pod("a", 15, uid="two")), stream(forever=True)
+    )
+    assert told == ["added a@1", "deleted a@1", "added a@15"]
+
+
+def test_a_bad_object_is_skipped_and_reported_and_the_watch_goes_on() -> None:
+    bad: list[BadObject] = []
+    _, reflector, _ = follow(
+        listing(10, pod("odd", 1, spec={"nodeName": 1}), pod("a", 2)),
+        stream(event("ADDED", pod("odd2", 11, spec={"nodeName": {}})), event("ADDED", pod("b", 12)), forever=True),
+        type=Placed,
+        on_bad=bad.append,
+    )
+    assert list(reflector.store.keys()) == ["default/a", "default/b"]
+    assert [one.key for one in bad] == ["default/odd", "default/odd2"]
+    assert reflector.version == "12"
+
+
+def test_an_object_that_turns_unreadable_keeps_its_last_readable_state() -> None:
+    _, reflector, _ = follow(
+        listing(10, pod("a", 1, spec={"nodeName": "n"})),
+        stream(GONE),
+        listing(20, pod("a", 15, spec={"nodeName": 1})),
+        stream(forever=True),
+        type=Placed,
+    )
+    held = reflector.store.get("default/a")
+    assert held is not None
+    assert held.spec.node_name == "n"
+
+
+def test_failures_are_spaced_out_with_growing_pauses() -> None:
+    script, reflector, _ = follow(listing(10), *[Disconnected("down")] * 6, stream(forever=True), seconds=300)
+    gaps = [b - a for a, b in zip(script.times[1:], script.times[2:], strict=False)]
+    assert gaps[0] < 1
+    assert gaps[-1] > 5
+    assert all(gap < 46 for gap in gaps)
+    assert reflector.failure is None or isinstance(reflector.failure, Disconnected)
+
+
+def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
+    script, _, _ = follow(listing(10), *[stream() for _ in range(50)], seconds=60)
+    assert len(script.requests) < 12
+
+
+def test_a_server_that_says_later_is_asked_later() -> None:
+    script, _, _ = follow(
+        listing(1), status(429, "TooManyRequests", headers={"retry-after": "20"}), stream(forever=True)
+    )
+    assert script.times[2] >= 20
+
+
+def test_a_dead_watch_is_noticed_and_resumed() -> None:
+    script, _, told = follow(
+        listing(10), stream(forever=True), stream(event("ADDED", pod("a", 11)), forever=True), seconds=700
+    )
+    assert told == ["added a@11"]
+    asked = script.requests[1].parameter("timeoutSeconds")
+    assert asked is not None
+    assert script.times[2] >= int(asked)
+
+
+def test_a_store_finds_objects_by_its_indices_as_they_change() -> None:
+    store: Store[dict[str, Any]] = Store({"node": lambda one: [one["node"]] if one.get("node") else []})
+    store.put("a", {"node": "n1"})
+    store.put("b", {"node": "n1"})
+    store.put("c", {})
+    assert [one["node"] for one in store.by("node", "n1")] == ["n1", "n1"]
+    store.put("a", {"node": "n2"})
+    assert store.by("node", "n2") == [{"node": "n2"}]
+    assert len(store.by("node", "n1")) == 1
+    store.remove("b")
+    assert store.by("node", "n1") == []
+    assert len(store) == 2
