@@ -1,0 +1,35 @@
+"""Answers kept for a while. A kept value is frozen: whoever reads it cannot change what the next one reads."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from dovetail.clock import Clock
+
+V = TypeVar("V")
+
+
+class Ageing(Generic[V]):
+    """A memory whose entries are asked for again after `seconds`. Errors are not remembered."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._kept: dict[Hashable, tuple[float, V]] = {}
+
+    async def get(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
+        now = self._clock.monotonic()
+        kept = self._kept.get(key)
+        if kept is not None and now - kept[0] < self._seconds:
+            return kept[1]
+        value = await ask()
+        self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self._seconds}
+        self._kept[key] = (self._clock.monotonic(), value)
+        return value
+
+    def forget(self, key: Hashable | None = None) -> None:
+        if key is None:
+            self._kept.clear()
+        else:
+            self._kept.pop(key, None)

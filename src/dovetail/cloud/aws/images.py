@@ -1,0 +1,227 @@
+"""Machine images: by alias and SSM parameter, by id, by name, by tags; newest first, with what each is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import is_not_found
+from dovetail.cloud.aws.network import Term, filters
+from dovetail.cloud.protocol import CloudError, Remedy
+
+ARCH = "kubernetes.io/arch"
+OS = "kubernetes.io/os"
+BUILD = "node.kubernetes.io/windows-build"
+GPU = "karpenter.k8s.aws/instance-gpu-count"
+ACCELERATOR = "karpenter.k8s.aws/instance-accelerator-count"
+
+_ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
+_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
+
+Requirement = Mapping[str, Any]
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True):
+    """`requirements` say which machines the image is for, as they appear in the node class's status."""
+
+    id: str
+    name: str
+    created: str
+    deprecated: bool
+    requirements: tuple[Requirement, ...]
+
+    def suits(self, labels: Mapping[str, Sequence[str]]) -> bool:
+        for need in self.requirements:
+            values = labels.get(need["key"])
+            match need["operator"]:
+                case "In":
+                    if not values or not set(values) & set(need["values"]):
+                        return False
+                case "Exists":
+                    if not values:
+                        return False
+                case "DoesNotExist":
+                    if values:
+                        return False
+        return True
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One SSM parameter and the machines its image is for."""
+
+    parameter: str
+    requirements: tuple[Requirement, ...]
+
+
+def _in(key: str, *values: str) -> Requirement:
+    return {"key": key, "operator": "In", "values": list(values)}
+
+
+def _plain(arch: str) -> tuple[Requirement, ...]:
+    return (_in(ARCH, arch), {"key": ACCELERATOR, "operator": "DoesNotExist"}, {"key": GPU, "operator": "DoesNotExist"})
+
+
+def _with(arch: str, key: str) -> tuple[Requirement, ...]:
+    return (_in(ARCH, arch), {"key": key, "operator": "Exists"})
+
+
+def variants(family: str, version: str, kubernetes: str) -> tuple[Variant, ...]:
+    """The parameters of an alias `family@version` for a Kubernetes version."""
+    latest = version == "latest"
+    if family == "al2":
+        root = f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2"
+
+        def path(kind: str) -> str:
+            tail = "recommended" if latest else f"amazon-eks{kind}-node-{kubernetes}-{version}"
+            return f"{root}{kind}/{tail}/image_id"
+
+        return (
+            Variant(path(""), _plain("amd64")),
+            Variant(path("-arm64"), _plain("arm64")),
+            Variant(path("-gpu"), _with("amd64", ACCELERATOR)),
+            Variant(path("-gpu"), _with("amd64", GPU)),
+        )
+    if family == "al2023":
+        root = f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023"
+
+        def path23(arch: str, kind: str) -> str:
+            tail = "recommended" if latest else f"amazon-eks-node-al2023-{arch}-{kind}-{kubernetes}-{version}"
+            return f"{root}/{arch}/{kind}/{tail}/image_id"
+
+        return (
+            Variant(path23("x86_64", "standard"), _plain("amd64")),
+            Variant(path23("arm64", "standard"), _plain("arm64")),
+            Variant(path23("x86_64", "neuron"), _with("amd64", ACCELERATOR)),
+            Variant(path23("x86_64", "nvidia"), _with("amd64", GPU)),
+            Variant(path23("arm64", "nvidia"), _with("arm64", GPU)),
+        )
+    if family == "bottlerocket":
+        release = "latest" if latest else version.removeprefix("v")
+
+        def rocket(flavour: str, arch: str) -> str:
+            return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{release}/image_id"
+
+        return (
+            Variant(rocket("", "x86_64"), _plain("amd64")),
+            Variant(rocket("", "arm64"), _plain("arm64")),
+            Variant(rocket("", "x86_64"), _with("amd64", ACCELERATOR)),
+            Variant(rocket("-nvidia", "x86_64"), _with("amd64", GPU)),
+            Variant(rocket("-nvidia", "arm64"), _with("arm64", GPU)),
+        )
+    year = family.removeprefix("windows")
+    name = f"/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
+    return (Variant(name, (_in(OS, "windows"), _in(BUILD, _BUILDS[year]))),)
+
+
+class Images:
+    def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._found: Ageing[tuple[Image, ...]] = Ageing(clock, refresh)
+        self._parameters: Ageing[str | None] = Ageing(clock, 24 * 3600.0)
+        self._mutable: Ageing[str | None] = Ageing(clock, 300.0)
+
+    async def select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Image, ...]:
+        """The images of the terms; for each kind of machine the newest that is not deprecated comes first."""
+        key = (msgspec.json.encode(list(terms), order="sorted"), kubernetes)
+        return await self._found.get(key, lambda: self._select(terms, kubernetes))
+
+    async def _select(self, terms: Sequence[Term], kubernetes: str) -> tuple[Image, ...]:
+        needs: dict[str, list[tuple[Requirement, ...]]] = {}
+        rows: dict[str, Mapping[str, Any]] = {}
+        ids: list[str] = []
+        for term in terms:
+            if alias := term.get("alias"):
+                for image_id, requirements in await self._alias(alias, kubernetes):
+                    needs.setdefault(image_id, []).append(requirements)
+                    ids.append(image_id)
+            elif parameter := term.get("ssmParameter"):
+                found = await self._parameter(parameter, self._mutable)
+                ids += [found] if found and found.startswith("ami-") else []
+            elif term.get("id"):
+                ids.append(term["id"])
+            else:
+                rows |= {row["ImageId"]: row for row in await self._search(term)}
+        if ids:
+            rows |= {row["ImageId"]: row for row in await self._describe([{"Name": "image-id", "Values": ids}])}
+        images = [
+            self._image(row, requirements)
+            for image_id, row in rows.items()
+            for requirements in needs.get(image_id) or [_requirements(row)]
+        ]
+        return _newest(images)
+
+    async def _alias(self, alias: str, kubernetes: str) -> list[tuple[str, tuple[Requirement, ...]]]:
+        family, _, version = alias.partition("@")
+        found = []
+        for variant in variants(family, version or "latest", kubernetes):
+            image_id = await self._parameter(variant.parameter, self._parameters)
+            if image_id:
+                found.append((image_id, variant.requirements))
+        if not found:
+            raise CloudError(
+                "AMINotFound",
+                f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists",
+                Remedy.OPERATOR,
+            )
+        return found
+
+    async def _parameter(self, name: str, memory: Ageing[str | None]) -> str | None:
+        async def ask() -> str | None:
+            try:
+                answer = await self._calls("ssm", "get_parameter", Name=name)
+            except Exception as error:
+                if is_not_found(error):
+                    return None
+                raise
+            return str(answer["Parameter"]["Value"])
+
+        return await memory.get(name, ask)
+
+    async def _search(self, term: Term) -> list[Mapping[str, Any]]:
+        asked = filters(term, names="name")
+        owners = [term["owner"]] if term.get("owner") else ["self", "amazon"] if term.get("name") else []
+        return await self._describe(asked, owners)
+
+    async def _describe(self, asked: list[dict[str, Any]], owners: Sequence[str] = ()) -> list[Mapping[str, Any]]:
+        arguments: dict[str, Any] = {"Filters": [*asked, {"Name": "state", "Values": ["available"]}]}
+        if owners:
+            arguments["Owners"] = list(owners)
+        return await self._calls.all("ec2", "describe_images", "Images", IncludeDeprecated=True, **arguments)
+
+    def _image(self, row: Mapping[str, Any], requirements: tuple[Requirement, ...]) -> Image:
+        end = row.get("DeprecationTime")
+        ended = bool(end) and datetime.fromisoformat(str(end).replace("Z", "+00:00")) <= self._clock.now()
+        return Image(
+            id=row["ImageId"],
+            name=row.get("Name", ""),
+            created=str(row.get("CreationDate", "")),
+            deprecated=ended,
+            requirements=tuple(sorted(requirements, key=lambda need: (len(need["key"]), need["key"]))),
+        )
+
+
+def _requirements(row: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    """What an image says of itself: its architecture, and tags that are labels we know."""
+    arch = _ARCHES.get(row.get("Architecture", "x86_64"), "amd64")
+    found = [_in(ARCH, arch)]
+    known = (OS, BUILD, "node.kubernetes.io/instance-type", "karpenter.k8s.aws/")
+    for tag in row.get("Tags", ()):
+        if tag["Key"].startswith(known):
+            found.append(_in(tag["Key"], tag["Value"]))
+    return tuple(found)
+
+
+def _newest(images: Sequence[Image]) -> tuple[Image, ...]:
+    """One image for each set of requirements; the list newest first."""
+    ranked = sorted(images, key=lambda image: (not image.deprecated, image.created, image.name), reverse=True)
+    best: dict[bytes, Image] = {}
+    for image in ranked:
+        best.setdefault(msgspec.json.encode(image.requirements, order="sorted"), image)
+    return tuple(best.values())

@@ -1,0 +1,135 @@
+"""Subnets and security groups, found by selector terms.
+
+A term that selects nothing selects nothing: it is never an error by itself. Whether the whole
+selector is empty is for the node class's status to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.calls import Calls
+
+Term = Mapping[str, Any]
+
+
+class Subnet(msgspec.Struct, frozen=True):
+    id: str
+    zone: str
+    zone_id: str
+    free: int
+    vpc: str
+
+
+class SecurityGroup(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    vpc: str
+
+
+def filters(term: Term, *, names: str | None = None) -> list[dict[str, Any]]:
+    """EC2 filters of one term. A tag value `*` asks only for the key; a comma list is any of its values."""
+    found: list[dict[str, Any]] = []
+    for key, value in sorted((term.get("tags") or {}).items()):
+        if value == "*":
+            found.append({"Name": "tag-key", "Values": [key]})
+        else:
+            found.append({"Name": f"tag:{key}", "Values": [part.strip() for part in str(value).split(",")]})
+    if names and term.get("name"):
+        found.append({"Name": names, "Values": [term["name"]]})
+    return found
+
+
+def _key(terms: Sequence[Term]) -> bytes:
+    return msgspec.json.encode(list(terms), order="sorted")
+
+
+class Network:
+    """Finds subnets and groups; remembers free addresses that launches in flight will take."""
+
+    def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
+        self._calls = calls
+        self._subnets: Ageing[tuple[Subnet, ...]] = Ageing(clock, refresh)
+        self._groups: Ageing[tuple[SecurityGroup, ...]] = Ageing(clock, refresh)
+        self._taken: dict[str, int] = {}
+
+    async def subnets(self, terms: Sequence[Term]) -> tuple[Subnet, ...]:
+        """Most free addresses first, then by id."""
+
+        async def ask() -> tuple[Subnet, ...]:
+            rows = await self._select("describe_subnets", "Subnets", terms, ids="subnet-id")
+            self._taken.clear()
+            found = {
+                row["SubnetId"]: Subnet(
+                    row["SubnetId"], row["AvailabilityZone"], row.get("AvailabilityZoneId", ""),
+                    row.get("AvailableIpAddressCount", 0), row.get("VpcId", ""),
+                )
+                for row in rows
+            }
+            return tuple(sorted(found.values(), key=lambda s: (-s.free, s.id)))
+
+        return await self._subnets.get(_key(terms), ask)
+
+    async def groups(self, terms: Sequence[Term]) -> tuple[SecurityGroup, ...]:
+        async def ask() -> tuple[SecurityGroup, ...]:
+            rows = await self._select(
+                "describe_security_groups", "SecurityGroups", terms, ids="group-id", names="group-name"
+            )
+            found = {
+                row["GroupId"]: SecurityGroup(row["GroupId"], row.get("GroupName", ""), row.get("VpcId", ""))
+                for row in rows
+            }
+            return tuple(sorted(found.values(), key=lambda g: g.id))
+
+        return await self._groups.get(_key(terms), ask)
+
+    def by_zone(self, subnets: Sequence[Subnet], pods: int) -> dict[str, Subnet]:
+        """For each zone the subnet with most room left, `pods` addresses of which are now spoken for."""
+        best: dict[str, Subnet] = {}
+        for subnet in subnets:
+            kept = best.get(subnet.zone)
+            if kept is None or self.room(subnet) > self.room(kept):
+                best[subnet.zone] = subnet
+        found = {zone: subnet for zone, subnet in best.items() if self.room(subnet) > 0}
+        for subnet in found.values():
+            self._taken[subnet.id] = self._taken.get(subnet.id, 0) + pods
+        return found
+
+    def give_back(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
+        """Addresses of zones that the fleet did not choose are free again."""
+        for subnet in subnets.values():
+            if subnet.id not in used:
+                self._taken[subnet.id] = max(0, self._taken.get(subnet.id, 0) - pods)
+
+    def exhausted(self, subnet_id: str) -> None:
+        """EC2 says this subnet has no free address: do not ask again before the next look."""
+        self._taken[subnet_id] = 1 << 30
+
+    def room(self, subnet: Subnet) -> int:
+        return subnet.free - self._taken.get(subnet.id, 0)
+
+    async def _select(
+        self, operation: str, field: str, terms: Sequence[Term], *, ids: str, names: str | None = None
+    ) -> list[Mapping[str, Any]]:
+        """All rows that any term selects; the ids of all terms go in one call."""
+        rows: list[Mapping[str, Any]] = []
+        wanted = [term["id"] for term in terms if term.get("id")]
+        if wanted:
+            asked = [{"Name": ids, "Values": wanted}]
+            rows += await self._calls.all("ec2", operation, field, Filters=asked)
+        for term in terms:
+            if not term.get("id") and (asked := filters(term, names=names)):
+                found = await self._calls.all("ec2", operation, field, Filters=asked)
+                rows += [row for row in found if _matches(row, term)]
+        return rows
+
+
+def _matches(row: Mapping[str, Any], term: Term) -> bool:
+    """The tags once more on our side: some servers let the last of two like filters win."""
+    tags = {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())}
+    return all(key in tags for key in (term.get("tags") or {}))
