@@ -98,12 +98,12 @@ class Http:
                 return Response(status=answer.status, headers=lowered, stream=_Stream(answer, self._where(request)))
             async with answer:
                 body = await answer.read()
-        except aiohttp.ClientConnectorError as problem:
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
             raise Disconnected(f"{self.server} cannot be reached: {problem}", sent=False) from problem
-        except (aiohttp.ClientError, OSError) as problem:
-            raise Disconnected(f"{self._where(request)}: the connection broke: {problem!r}") from problem
         except TimeoutError as problem:
             raise Disconnected(f"{self._where(request)}: no answer within {self._timeout:g} s") from problem
+        except (aiohttp.ClientError, OSError) as problem:
+            raise Disconnected(f"{self._where(request)}: the connection broke: {problem!r}") from problem
         return Response(
             status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=body
         )

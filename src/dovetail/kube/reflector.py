@@ -153,13 +153,18 @@ class Reflector(Generic[T]):
             self._report(BadObject(self.resource.name, key_of_raw(event.object), str(problem)))
             self.version = decode(event.object, Head).metadata.resource_version
             return
-        namespace, name, _, version = meta(obj)
+        namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name
         if event.type == "DELETED":
             self._remove(key, obj)
-        else:
+        elif not self._known_better(key, uid, version):
             self._put(key, obj)
         self.version = version
+
+    def _known_better(self, key: str, uid: str, version: str) -> bool:
+        """Whether a writer of ours has already put a newer state of the object into the store."""
+        held = self.store.get(key)
+        return held is not None and _uid(held) == uid and int(meta(held)[3] or 0) > int(version)
 
     def _put(self, key: str, obj: T) -> None:
         old = self.store.get(key)

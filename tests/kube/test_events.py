@@ -1,0 +1,81 @@
+"""Events: the same words raise a count, too many words are cut off, and nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from tests.kube.scripted import Script, ok, status
+
+from dovetail.clock import run_virtual
+from dovetail.kube.events import EventRecorder, Reference, reference
+from dovetail.kube.resources import NODES
+
+NODE = Reference("Node", "n1", "", "uid-1")
+
+
+def test_the_same_words_again_raise_the_count() -> None:
+    async def main() -> None:
+        script = Script(ok({}), ok({}), ok({}))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        for _ in range(3):
+            recorder.record(NODE, "Normal", "Launched", "a machine")
+        await recorder.flush()
+        task.cancel()
+        create, *patches = script.requests
+        body = msgspec.json.decode(create.body)
+        assert create.path == "/api/v1/namespaces/default/events"
+        assert body["involvedObject"] == {"kind": "Node", "name": "n1", "uid": "uid-1"}
+        assert (body["count"], body["type"], body["reason"]) == (1, "Normal", "Launched")
+        assert [msgspec.json.decode(one.body)["count"] for one in patches] == [2, 3]
+        assert {one.method for one in patches} == {"PATCH"}
+
+    run_virtual(main())
+
+
+def test_an_event_that_expired_on_the_server_is_written_anew() -> None:
+    async def main() -> None:
+        script = Script(ok({}), status(404, "NotFound"), ok({}))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(NODE, "Normal", "R", "m")
+        recorder.record(NODE, "Normal", "R", "m")
+        await recorder.flush()
+        task.cancel()
+        assert [one.method for one in script.requests] == ["POST", "PATCH", "POST"]
+
+    run_virtual(main())
+
+
+def test_one_object_cannot_flood_and_recovers_with_time() -> None:
+    async def main() -> None:
+        recorder = EventRecorder(Script().kube(), "dovetail", burst=3, refill=60)
+        said = [recorder.record(NODE, "Warning", "R", str(n)) for n in range(5)]
+        assert said == [True, True, True, False, False]
+        assert recorder.record(Reference("Node", "n2"), "Warning", "R", "m")
+        await asyncio.sleep(61)
+        assert recorder.record(NODE, "Warning", "R", "later")
+        assert recorder.dropped == 2
+
+    run_virtual(main())
+
+
+def test_a_refused_event_is_counted_and_the_next_still_written() -> None:
+    async def main() -> None:
+        script = Script(status(403, "Forbidden"), ok({}))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(NODE, "Normal", "A", "a")
+        recorder.record(NODE, "Normal", "B", "b")
+        await recorder.flush()
+        task.cancel()
+        assert recorder.dropped == 1
+        assert len(script.requests) == 2
+
+    run_virtual(main())
+
+
+def test_a_reference_is_made_from_any_object() -> None:
+    obj = {"metadata": {"name": "n1", "uid": "u"}}
+    assert reference(NODES, obj) == Reference("Node", "n1", "", "u", "v1")
