@@ -1,0 +1,174 @@
+"""One watch a resource, shared by every controller of the process: a store, indices, listeners.
+
+Controllers read their own writes: `seen(version)` waits until the store has caught up with a write, so nobody
+acts twice on an old view. That replaces Kubernetes' expectations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import ApiError, Disconnected, Gone
+from dovetail.kube.resources import Resource
+
+T = TypeVar("T")
+Listener = Callable[[T | None, T | None], None]
+#: What an object is filed under in an index.
+Filing = Callable[[T], str | None]
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    resource_version: str = "0"
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    metadata: _Version = _Version()
+
+
+def key_of(item: Any) -> str:
+    """`namespace/name`, or the name of a cluster-wide object."""
+    if isinstance(item, dict):
+        metadata = item["metadata"]
+        namespace = metadata.get("namespace")
+        return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+    return str(item.metadata.key)
+
+
+class Informer(Generic[T]):
+    """The live store of one resource. Listeners get (old, new); old is None for new objects, new for gone ones."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        resource: Resource,
+        type: type[T],
+        indices: Mapping[str, Filing[T]] | None = None,
+        *,
+        fields: str | None = None,
+        namespace: str | None = None,
+    ) -> None:
+        self.resource = resource
+        self.objects: dict[str, T] = {}
+        self.synced = asyncio.Event()
+        self.version = 0
+        self._kube = kube
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type)
+        self._type = type
+        self._fields = fields
+        self._namespace = namespace
+        self._listeners: list[Listener[T]] = []
+        self._filings = dict(indices or {})
+        self._indices: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._filings}
+        self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+
+    def listen(self, listener: Listener[T]) -> None:
+        self._listeners.append(listener)
+
+    def get(self, key: str) -> T | None:
+        return self.objects.get(key)
+
+    def all(self) -> Iterable[T]:
+        return self.objects.values()
+
+    def by(self, index: str, value: str) -> list[T]:
+        return list(self._indices[index].get(value, {}).values())
+
+    def count(self, index: str, value: str) -> int:
+        return len(self._indices[index].get(value, ()))
+
+    async def seen(self, version: str | int) -> None:
+        """Wait until the store is at least as new as a write that answered with this resourceVersion."""
+        wanted = int(version)
+        if wanted <= self.version:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (wanted, id(future), future))
+        await future
+
+    async def run(self) -> None:
+        """List, then watch for ever; a watch that breaks goes on where it was, or lists again."""
+        pause = 0.0
+        while True:
+            try:
+                await self._list()
+                pause = 0.0
+                while True:
+                    await self._watch()
+            except Gone:
+                continue
+            except (Disconnected, ApiError):
+                pause = min(30.0, pause * 2 or 0.8)
+                await asyncio.sleep(pause)
+
+    async def _list(self) -> None:
+        listing = await self._kube.list(self.resource, self._namespace, fields=self._fields, type=self._type)
+        found = {key_of(item): item for item in listing.items}
+        for key in [key for key in self.objects if key not in found]:
+            self._put(key, None)
+        for key, item in found.items():
+            if self.objects.get(key) != item:
+                self._put(key, item)
+        self._advance(int(listing.resource_version))
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        watch = self._kube.watch_raw(
+            self.resource, self._namespace, fields=self._fields, resource_version=str(self.version)
+        )
+        try:
+            async for event in watch:
+                if event.type == "BOOKMARK":
+                    mark = msgspec.json.decode(event.object, type=_Versioned)
+                    self._advance(int(mark.metadata.resource_version))
+                    continue
+                item = self._decoder.decode(event.object)
+                self._put(key_of(item), None if event.type == "DELETED" else item, item)
+                self._advance(_version_of(item))
+        finally:
+            await watch.aclose()
+        await asyncio.sleep(0)
+
+    def _put(self, key: str, new: T | None, last: T | None = None) -> None:
+        old = self.objects.get(key)
+        if new is None:
+            if old is None:
+                return
+            del self.objects[key]
+            old = last or old
+        else:
+            self.objects[key] = new
+        for name, filing in self._filings.items():
+            self._file(name, filing, key, old, new)
+        for listener in self._listeners:
+            listener(old, new)
+
+    def _file(self, name: str, filing: Filing[T], key: str, old: T | None, new: T | None) -> None:
+        index = self._indices[name]
+        before = filing(old) if old is not None else None
+        after = filing(new) if new is not None else None
+        if before is not None and before != after:
+            group = index.get(before)
+            if group is not None:
+                group.pop(key, None)
+                if not group:
+                    del index[before]
+        if after is not None and new is not None:
+            index.setdefault(after, {})[key] = new
+
+    def _advance(self, version: int) -> None:
+        self.version = max(self.version, version)
+        while self._waiting and self._waiting[0][0] <= self.version:
+            future = heapq.heappop(self._waiting)[2]
+            if not future.done():
+                future.set_result(None)
+
+
+def _version_of(item: Any) -> int:
+    version = item["metadata"]["resourceVersion"] if isinstance(item, dict) else item.metadata.resource_version
+    return int(version)

@@ -1,0 +1,17 @@
+"""Instants as Kubernetes writes them: RFC 3339 in UTC, to the second; MicroTime to the microsecond."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def stamp(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro(instant: datetime) -> str:
+    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,68 @@
+"""What every controller is given: the client, the clock, the shared stores, the event recorder."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, TypeVar
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import NODES, PODS, Resource
+from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.recorder import Recorder
+
+T = TypeVar("T")
+
+
+class Kit:
+    """The tools of the controller manager. A store is opened by the first controller that asks for it."""
+
+    def __init__(self, kube: Kube, clock: Clock, chance: Chance, recorder: Recorder) -> None:
+        self.kube = kube
+        self.clock = clock
+        self.chance = chance
+        self.recorder = recorder
+        self.informers: dict[Resource, Informer[Any]] = {}
+        self.pods: Informer[PodView] = self._open(
+            PODS,
+            PodView,
+            owner=lambda pod: pod.metadata.controller.uid if pod.metadata.controller else None,
+            orphans=lambda pod: None if pod.metadata.controller else pod.metadata.namespace,
+            node=lambda pod: pod.spec.node_name or None,
+            namespace=lambda pod: pod.metadata.namespace,
+        )
+        self.nodes: Informer[NodeView] = self._open(NODES, NodeView)
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def store(self, resource: Resource) -> Informer[Json]:
+        """The shared store of a workload kind, as JSON, indexed by controlling owner and by namespace."""
+        found = self.informers.get(resource)
+        if found is None:
+            found = self._open(resource, dict, owner=_owner_of, namespace=_namespace_of)
+        return found
+
+    def typed(self, resource: Resource, type: type[T], **indices: Any) -> Informer[T]:
+        """The shared store of a kind that is read through a view."""
+        found = self.informers.get(resource)
+        return found if found is not None else self._open(resource, type, **indices)
+
+    def _open(self, resource: Resource, type: Any, **indices: Any) -> Informer[Any]:
+        informer: Informer[Any] = Informer(self.kube, resource, type, indices)
+        self.informers[resource] = informer
+        return informer
+
+
+def _owner_of(item: Json) -> str | None:
+    for owner in item["metadata"].get("ownerReferences", ()):
+        if owner.get("controller"):
+            return str(owner["uid"])
+    return None
+
+
+def _namespace_of(item: Json) -> str | None:
+    namespace = item["metadata"].get("namespace")
+    return str(namespace) if namespace else None

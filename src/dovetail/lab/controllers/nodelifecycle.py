@@ -1,0 +1,196 @@
+"""Node lifecycle: a silent kubelet makes its Node Unknown, and conditions become taints.
+
+Who is silent is asked of a `Liveness` (the fleet of the same process) or, for nodes it does not know, read from
+leases, as on a real cluster. Only suspects are looked at, so a thousand healthy nodes cost nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
+from dovetail.kube.resources import LEASES, NODES, PODS
+from dovetail.lab.controllers.instants import stamp
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import ready
+from dovetail.lab.controllers.views import LeaseView, NodeView, PodView, Taint
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.recorder import Involved, Recorder
+
+MONITOR_SECONDS = 5.0
+GRACE_SECONDS = 50.0
+STARTUP_GRACE_SECONDS = 60.0
+
+NOT_READY = "node.kubernetes.io/not-ready"
+UNREACHABLE = "node.kubernetes.io/unreachable"
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_BY_CONDITION = {
+    ("Ready", "False"): NOT_READY,
+    ("Ready", "Unknown"): UNREACHABLE,
+    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
+    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
+    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
+}
+_OURS = frozenset({*_BY_CONDITION.values(), UNSCHEDULABLE})
+
+
+class Liveness(Protocol):
+    """Knows its own kubelets without being told by heartbeats."""
+
+    def heard(self, node: str) -> float | None: ...
+
+
+def wanted_taints(node: NodeView, now: str) -> list[dict[str, Any]]:
+    """The node's taints: others' as they are, ours by its conditions."""
+    keys = [
+        key
+        for (kind, status), key in _BY_CONDITION.items()
+        if (condition := node.status.condition(kind)) is not None and condition.status == status
+    ]
+    if node.spec.unschedulable:
+        keys.append(UNSCHEDULABLE)
+    wanted = [(key, "NoSchedule") for key in keys]
+    wanted += [(key, "NoExecute") for key in keys if key in (NOT_READY, UNREACHABLE)]
+    old = {(taint.key, taint.effect): taint for taint in node.spec.taints}
+    kept = [taint for taint in node.spec.taints if not _managed(taint) or (taint.key, taint.effect) in wanted]
+    fresh = [Taint(key=key, effect=effect, time_added=now) for key, effect in wanted if (key, effect) not in old]
+    return [_body(taint) for taint in (*kept, *fresh)]
+
+
+def _managed(taint: Taint) -> bool:
+    if taint.key not in _OURS:
+        return False
+    return taint.effect == "NoSchedule" or (taint.effect == "NoExecute" and taint.key in (NOT_READY, UNREACHABLE))
+
+
+def _body(taint: Taint) -> dict[str, Any]:
+    body: dict[str, Any] = {"key": taint.key, "effect": taint.effect}
+    if taint.value:
+        body["value"] = taint.value
+    if taint.time_added:
+        body["timeAdded"] = taint.time_added
+    return body
+
+
+class NodeLifecycle:
+    """Watches over nodes."""
+
+    def __init__(self, kit: Kit, recorder: Recorder, liveness: Liveness | None) -> None:
+        self._kit = kit
+        self._recorder = recorder
+        self._liveness = liveness
+        self._leases = kit.typed(LEASES, LeaseView)
+        self.worker = Worker("node-taints", self._taint)
+        self._signals: dict[str, float] = {}
+        kit.nodes.listen(self._node_changed)
+        self._leases.listen(self._lease_changed)
+
+    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+        node = new or old
+        assert node is not None
+        name = node.metadata.name
+        if new is None:
+            self._signals.pop(name, None)
+            self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
+            return
+        if old is None:
+            self._event(new, "Normal", "RegisteredNode", f"Registered Node {name} in Controller")
+        if old is None or _heartbeat(old) != _heartbeat(new):
+            self._signals[name] = self._kit.clock.monotonic()
+        self.worker.add(name)
+
+    def _lease_changed(self, old: LeaseView | None, new: LeaseView | None) -> None:
+        if new is not None and new.metadata.namespace == "kube-node-lease":
+            self._signals[new.metadata.name] = self._kit.clock.monotonic()
+
+    def _event(self, node: NodeView, type_: str, reason: str, text: str) -> None:
+        about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
+        record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
+        record(about, reason, f"Node {node.metadata.name} event: {text}")
+
+    async def _taint(self, name: str) -> float | None:
+        node = self._kit.nodes.get(name)
+        if node is None:
+            return None
+        wanted = wanted_taints(node, stamp(self._kit.now()))
+        if wanted == [_body(taint) for taint in node.spec.taints]:
+            return None
+        body = {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "spec": {"taints": wanted or None},
+        }
+        try:
+            written = await self._kit.kube.patch(NODES, name, body)
+        except Conflict:
+            await asyncio.sleep(0)
+            self.worker.add_after(name, 0.05)
+            return None
+        except NotFound:
+            return None
+        await self._kit.nodes.seen(written["metadata"]["resourceVersion"])
+        return None
+
+    async def run(self) -> None:
+        """The monitor."""
+        while True:
+            await asyncio.sleep(MONITOR_SECONDS)
+            for node in list(self._suspects()):
+                try:
+                    await self._silent(node)
+                except NotFound:
+                    continue
+                except (ApiError, Disconnected):
+                    break  # the server is in trouble: judge nobody by that
+
+    def _suspects(self) -> Iterable[NodeView]:
+        now = self._kit.clock.monotonic()
+        for name, node in self._kit.nodes.objects.items():
+            heard = self._liveness.heard(name) if self._liveness is not None else None
+            if heard is None:
+                heard = self._signals.get(name, now)
+            if now - heard > GRACE_SECONDS:
+                yield node
+
+    async def _silent(self, node: NodeView) -> None:
+        current = node.status.condition("Ready")
+        if current is not None and current.status == "Unknown":
+            return
+        now = stamp(self._kit.now())
+        never = current is None
+        items = []
+        for kind in ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure"):
+            old = node.status.condition(kind)
+            reason = "NodeStatusNeverUpdated" if old is None else "NodeStatusUnknown"
+            text = "Kubelet never posted node status." if old is None else "Kubelet stopped posting node status."
+            item = {"type": kind, "status": "Unknown", "reason": reason, "message": text, "lastTransitionTime": now}
+            created = node.metadata.creation_timestamp
+            item["lastHeartbeatTime"] = (old.last_heartbeat_time if old is not None else created) or now
+            items.append(item)
+        body = {"status": {"conditions": items}}
+        await self._kit.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
+        if never:
+            return
+        about = Involved("v1", "Node", "", node.metadata.name, node.metadata.uid)
+        self._recorder.normal(about, "NodeNotReady", f"Node {node.metadata.name} status is now: NodeNotReady")
+        for pod in self._kit.pods.by("node", node.metadata.name):
+            await self._mark_unready(pod, now)
+
+    async def _mark_unready(self, pod: PodView, now: str) -> None:
+        if not ready(pod):
+            return
+        condition = {"type": "Ready", "status": "False", "lastTransitionTime": now}
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._kit.kube.patch(
+                PODS, pod.metadata.name, body, pod.metadata.namespace, kind="strategic", subresource="status"
+            )
+        except (NotFound, Conflict):
+            return
+        self._recorder.warning(Involved.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
+
+
+def _heartbeat(node: NodeView) -> tuple[str | None, ...]:
+    return tuple(condition.last_heartbeat_time for condition in node.status.conditions)

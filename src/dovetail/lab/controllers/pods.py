@@ -1,0 +1,134 @@
+"""Facts about pods that every workload controller asks: active, ready, available, and which goes first.
+
+The order of victims is Kubernetes' own: the pod whose loss hurts least is deleted first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import cmp_to_key
+from typing import NamedTuple
+
+from dovetail.lab.controllers.instants import parse
+from dovetail.lab.controllers.views import PodView
+
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+
+
+def finished(pod: PodView) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def terminating(pod: PodView) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def active(pod: PodView) -> bool:
+    """Counts toward its owner: neither finished nor on its way out."""
+    return not finished(pod) and not terminating(pod)
+
+
+def ready(pod: PodView) -> bool:
+    condition = pod.status.condition("Ready")
+    return condition is not None and condition.status == "True"
+
+
+def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
+    """Seconds until the pod counts as available: 0 now, infinity while it is not ready."""
+    condition = pod.status.condition("Ready")
+    if condition is None or condition.status != "True":
+        return math.inf
+    if min_ready == 0:
+        return 0.0
+    if condition.last_transition_time is None:
+        return math.inf
+    return max(0.0, min_ready - (now - parse(condition.last_transition_time)).total_seconds())
+
+
+def controlled_by(pod: PodView, uid: str) -> bool:
+    owner = pod.metadata.controller
+    return owner is not None and owner.uid == uid
+
+
+def deletion_cost(pod: PodView) -> int:
+    text = pod.metadata.annotations.get(DELETION_COST, "0")
+    return int(text) if text.lstrip("-").isdigit() else 0
+
+
+def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: datetime) -> list[PodView]:
+    """The `count` pods to delete first. `ranks`: pods of the same family on each node (doubling up goes first)."""
+    if count >= len(pods):
+        return list(pods)
+    return [loss.pod for loss in sorted((_Loss.of(pod, ranks, now) for pod in pods), key=cmp_to_key(_compare))][:count]
+
+
+class _Loss(NamedTuple):
+    """What decides who goes first, computed once a pod."""
+
+    first: tuple[bool, int, bool, int, int]
+    ready_since: str | None
+    ready_age: int
+    restarts: int
+    created: str | None
+    age: int
+    uid: str
+    pod: PodView
+
+    @classmethod
+    def of(cls, pod: PodView, ranks: Mapping[str, int], now: datetime) -> _Loss:
+        condition = pod.status.condition("Ready")
+        is_ready = condition is not None and condition.status == "True"
+        since = condition.last_transition_time if condition and is_ready else None
+        created = pod.metadata.creation_timestamp
+        return cls(
+            first=(
+                pod.spec.node_name != "",
+                _PHASES.get(pod.status.phase, 0),
+                is_ready,
+                deletion_cost(pod),
+                -ranks.get(pod.spec.node_name, 0),
+            ),
+            ready_since=since,
+            ready_age=_log_age(since, now),
+            restarts=max((status.restart_count for status in pod.status.container_statuses), default=0),
+            created=created,
+            age=_log_age(created, now),
+            uid=pod.metadata.uid,
+            pod=pod,
+        )
+
+
+def _compare(one: _Loss, two: _Loss) -> int:
+    if one.first != two.first:
+        return -1 if one.first < two.first else 1
+    if one.ready_since != two.ready_since:
+        return one.ready_age - two.ready_age or _by_uid(one, two)
+    if one.restarts != two.restarts:
+        return two.restarts - one.restarts
+    if one.created != two.created:
+        return one.age - two.age or _by_uid(one, two)
+    return _by_uid(one, two)
+
+
+def _by_uid(one: _Loss, two: _Loss) -> int:
+    return -1 if one.uid < two.uid else 1
+
+
+def _log_age(instant: str | None, now: datetime) -> int:
+    """Ages are compared by powers of two of nanoseconds, so that no pod is picked for being seconds younger."""
+    if instant is None:
+        return -1
+    nanoseconds = (now - parse(instant)).total_seconds() * 1e9
+    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+def per_node(pods: Iterable[PodView]) -> dict[str, int]:
+    """How many active pods of a family each node holds."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        if active(pod):
+            counts[pod.spec.node_name] = counts.get(pod.spec.node_name, 0) + 1
+    return counts

@@ -1,0 +1,110 @@
+"""NoExecute: a pod leaves a node whose taint it does not tolerate, at once or when its patience is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.resources import PODS
+from dovetail.lab.controllers.instants import stamp
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.views import NodeView, PodView, Taint, Toleration
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.recorder import Involved, Recorder
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def patience(tolerations: Sequence[Toleration], taints: Sequence[Taint]) -> float | None:
+    """Seconds the pod may stay: 0 if a taint is not tolerated, None if it may stay for ever."""
+    limits = []
+    for taint in taints:
+        matching = [each for each in tolerations if tolerates(each, taint)]
+        if not matching:
+            return 0.0
+        limits += [max(0, each.toleration_seconds) for each in matching if each.toleration_seconds is not None]
+    return float(min(limits)) if limits else None
+
+
+class TaintEviction:
+    """Deletes pods that must not stay."""
+
+    def __init__(self, kit: Kit, recorder: Recorder) -> None:
+        self._kit = kit
+        self._recorder = recorder
+        self._since: dict[str, float] = {}
+        self.worker = Worker("taint-eviction", self._look)
+        kit.nodes.listen(self._node_changed)
+        kit.pods.listen(self._pod_changed)
+
+    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+        before = _execute(old) if old is not None else []
+        after = _execute(new) if new is not None else []
+        if before != after and new is not None:
+            for pod in self._kit.pods.by("node", new.metadata.name):
+                self.worker.add(pod.metadata.key)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if new is None:
+            if old is not None:
+                self._since.pop(old.metadata.uid, None)
+            return
+        if not new.spec.node_name or (old is not None and old.spec.node_name):
+            return
+        node = self._kit.nodes.get(new.spec.node_name)
+        if node is not None and _execute(node):
+            self.worker.add(new.metadata.key)
+
+    async def _look(self, key: str) -> float | None:
+        pod = self._kit.pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return None
+        node = self._kit.nodes.get(pod.spec.node_name)
+        taints = _execute(node) if node is not None else []
+        stay = patience(pod.spec.tolerations, taints) if taints else None
+        if stay is None:
+            if self._since.pop(pod.metadata.uid, None) is not None:
+                self._recorder.normal(_about(pod), "TaintManagerEviction", f"Cancelling deletion of Pod {key}")
+            return None
+        now = self._kit.clock.monotonic()
+        left = self._since.setdefault(pod.metadata.uid, now) + stay - now
+        if left > 0:
+            return left
+        self._since.pop(pod.metadata.uid, None)
+        self._recorder.normal(_about(pod), "TaintManagerEviction", f"Marking for deletion Pod {key}")
+        await self._delete(pod)
+        return None
+
+    async def _delete(self, pod: PodView) -> None:
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint",
+            "lastTransitionTime": stamp(self._kit.now()),
+            "lastProbeTime": None,
+            "observedGeneration": pod.metadata.generation,
+        }
+        meta = pod.metadata
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._kit.kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
+            await self._kit.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid)
+        except (NotFound, Conflict):
+            return
+
+
+def _execute(node: NodeView) -> list[Taint]:
+    return [taint for taint in node.spec.taints if taint.effect == "NoExecute"]
+
+
+def _about(pod: PodView) -> Involved:
+    return Involved.of("v1", "Pod", pod.metadata)

@@ -1,0 +1,179 @@
+"""What the workload controllers read of the objects they watch, and nothing else.
+
+A kept pod costs a few hundred bytes instead of a dict's 28 KB, which is what makes 30,000 of them cheap.
+Workload objects themselves (Deployments, Jobs…) are few and are handled as plain JSON.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+Json = dict[str, Any]
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """An owner reference."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Meta(msgspec.Struct, frozen=True, rename="camel"):
+    """The metadata that controllers decide by. Instants stay text: RFC 3339 in UTC sorts as it reads."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = "0"
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[Owner, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def controller(self) -> Owner | None:
+        """The one owner that manages this object."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
+
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod or node condition."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """How a container ended."""
+
+    exit_code: int = 0
+
+
+class ContainerState(msgspec.Struct, frozen=True, rename="camel"):
+    """A container's state, as far as a Job's failure policy asks."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """The restarts that victim order and Jobs count."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+
+
+class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A pod's toleration."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """Where the pod goes and what keeps it there."""
+
+    node_name: str = ""
+    restart_policy: str = "Always"
+    hostname: str = ""
+    subdomain: str = ""
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: msgspec.Raw | None = None
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How the pod fares."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class PodView(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod as controllers see it."""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A node's taint."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's spec."""
+
+    unschedulable: bool = False
+    provider_id: str = msgspec.field(name="providerID", default="")
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A node condition, with its heartbeat."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's health."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+
+    def condition(self, kind: str) -> NodeCondition | None:
+        return next((condition for condition in self.conditions if condition.type == kind), None)
+
+
+class NodeView(msgspec.Struct, frozen=True, rename="camel"):
+    """A node as controllers see it."""
+
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class LeaseSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """Who holds a lease and since when."""
+
+    holder_identity: str | None = None
+    renew_time: str | None = None
+
+
+class LeaseView(msgspec.Struct, frozen=True, rename="camel"):
+    """A node's heartbeat lease."""
+
+    metadata: Meta = Meta()
+    spec: LeaseSpec = LeaseSpec()

@@ -1,0 +1,86 @@
+"""A controller's queue: keys to look at, each once however often it was named, failures again after a while.
+
+One task a controller. Work on a key is done in full before the next begins, so a reconcile never races itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
+
+log = structlog.get_logger()
+
+#: Looks at one key; returns after how many seconds it wants to look again, if at all.
+Reconcile = Callable[[str], Awaitable[float | None]]
+
+FIRST_PAUSE = 0.005
+LONGEST_PAUSE = 1000.0
+
+
+class Worker:
+    """Runs one reconcile function over the keys it is told."""
+
+    def __init__(self, name: str, reconcile: Reconcile, gather: float = 0.0) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._queue: dict[str, None] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._failures: dict[str, int] = {}
+        self._wake = asyncio.Event()
+        self._gather = gather
+
+    def add(self, key: str) -> None:
+        self._queue[key] = None
+        self._wake.set()
+
+    def add_after(self, key: str, seconds: float) -> None:
+        """Look at the key in a while; of several such wishes the earliest counts."""
+        if seconds <= 0:
+            self.add(key)
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + seconds
+        timer = self._timers.get(key)
+        if timer is not None:
+            if timer.when() <= due:
+                return
+            timer.cancel()
+        self._timers[key] = loop.call_later(seconds, self._due, key)
+
+    def _due(self, key: str) -> None:
+        self._timers.pop(key, None)
+        self.add(key)
+
+    @property
+    def idle(self) -> bool:
+        return not self._queue
+
+    async def run(self) -> None:
+        """`gather`: seconds to collect keys after the first, where many changes make one answer."""
+        while True:
+            await self._wake.wait()
+            if self._gather:
+                await asyncio.sleep(self._gather)
+            while self._queue:
+                key = next(iter(self._queue))
+                del self._queue[key]
+                await self._one(key)
+            self._wake.clear()
+
+    async def _one(self, key: str) -> None:
+        try:
+            again = await self._reconcile(key)
+        except (ApiError, Disconnected) as error:
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (failures - 1))
+            if not isinstance(error, (Conflict, NotFound)):
+                log.debug("retrying", controller=self.name, key=key, error=str(error), pause=pause)
+            self.add_after(key, pause)
+            return
+        self._failures.pop(key, None)
+        if again is not None:
+            self.add_after(key, again)

@@ -1,0 +1,164 @@
+"""The Node object a kubelet registers, and the conditions it keeps posting."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.lab.machines import Machine
+
+VERSION = "v1.36.3"
+LEASE_SECONDS = 40
+
+_HEALTHY = (
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+READY = ("Ready", "True", "KubeletReady", "kubelet is posting ready status")
+STARTING = (
+    "Ready",
+    "False",
+    "KubeletNotReady",
+    "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady "
+    "message:Network plugin returns error: cni plugin not initialized",
+)
+PRESSED = ("MemoryPressure", "True", "KubeletHasInsufficientMemory", "kubelet has insufficient memory available")
+
+
+def conditions(now: str, since: str, *, ready: bool, pressed: bool = False) -> list[dict[str, Any]]:
+    items = [*_HEALTHY, READY if ready else STARTING]
+    if pressed:
+        items[0] = PRESSED
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": since,
+            "reason": reason,
+            "message": message,
+        }
+        for kind, status, reason, message in items
+    ]
+
+
+def labels_of(machine: Machine) -> dict[str, str]:
+    return {
+        "beta.kubernetes.io/arch": machine.arch,
+        "beta.kubernetes.io/instance-type": machine.instance_type,
+        "beta.kubernetes.io/os": machine.os,
+        "failure-domain.beta.kubernetes.io/region": machine.region,
+        "failure-domain.beta.kubernetes.io/zone": machine.zone,
+        "kubernetes.io/arch": machine.arch,
+        "kubernetes.io/hostname": machine.name,
+        "kubernetes.io/os": machine.os,
+        "node.kubernetes.io/instance-type": machine.instance_type,
+        "topology.ebs.csi.aws.com/zone": machine.zone,
+        "topology.kubernetes.io/region": machine.region,
+        "topology.kubernetes.io/zone": machine.zone,
+        **machine.labels,
+    }
+
+
+def quantities(resources: Any) -> dict[str, str]:
+    """Resources as a node reports them: whole CPUs plainly, memory in Ki."""
+    texts = {}
+    for name, amount in sorted(resources.items()):
+        if name == "cpu":
+            texts[name] = str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+        elif name == "memory" or name == "ephemeral-storage":
+            texts[name] = f"{amount // 1024}Ki"
+        else:
+            texts[name] = str(amount)
+    return texts
+
+
+def body_of(machine: Machine, now: str, *, ready: bool) -> dict[str, Any]:
+    addresses = [{"type": "InternalIP", "address": machine.ip}]
+    if machine.external_ip:
+        addresses.append({"type": "ExternalIP", "address": machine.external_ip})
+    addresses += [
+        {"type": "InternalDNS", "address": machine.name},
+        {"type": "Hostname", "address": machine.name},
+    ]
+    spec: dict[str, Any] = {"providerID": machine.provider_id}
+    if machine.taints:
+        spec["taints"] = [dict(taint) for taint in machine.taints]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": machine.name,
+            "labels": labels_of(machine),
+            "annotations": {
+                "alpha.kubernetes.io/provided-node-ip": machine.ip,
+                "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+                **machine.annotations,
+            },
+        },
+        "spec": spec,
+        "status": {
+            "capacity": quantities(machine.capacity),
+            "allocatable": quantities(machine.allocatable),
+            "conditions": conditions(now, now, ready=ready),
+            "addresses": addresses,
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": _info(machine),
+        },
+    }
+
+
+def _info(machine: Machine) -> dict[str, str]:
+    serial = f"{abs(hash_of(machine.provider_id)):032x}"[:32]
+    uuid = f"ec2{serial[:5]}-{serial[5:9]}-{serial[9:13]}-{serial[13:17]}-{serial[17:29]}"
+    return {
+        "machineID": f"ec2{serial[:29]}",
+        "systemUUID": uuid,
+        "bootID": uuid[::-1],
+        "kernelVersion": f"6.12.46-66.121.amzn2023.{'x86_64' if machine.arch == 'amd64' else 'aarch64'}",
+        "osImage": "Amazon Linux 2023.9.20250929",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "kubeletVersion": VERSION,
+        "kubeProxyVersion": "",
+        "operatingSystem": machine.os,
+        "architecture": machine.arch,
+    }
+
+
+def hash_of(text: str) -> int:
+    """A number that depends on the text alone, on every machine."""
+    value = 1469598103934665603
+    for byte in text.encode():
+        value = (value ^ byte) * 1099511628211 & (1 << 128) - 1
+    return value
+
+
+def lease_of(machine: Machine, uid: str, now: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": machine.name,
+            "namespace": "kube-node-lease",
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}],
+        },
+        "spec": {"holderIdentity": machine.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+    }
+
+
+def csinode_of(machine: Machine, uid: str) -> dict[str, Any]:
+    driver = {
+        "name": "ebs.csi.aws.com",
+        "nodeID": machine.provider_id.rsplit("/", 1)[-1],
+        "topologyKeys": ["kubernetes.io/os", "topology.ebs.csi.aws.com/zone", "topology.kubernetes.io/zone"],
+        "allocatable": {"count": machine.attach_limit},
+    }
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {
+            "name": machine.name,
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": machine.name, "uid": uid}],
+        },
+        "spec": {"drivers": [driver]},
+    }

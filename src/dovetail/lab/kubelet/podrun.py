@@ -1,0 +1,229 @@
+"""One pod's life on its node: sandbox, init containers in order, sidecars, main containers, the end. No I/O.
+
+`advance(now)` does everything that is due and says what to tell: whether the status changed, and events. The
+phase follows from the containers, as in Kubernetes; a pod that is over stays so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import msgspec
+
+from dovetail.lab.kubelet.behaviour import behaviour_of
+from dovetail.lab.kubelet.containerrun import ContainerRun, Ended, Notes
+from dovetail.lab.kubelet.images import image_of
+from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
+
+#: Seconds from seeing a pod to having its sandbox and address.
+SANDBOX_SECONDS = 0.3
+
+
+class PodRun(msgspec.Struct):
+    """What the kubelet knows of a pod it runs."""
+
+    key: str
+    uid: str
+    node: str
+    pod: KubeletPod
+    ip: str
+    accepted: float
+    inits: list[ContainerRun]
+    mains: list[ContainerRun]
+    sandbox: bool = False
+    blocked: str | None = None
+    stopping: float | None = None
+    failed: tuple[str, str] | None = None
+    gone: bool = False
+    transitions: dict[str, tuple[str, float]] = {}
+
+    @property
+    def label(self) -> str:
+        meta = self.pod.metadata
+        return f"{meta.name}_{meta.namespace}({meta.uid})"
+
+    @property
+    def everything(self) -> list[ContainerRun]:
+        return [*self.inits, *self.mains]
+
+    @property
+    def initialized(self) -> bool:
+        return all(_initialized(run) for run in self.inits)
+
+    @property
+    def phase(self) -> str:
+        if self.failed is not None:
+            return "Failed"
+        policy = self.pod.spec.restart_policy
+        if not self.initialized:
+            broken = any(r.stage == "over" and r.ended is not None and r.ended.code for r in self.inits)
+            return "Failed" if broken and policy == "Never" else "Pending"
+        over = [run.ended for run in self.mains if run.stage == "over"]
+        if len(over) == len(self.mains):
+            return "Failed" if any(end is not None and end.code for end in over) else "Succeeded"
+        return "Running" if all(run.has_run for run in self.mains) else "Pending"
+
+    @property
+    def over(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def due(self) -> float:
+        if self.gone:
+            return math.inf
+        if self.stopping is not None:
+            return self.stopping
+        if self.over and not any(run.running for run in self.everything):
+            return math.inf
+        if not self.sandbox:
+            return math.inf if self.blocked else self.accepted + SANDBOX_SECONDS
+        moments = [run.due for run in self.everything]
+        if self.pod.spec.active_deadline_seconds is not None:
+            moments.append(self.accepted + self.pod.spec.active_deadline_seconds)
+        return min(moments)
+
+    def advance(self, now: float, images: Collection[str], notes: Notes) -> bool:
+        """Do what is due; returns whether the status changed. `images` are those on the node."""
+        if self.stopping is not None or self.gone:
+            return False
+        before = self._shape()
+        deadline = self.pod.spec.active_deadline_seconds
+        if deadline is not None and not self.over and now >= self.accepted + deadline:
+            self.fail(now, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+            notes.append(("Normal", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline", ""))
+        if not self.sandbox and not self.blocked and now >= self.accepted + SANDBOX_SECONDS:
+            self.sandbox = True
+        if self.sandbox and self.failed is None:
+            self._containers(now, images, notes)
+        return before != self._shape()
+
+    def _shape(self) -> tuple[object, ...]:
+        return (
+            self.sandbox,
+            self.failed,
+            tuple((r.state, r.waiting, r.ready, r.restarts, r.stage == "over") for r in self.everything),
+        )
+
+    def _containers(self, now: float, images: Collection[str], notes: Notes) -> None:
+        policy = self.pod.spec.restart_policy
+        for run in self.everything:
+            while run.due <= now:
+                kind = "Always" if run.spec.sidecar else policy
+                if run in self.inits and not run.spec.sidecar and policy == "Always":
+                    kind = "OnFailure"
+                run.step(now, notes, kind, self.label)
+        for run in self.inits:
+            if run.stage == "waiting" and run.due == math.inf and run.waiting[0] in _UNSTARTED:
+                run.begin(now, run.image.reference in images, notes)
+            if not _initialized(run):
+                return
+        if self.over:
+            self._stop_sidecars(now)
+            return
+        for run in self.mains:
+            if run.stage == "waiting" and run.due == math.inf and run.waiting[0] in _UNSTARTED:
+                run.waiting = ("ContainerCreating", "")
+                run.begin(now, run.image.reference in images, notes)
+
+    def _stop_sidecars(self, now: float) -> None:
+        for run in self.inits:
+            if run.running:
+                run.end(now, 0)
+                run.stage, run.due = "over", math.inf
+
+    def fail(self, now: float, reason: str, message: str) -> None:
+        """The node ends the pod (deadline, pressure)."""
+        self.failed = (reason, message)
+        for run in self.everything:
+            if run.running:
+                run.end(now, 137)
+            run.stage, run.due = ("over" if run.ended is not None else run.stage), math.inf
+
+    def stop(self, now: float, grace: float, notes: Notes) -> None:
+        """Begin to terminate: every running container is told, and gets at most `grace` seconds."""
+        if self.stopping is not None:
+            self.stopping = min(self.stopping, now + grace)
+            return
+        slowest = 0.0
+        for run in self.everything:
+            if not run.running:
+                continue
+            notes.append(("Normal", "Killing", f"Stopping container {run.spec.name}", run.field))
+            wanted = run.behaviour.stop_seconds
+            slowest = max(slowest, grace if wanted is None else min(grace, wanted + _pre_stop(run.spec)))
+        self.stopping = now + slowest
+
+    def finish(self, now: float) -> None:
+        """The last container has ended."""
+        for run in self.everything:
+            if run.running:
+                patient = run.behaviour.stop_seconds is not None
+                run.end(now, 0 if patient else 137)
+                run.stage, run.due = "over", math.inf
+        self.gone = True
+
+
+_UNSTARTED = ("ContainerCreating", "PodInitializing")
+
+
+def _initialized(run: ContainerRun) -> bool:
+    if run.spec.sidecar:
+        return run.has_run
+    return run.stage in ("over", "ended") and run.ended is not None and run.ended.code == 0
+
+
+def _pre_stop(spec: ContainerSpec) -> float:
+    hook = spec.lifecycle.get("preStop") or {}
+    if "sleep" in hook:
+        return float(hook["sleep"].get("seconds", 0))
+    command = (hook.get("exec") or {}).get("command") or []
+    numbers = [word for word in " ".join(command).split() if word.isdigit()]
+    return float(numbers[0]) if "sleep" in " ".join(command) and numbers else 0.0
+
+
+def accept(pod: KubeletPod, ip: str, now: float) -> PodRun:
+    """A pod that has just been bound to the node."""
+    annotations = pod.metadata.annotations
+    first = "PodInitializing" if pod.init_containers else "ContainerCreating"
+
+    def run(spec: ContainerSpec, kind: str) -> ContainerRun:
+        model = behaviour_of(spec, annotations)
+        image = image_of(spec.image, model.image_error, model.pull_seconds)
+        field = f"spec.{kind}{{{spec.name}}}"
+        return ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
+
+    return PodRun(
+        key=pod.metadata.key,
+        uid=pod.metadata.uid,
+        node=pod.spec.node_name,
+        pod=pod,
+        ip=ip,
+        accepted=now,
+        inits=[run(spec, "initContainers") for spec in pod.init_containers],
+        mains=[run(spec, "containers") for spec in pod.containers],
+        transitions={},
+    )
+
+
+def resume(run: PodRun, now: float) -> None:
+    """Take up a pod that an earlier life of this kubelet already ran."""
+    run.sandbox = True
+    seen = {status.name: status for status in run.pod.status.container_statuses}
+    for init in run.inits:
+        init.serial = 1
+        if init.spec.sidecar:
+            init.started, init.ready, init.stage = now, True, "running"
+        else:
+            init.ended, init.stage = Ended(0, "Completed", now, now, 1), "over"
+    for main in run.mains:
+        status = seen.get(main.spec.name)
+        main.serial = 1
+        if status is not None:
+            main.restarts = status.restart_count
+        if run.pod.status.phase in ("Succeeded", "Failed"):
+            code = 0 if run.pod.status.phase == "Succeeded" else 1
+            main.ended, main.stage = Ended(code, "Completed" if code == 0 else "Error", now, now, 1), "over"
+        else:
+            main.started, main.ready = now, status.ready if status is not None else False
+            main._plan(now)

@@ -1,0 +1,171 @@
+"""Registering Nodes and keeping them alive: Node, Lease and CSINode objects, conditions, heartbeats.
+
+Heartbeats are written by one loop for the whole fleet. Where nobody can tell them from silence (virtual time,
+with a lifecycle controller in the same process that asks the fleet itself) they are not written at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
+from dovetail.kube.resources import CSINODES, LEASES, NODES
+from dovetail.lab.controllers.instants import micro
+from dovetail.lab.kubelet.machine import Seat
+from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, labels_of, lease_of
+from dovetail.lab.recorder import Involved, Recorder
+
+STATUS_SECONDS = 300.0
+
+
+class Registration:
+    """Node objects of the fleet."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        clock: Clock,
+        recorder: Recorder,
+        seats: dict[str, Seat],
+        heartbeat_seconds: float | None,
+        stamp: Callable[[Seat | None, float], str],
+    ) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._recorder = recorder
+        self._seats = seats
+        self._heartbeat = heartbeat_seconds
+        self._stamp = stamp
+        self._hurry = asyncio.Event()
+        self._posted: dict[str, float] = {}
+
+    async def register(self, seat: Seat) -> None:
+        machine = seat.machine
+        now = self._now(seat)
+        ready = machine.ready_seconds <= 0
+        body = body_of(machine, now, ready=ready)
+        try:
+            node = await self._kube.create(NODES, body)
+        except AlreadyExists:
+            node = await self._take_over(machine.name, body)
+        seat.node_uid = node["metadata"]["uid"]
+        for resource, item in ((LEASES, lease_of), (CSINODES, csinode_of)):
+            extra = item(machine, seat.node_uid, self._micro(seat)) if item is lease_of else csinode_of(machine, seat.node_uid)
+            try:
+                await self._kube.create(resource, extra, "kube-node-lease" if resource is LEASES else None)
+            except AlreadyExists:
+                continue
+        seat.registered = True
+        seat.ready_since = now
+        self._posted[machine.name] = self._clock.monotonic()
+        about = self._about(seat)
+        for reason, message in _hello(machine.name):
+            self._recorder.normal(about, reason, message, machine.name)
+        if ready:
+            self._is_ready(seat)
+        else:
+            await asyncio.sleep(machine.ready_seconds)
+            seat.ready_since = self._now(seat)
+            self._is_ready(seat)
+            await self.post(seat)
+
+    async def _take_over(self, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        """The Node object is there from before: bring its status up to date."""
+        found = await self._kube.get(NODES, name)
+        merged = {**found, "status": {**found.get("status", {}), **body["status"]}}
+        await self._kube.patch(NODES, name, {"metadata": {"labels": body["metadata"]["labels"]}})
+        return await self._kube.patch(NODES, name, {"status": merged["status"]}, subresource="status")
+
+    def _is_ready(self, seat: Seat) -> None:
+        seat.ready = True
+        text = f"Node {seat.machine.name} status is now: NodeReady"
+        self._recorder.normal(self._about(seat), "NodeReady", text, seat.machine.name)
+
+    async def post(self, seat: Seat) -> None:
+        """Write the node's conditions."""
+        now = self._now(seat)
+        items = conditions(now, seat.ready_since, ready=seat.ready, pressed=seat.pressed)
+        body = {"status": {"conditions": items}}
+        self._posted[seat.machine.name] = self._clock.monotonic()
+        await self._kube.patch(NODES, seat.machine.name, body, kind="strategic", subresource="status")
+
+    def hurry(self, node: str) -> None:
+        """Post the node's status now: it was silent."""
+        self._posted.pop(node, None)
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """The heart of every kubelet."""
+        while True:
+            await self._pause()
+            for seat in list(self._seats.values()):
+                if not seat.registered or seat.silent_since is not None:
+                    continue
+                try:
+                    await self._beat(seat)
+                except NotFound:
+                    await self._reborn(seat)
+                except (ApiError, Disconnected):
+                    continue  # the next beat tries again, as a kubelet does
+
+    async def _pause(self) -> None:
+        if self._heartbeat is None:
+            await self._hurry.wait()
+        else:
+            interval = max(self._heartbeat, len(self._seats) / 20)
+            try:
+                async with asyncio.timeout(interval):
+                    await self._hurry.wait()
+            except TimeoutError:
+                return
+        self._hurry.clear()
+
+    async def _beat(self, seat: Seat) -> None:
+        name = seat.machine.name
+        if self._heartbeat is not None:
+            body = {"spec": {"renewTime": self._micro(seat)}}
+            await self._kube.patch(LEASES, name, body, "kube-node-lease")
+        posted = self._posted.get(name)
+        if posted is None:
+            seat.ready_since = self._now(seat)
+        if posted is None or self._clock.monotonic() - posted >= STATUS_SECONDS:
+            await self.post(seat)
+
+    async def _reborn(self, seat: Seat) -> None:
+        """A kubelet whose Node or Lease was deleted does not make the Node again; it only renews its lease."""
+        try:
+            node = await self._kube.get(NODES, seat.machine.name)
+        except NotFound:
+            return
+        item = lease_of(seat.machine, node["metadata"]["uid"], self._micro(seat))
+        try:
+            await self._kube.create(LEASES, item, "kube-node-lease")
+        except AlreadyExists:
+            return
+
+    def _about(self, seat: Seat) -> Involved:
+        name = seat.machine.name
+        return Involved("v1", "Node", "", name, name)
+
+    def _now(self, seat: Seat) -> str:
+        return self._stamp(seat, self._clock.monotonic())
+
+    def _micro(self, seat: Seat) -> str:
+        return micro(self._clock.now() + timedelta(seconds=seat.skew))
+
+
+def _hello(name: str) -> list[tuple[str, str]]:
+    states = ("NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID")
+    return [
+        ("Starting", "Starting kubelet."),
+        *((state, f"Node {name} status is now: {state}") for state in states),
+        ("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods"),
+    ]
+
+
+__all__ = ["Registration", "labels_of"]

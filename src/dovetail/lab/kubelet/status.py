@@ -1,0 +1,165 @@
+"""A pod's status as its kubelet writes it, from the state of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.lab.kubelet.containerrun import ContainerRun, Ended
+from dovetail.lab.kubelet.images import canonical_name, digest
+from dovetail.lab.kubelet.podrun import PodRun
+
+#: Seconds of the loop to the text of an instant.
+Stamp = Callable[[float], str]
+
+
+def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, Any]:
+    """The whole status but for what others own (qosClass, conditions of others)."""
+    status: dict[str, Any] = {
+        "observedGeneration": run.pod.metadata.generation,
+        "phase": run.phase,
+        "conditions": conditions(run, now, stamp),
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "startTime": stamp(run.accepted),
+        "containerStatuses": [container_status(c, run.uid, stamp) for c in run.mains],
+    }
+    ip = host_ip if run.pod.spec.host_network else run.ip
+    if run.sandbox and run.phase != "Failed":
+        status["podIP"] = ip
+        status["podIPs"] = [{"ip": ip}]
+    if run.inits:
+        status["initContainerStatuses"] = [container_status(c, run.uid, stamp, init=True) for c in run.inits]
+    if run.failed is not None:
+        status["reason"], status["message"] = run.failed
+    return status
+
+
+def conditions(run: PodRun, now: float, stamp: Stamp) -> list[dict[str, Any]]:
+    phase = run.phase
+    items = [("PodReadyToStartContainers", "True" if run.sandbox and not run.over else "False", "", "")]
+    items.append(("Initialized", *_initialized(run, phase)))
+    ready = _ready(run, phase)
+    items.append(("Ready", *_gated(run, ready)))
+    items.append(("ContainersReady", *ready))
+    items.append(("PodScheduled", "True", "", ""))
+    return [_condition(run, item, now, stamp) for item in items]
+
+
+def _initialized(run: PodRun, phase: str) -> tuple[str, str, str]:
+    if phase == "Succeeded":
+        return "True", "PodCompleted", ""
+    left = [init.spec.name for init in run.inits if not _done(init)]
+    if left and not any(main.has_run for main in run.mains):
+        return "False", "ContainersNotInitialized", f"containers with incomplete status: {_list(left)}"
+    return "True", "", ""
+
+
+def _done(init: ContainerRun) -> bool:
+    if init.spec.sidecar:
+        return init.has_run
+    return init.ended is not None and init.ended.code == 0 and init.state == "terminated"
+
+
+def _ready(run: PodRun, phase: str) -> tuple[str, str, str]:
+    if phase == "Succeeded":
+        return "False", "PodCompleted", ""
+    if phase == "Failed":
+        return "False", "PodFailed", ""
+    sidecars = [init for init in run.inits if init.spec.sidecar]
+    unready = [each.spec.name for each in (*sidecars, *run.mains) if not each.ready]
+    if unready:
+        return "False", "ContainersNotReady", f"containers with unready status: {_list(unready)}"
+    return "True", "", ""
+
+
+def _gated(run: PodRun, ready: tuple[str, str, str]) -> tuple[str, str, str]:
+    if ready[0] != "True":
+        return ready
+    texts = []
+    for gate in run.pod.spec.readiness_gates:
+        kind = gate.get("conditionType", "")
+        found = next((c for c in run.pod.status.conditions if c.type == kind), None)
+        if found is None:
+            texts.append(f'corresponding condition of pod readiness gate "{kind}" does not exist.')
+        elif found.status != "True":
+            texts.append(f'the status of pod readiness gate "{kind}" is not "True", but {found.status}')
+    return ("False", "ReadinessGatesNotReady", ", ".join(texts)) if texts else ready
+
+
+def _list(names: list[str]) -> str:
+    return f"[{' '.join(names)}]"
+
+
+def _condition(run: PodRun, item: tuple[str, str, str, str], now: float, stamp: Stamp) -> dict[str, Any]:
+    kind, status, reason, message = item
+    before = run.transitions.get(kind)
+    if before is None or before[0] != status:
+        before = run.transitions[kind] = (status, now)
+    condition: dict[str, Any] = {
+        "type": kind,
+        "status": status,
+        "lastProbeTime": None,
+        "lastTransitionTime": stamp(before[1]),
+        "observedGeneration": run.pod.metadata.generation,
+    }
+    condition["reason"] = reason or None
+    condition["message"] = message or None
+    return condition
+
+
+def container_status(run: ContainerRun, uid: str, stamp: Stamp, *, init: bool = False) -> dict[str, Any]:
+    shown = run.state
+    ready = run.ready
+    if init and not run.spec.sidecar:
+        ready = _done(run)
+    status: dict[str, Any] = {
+        "name": run.spec.name,
+        "state": _state(run, uid, stamp, shown),
+        "lastState": {},
+        "ready": ready,
+        "restartCount": run.restarts,
+        "image": canonical_name(run.spec.image) if run.has_run else run.spec.image,
+        "imageID": digest(run.spec.image) if run.has_run else "",
+        "started": run.running and _started(run),
+    }
+    if run.serial:
+        status["containerID"] = container_id(uid, run.spec.name, run.serial)
+    if run.previous is not None and shown != "terminated":
+        status["lastState"] = {"terminated": _terminated(run.previous, uid, run.spec.name, stamp)}
+    if run.spec.resources and run.has_run:
+        resources = {k: v for k, v in run.spec.resources.items() if k in ("limits", "requests")}
+        if resources.get("requests"):
+            status["allocatedResources"] = resources["requests"]
+        if resources:
+            status["resources"] = resources
+    return status
+
+
+def _started(run: ContainerRun) -> bool:
+    return run.spec.startup_probe is None or run.ready
+
+
+def _state(run: ContainerRun, uid: str, stamp: Stamp, shown: str) -> dict[str, Any]:
+    if run.started is not None:
+        return {"running": {"startedAt": stamp(run.started)}}
+    if shown == "terminated" and run.ended is not None:
+        return {"terminated": _terminated(run.ended, uid, run.spec.name, stamp)}
+    reason, message = run.waiting
+    return {"waiting": {"reason": reason, "message": message} if message else {"reason": reason}}
+
+
+def _terminated(end: Ended, uid: str, name: str, stamp: Stamp) -> dict[str, Any]:
+    return {
+        "exitCode": end.code,
+        "reason": end.reason,
+        "startedAt": stamp(end.started),
+        "finishedAt": stamp(end.finished),
+        "containerID": container_id(uid, name, end.serial),
+    }
+
+
+def container_id(uid: str, name: str, serial: int) -> str:
+    """A stable id: 64 hexadecimal digits from the pod's uid and the run's number."""
+    base = uid.replace("-", "")
+    return f"containerd://{base}{sum(name.encode()):08x}{serial:024x}"[: len("containerd://") + 64]

@@ -1,0 +1,133 @@
+"""What a kubelet reads of a pod. Containers of one template are decoded once and shared by all its pods."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from dovetail.lab.controllers.views import Condition, Meta
+
+
+class Probe(msgspec.Struct, frozen=True, rename="camel"):
+    """When a probe first answers, and how often it is asked."""
+
+    initial_delay_seconds: int = 0
+    period_seconds: int = 10
+    failure_threshold: int = 3
+    success_threshold: int = 1
+    http_get: dict[str, Any] | None = None
+    tcp_socket: dict[str, Any] | None = None
+    exec: dict[str, Any] | None = None
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """A container as its kubelet runs it."""
+
+    name: str
+    image: str = ""
+    image_pull_policy: str = "IfNotPresent"
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    restart_policy: str = ""
+    readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
+    startup_probe: Probe | None = None
+    resources: dict[str, Any] = {}
+    lifecycle: dict[str, Any] = {}
+
+    @property
+    def sidecar(self) -> bool:
+        return self.restart_policy == "Always"
+
+
+@lru_cache(maxsize=4096)
+def _containers(raw: bytes) -> tuple[ContainerSpec, ...]:
+    return msgspec.json.decode(raw, type=tuple[ContainerSpec, ...])
+
+
+class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """The part of a pod's spec that tells how to run it."""
+
+    node_name: str = ""
+    restart_policy: str = "Always"
+    host_network: bool = False
+    termination_grace_period_seconds: int = 30
+    active_deadline_seconds: int | None = None
+    containers: msgspec.Raw = msgspec.Raw(b"[]")
+    init_containers: msgspec.Raw = msgspec.Raw(b"[]")
+    volumes: msgspec.Raw | None = None
+    readiness_gates: tuple[dict[str, str], ...] = ()
+
+
+class SeenState(msgspec.Struct, frozen=True, rename="camel"):
+    running: dict[str, Any] | None = None
+    terminated: dict[str, Any] | None = None
+
+
+class SeenContainer(msgspec.Struct, frozen=True, rename="camel"):
+    """A container in the status that an earlier life of the kubelet wrote."""
+
+    name: str = ""
+    restart_count: int = 0
+    ready: bool = False
+    state: SeenState = SeenState()
+
+
+class KubeletPodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """What the status already says, to take up a pod that ran before."""
+
+    phase: str = "Pending"
+    reason: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    start_time: str | None = None
+    qos_class: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[SeenContainer, ...] = ()
+
+
+class KubeletPod(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod as its kubelet sees it."""
+
+    metadata: Meta = Meta()
+    spec: KubeletPodSpec = KubeletPodSpec()
+    status: KubeletPodStatus = KubeletPodStatus()
+
+    @property
+    def containers(self) -> tuple[ContainerSpec, ...]:
+        return _containers(bytes(self.spec.containers))
+
+    @property
+    def init_containers(self) -> tuple[ContainerSpec, ...]:
+        return _containers(bytes(self.spec.init_containers))
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of the PersistentVolumeClaims it mounts."""
+        return _claims(bytes(self.spec.volumes), self.metadata.name) if self.spec.volumes is not None else ()
+
+
+class _ClaimUse(msgspec.Struct, frozen=True, rename="camel"):
+    claim_name: str = ""
+
+
+class _Volume(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    persistent_volume_claim: _ClaimUse | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+@lru_cache(maxsize=4096)
+def _volumes(raw: bytes) -> tuple[_Volume, ...]:
+    return msgspec.json.decode(raw, type=tuple[_Volume, ...])
+
+
+def _claims(raw: bytes, pod: str) -> tuple[str, ...]:
+    names = []
+    for volume in _volumes(raw):
+        if volume.persistent_volume_claim is not None:
+            names.append(volume.persistent_volume_claim.claim_name)
+        elif volume.ephemeral is not None:
+            names.append(f"{pod}-{volume.name}")
+    return tuple(names)

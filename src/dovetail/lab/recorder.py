@@ -1,0 +1,170 @@
+"""Events as Kubernetes' own components record them: the same thing again is a higher count, not another object.
+
+Writing happens behind the caller's back, in order, by one task: an event never delays what it tells of. An
+object that talks too much is cut off, as by the real correlator (a burst of 25, then one every five minutes).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import ApiError, Disconnected, NotFound
+from dovetail.kube.resources import CORE_EVENTS
+from dovetail.lab.controllers.instants import stamp
+
+BURST = 25
+REFILL_SECONDS = 300.0
+REMEMBER = 4096
+
+
+class Involved(msgspec.Struct, frozen=True):
+    """What an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str = ""
+    field_path: str = ""
+
+    @classmethod
+    def of(cls, api_version: str, kind: str, metadata: Any) -> Involved:
+        """From an object's metadata, be it JSON or a view."""
+        if isinstance(metadata, dict):
+            return cls(
+                api_version,
+                kind,
+                metadata.get("namespace", ""),
+                metadata["name"],
+                metadata.get("uid", ""),
+                metadata.get("resourceVersion", ""),
+            )
+        return cls(api_version, kind, metadata.namespace, metadata.name, metadata.uid, metadata.resource_version)
+
+    def at(self, field_path: str) -> Involved:
+        return msgspec.structs.replace(self, field_path=field_path)
+
+
+class _Known(msgspec.Struct):
+    name: str
+    namespace: str
+    count: int
+
+
+class _Tokens(msgspec.Struct):
+    left: float
+    at: float
+
+
+class Recorder:
+    """Records events of one component. `quiet`: Normal events are not written (large simulations)."""
+
+    def __init__(
+        self, kube: Kube, clock: Clock, chance: Chance, component: str, host: str = "", *, quiet: bool = False
+    ) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._chance = chance
+        self._component = component
+        self._host = host
+        self._quiet = quiet
+        self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
+        self._wake = asyncio.Event()
+        self._known: dict[tuple[str, ...], _Known] = {}
+        self._tokens: dict[str, _Tokens] = {}
+
+    def normal(self, about: Involved, reason: str, message: str, host: str = "") -> None:
+        if not self._quiet:
+            self._record(about, "Normal", reason, message, host)
+
+    def warning(self, about: Involved, reason: str, message: str, host: str = "") -> None:
+        self._record(about, "Warning", reason, message, host)
+
+    def _record(self, about: Involved, type_: str, reason: str, message: str, host: str) -> None:
+        if self._spam(about, host):
+            return
+        self._queue.append((about, type_, reason, message, stamp(self._clock.now()), host or self._host))
+        self._wake.set()
+
+    def _spam(self, about: Involved, host: str) -> bool:
+        now = self._clock.monotonic()
+        key = about.uid or about.name
+        tokens = self._tokens.get(key)
+        if tokens is None:
+            if len(self._tokens) >= REMEMBER:
+                self._tokens.pop(next(iter(self._tokens)))
+            self._tokens[key] = _Tokens(BURST - 1, now)
+            return False
+        tokens.left = min(BURST, tokens.left + (now - tokens.at) / REFILL_SECONDS)
+        tokens.at = now
+        if tokens.left < 1:
+            return True
+        tokens.left -= 1
+        return False
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            while self._queue:
+                entry = self._queue.popleft()
+                try:
+                    await self._write(*entry)
+                except (ApiError, Disconnected):
+                    # An event that cannot be written (its namespace went, the server is down) is told to nobody.
+                    continue
+            self._wake.clear()
+
+    async def _write(self, about: Involved, type_: str, reason: str, message: str, now: str, host: str) -> None:
+        key = (about.uid or about.name, about.field_path, type_, reason, message, host)
+        known = self._known.get(key)
+        if known is not None:
+            known.count += 1
+            try:
+                await self._kube.patch(
+                    CORE_EVENTS, known.name, {"count": known.count, "lastTimestamp": now}, known.namespace
+                )
+                return
+            except NotFound:
+                del self._known[key]
+        name = f"{about.name}.{self._chance.getrandbits(63):016x}"
+        namespace = about.namespace or "default"
+        if len(self._known) >= REMEMBER:
+            self._known.pop(next(iter(self._known)))
+        self._known[key] = _Known(name, namespace, 1)
+        await self._kube.create(CORE_EVENTS, self._body(name, namespace, about, type_, reason, message, now, host))
+
+    def _body(
+        self, name: str, namespace: str, about: Involved, type_: str, reason: str, message: str, now: str, host: str
+    ) -> dict[str, Any]:
+        involved = {
+            "kind": about.kind,
+            "namespace": about.namespace,
+            "name": about.name,
+            "uid": about.uid,
+            "apiVersion": about.api_version,
+            "resourceVersion": about.resource_version,
+            "fieldPath": about.field_path,
+        }
+        source = {"component": self._component} | ({"host": host} if host else {})
+        return {
+            "metadata": {"name": name, "namespace": namespace},
+            "involvedObject": {field: value for field, value in involved.items() if value},
+            "reason": reason,
+            "message": message[:1024],
+            "source": source,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+            "type": type_,
+            "eventTime": None,
+            "reportingComponent": self._component,
+            "reportingInstance": host,
+        }
