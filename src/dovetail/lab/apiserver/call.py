@@ -1,0 +1,120 @@
+"""A call: one request on its way through the server, with what was found out about it so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from dovetail.kube.transport import Request
+from dovetail.lab.apiserver import accept
+from dovetail.lab.apiserver.decode import Expected
+from dovetail.lab.apiserver.registry import Context, ResourceType, Subresource
+from dovetail.lab.apiserver.routes import Route
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.server import ApiServer
+
+Json = dict[str, Any]
+Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+
+
+class Call:
+    """The request, its resource, who asks, and the warnings collected on the way."""
+
+    __slots__ = ("door", "groups", "request", "resource", "route", "server", "subresource", "user", "verb", "warnings")
+
+    def __init__(
+        self,
+        server: ApiServer,
+        request: Request,
+        route: Route,
+        resource: ResourceType,
+        verb: str,
+        user: str,
+        groups: tuple[str, ...],
+    ) -> None:
+        self.server = server
+        self.request = request
+        self.route = route
+        self.resource = resource
+        self.verb = verb
+        self.user = user
+        self.groups = groups
+        self.subresource = route.subresource
+        self.door: Subresource | None = resource.subresources.get(route.subresource) if route.subresource else None
+        self.warnings: list[str] = []
+
+    @property
+    def namespace(self) -> str:
+        return self.route.namespace if self.resource.namespaced else ""
+
+    @property
+    def name(self) -> str:
+        return self.route.name
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.resource.namespaced else self.name
+
+    @property
+    def table(self) -> str:
+        return table_of(self.resource)
+
+    @property
+    def content_type(self) -> str:
+        return self.request.headers.get("content-type", "")
+
+    def warn(self, text: str) -> None:
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def manager(self, given: str) -> str:
+        """The field manager: as given, or the first word of the user agent."""
+        if given:
+            return given
+        agent = self.request.headers.get("user-agent", "")
+        return agent.split("/", 1)[0][:128] or "unknown"
+
+    def wanted(self, listing: bool = False) -> accept.Wanted:
+        headers = self.request.headers
+        pretty = self.request.parameter("pretty")
+        if pretty is None:
+            agent = headers.get("user-agent", "")
+            nice = agent.startswith(("curl", "Wget", "Mozilla/5.0"))
+        else:
+            nice = pretty.lower() not in ("false", "0")
+        return accept.negotiate(headers.get("accept", ""), listing, nice)
+
+    def expected(self) -> Expected:
+        """The kind that the body should be."""
+        resource, door = self.resource, self.door
+        if door is not None and door.schema is not None:
+            return Expected(door.group, door.version, door.kind, door.schema)
+        return Expected(resource.group, resource.version, resource.kind, resource.schema, resource.custom)
+
+    def context(self, operation: Operation, **more: Any) -> Context:
+        server = self.server
+        return Context(
+            operation=operation,
+            resource=self.resource,
+            namespace=self.namespace or None,
+            name=self.name,
+            now=server.clock.now(),
+            chance=server.chance,
+            cluster=server.cluster,
+            registry=server.registry,
+            subresource=self.subresource,
+            user=self.user,
+            groups=self.groups,
+            warn=self.warn,
+            defer=server.defer,
+            **more,
+        )
+
+
+def table_of(resource: ResourceType) -> str:
+    """The store's table of a resource: its storage group and plural."""
+    return f"{resource.storage[0]}/{resource.storage_plural or resource.plural}"
+
+
+Deferred = Callable[[], None]

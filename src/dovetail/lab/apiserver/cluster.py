@@ -1,0 +1,92 @@
+"""The stored objects as the hooks of kinds see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from dovetail.lab.apiserver import deletion, managedfields, writes
+from dovetail.lab.apiserver.call import table_of
+from dovetail.lab.apiserver.registry import Context, ResourceType
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.server import ApiServer
+
+Json = dict[str, Any]
+
+
+class StoredCluster:
+    """Reads straight from the store; writes as the server itself, past admission."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+
+    def _resource(self, group: str, plural: str) -> ResourceType:
+        found = self.server.registry.stored(group, plural)
+        if found is None:
+            raise LookupError(f"no resource {plural}.{group}")
+        return found
+
+    def _context(self, resource: ResourceType, namespace: str | None, name: str, operation: Any) -> Context:
+        server = self.server
+        return Context(
+            operation=operation,
+            resource=resource,
+            namespace=namespace,
+            name=name,
+            now=server.clock.now(),
+            chance=server.chance,
+            cluster=self,
+            registry=server.registry,
+            user="system:apiserver",
+            groups=("system:masters",),
+            defer=server.defer,
+        )
+
+    def get(self, group: str, plural: str, namespace: str | None, name: str) -> Json | None:
+        resource = self.server.registry.stored(group, plural)
+        if resource is None:
+            return None
+        record = self.server.store.get(table_of(resource), f"{namespace}/{name}" if namespace else name)
+        return None if record is None else record.obj
+
+    def list(self, group: str, plural: str, namespace: str | None = None) -> Iterable[Json]:
+        resource = self.server.registry.stored(group, plural)
+        if resource is None:
+            return
+        prefix = f"{namespace}/" if namespace else ""
+        for record in self.server.store.table(table_of(resource)).under(prefix):
+            yield record.obj
+
+    def create(self, group: str, plural: str, obj: Json) -> Json:
+        resource = self._resource(group, plural)
+        metadata = obj.setdefault("metadata", {})
+        ctx = self._context(resource, metadata.get("namespace"), metadata.get("name", ""), "CREATE")
+        writes.fill_metadata(obj, resource, ctx)
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+        key = writes.key_of(resource, obj)
+        stored = self.server.store.put(table_of(resource), key, obj).obj
+        resource.strategy.committed(stored, None, ctx)
+        return stored
+
+    def update(self, group: str, plural: str, obj: Json, manager: str = "") -> Json:
+        resource = self._resource(group, plural)
+        key = writes.key_of(resource, obj)
+        table = table_of(resource)
+        record = self.server.store.get(table, key)
+        if record is None:
+            raise LookupError(f"{resource.qualified} {key} is not there to be updated")
+        if obj == record.obj:
+            return record.obj
+        ctx = self._context(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"], "UPDATE")
+        if manager:
+            managedfields.track_update(resource, record.obj, obj, manager, "", ctx.now)
+        old = record.obj
+        stored = self.server.store.put(table, key, obj).obj
+        resource.strategy.committed(stored, old, ctx)
+        return stored
+
+    def delete(self, group: str, plural: str, namespace: str | None, name: str, options: Json) -> Json:
+        resource = self._resource(group, plural)
+        ctx = self._context(resource, namespace, name, "DELETE")
+        return deletion.delete_object(self.server, resource, namespace or "", name, options, ctx).body

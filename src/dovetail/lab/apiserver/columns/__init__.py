@@ -1,0 +1,30 @@
+"""kubectl's own columns, a module for each family of kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from dovetail.lab.apiserver.columns import cells
+from dovetail.lab.apiserver.columns.cells import Header
+
+Json = dict[str, Any]
+Layout = tuple[tuple[Header, ...], Callable[[Json, datetime], list[Any]]]
+
+NAME = Header("Name", format="name")
+DEFAULT: Layout = (
+    (NAME, Header("Age")),
+    lambda obj, now: [obj["metadata"].get("name", ""), cells.age(obj["metadata"].get("creationTimestamp"), now)],
+)
+
+_layouts: dict[tuple[str, str], Layout] = {}
+
+
+def of(group: str, plural: str) -> Layout | None:
+    """The layout of a built-in kind that has one."""
+    if not _layouts:
+        from dovetail.lab.apiserver.columns import catalogue
+
+        _layouts.update(catalogue.LAYOUTS)
+    return _layouts.get((group, plural))

@@ -1,0 +1,184 @@
+"""Bodies: from the bytes of a request to an object of the expected kind, or the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dovetail.lab.apiserver import documents, status
+from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.normal import go_value, normalise
+from dovetail.lab.apiserver.prune import prune
+from dovetail.lab.apiserver.registry import Schema
+from dovetail.lab.apiserver.status import StatusError
+
+Json = dict[str, Any]
+
+ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+ACCEPTED_CUSTOM = ("application/json", "application/yaml")
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_PEEK = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What the body of a request should be."""
+
+    group: str
+    version: str
+    kind: str
+    schema: Schema
+    custom: bool = False
+    go_type: str = ""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+def media_type(header: str) -> str:
+    return header.partition(";")[0].strip().lower() or "application/json"
+
+
+def _hex_or_text(body: bytes) -> str:
+    """A body as the real server quotes it in an error: text that starts like an object, else hexadecimal."""
+    if not body:
+        return "<empty>"
+    if body.lstrip()[:1] == b"{":
+        return body.decode("utf-8", "replace")
+    if len(body) > 1024:
+        return body[:1024].hex() + " ..."
+    return body.hex()
+
+
+def decode(
+    body: bytes, content_type: str, expected: Expected, validation: str, warn: Callable[[str], None]
+) -> Json:
+    """The object in normal form. Unknown and duplicate fields are refused, warned about or ignored as asked."""
+    media = media_type(content_type)
+    if media == PROTOBUF and not expected.custom:
+        return _from_protobuf(body, expected)
+    if media not in ACCEPTED_CUSTOM:
+        raise status.unsupported_media(ACCEPTED_CUSTOM if expected.custom else ACCEPTED)
+    try:
+        value, repeated = (documents.parse_yaml if media == "application/yaml" else documents.parse_json)(body)
+    except documents.SyntaxProblem as problem:
+        prefix = "" if media == "application/yaml" else "couldn't get version/kind; json parse error: "
+        raise _unrecognized(expected, f"{prefix}{problem} ({_hex_or_text(body)})") from problem
+    if value is None:
+        value = {}
+    if not isinstance(value, dict):
+        text = f"json: cannot unmarshal {go_value(value)} into Go value of type {_PEEK}"
+        raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
+    check_identity(value, expected, body)
+    return to_object(value, repeated, expected, validation, warn)
+
+
+def _unrecognized(expected: Expected, text: str) -> StatusError:
+    return status.bad_request(f"the object provided is unrecognized (must be of type {expected.kind}): {text}")
+
+
+def check_identity(value: Json, expected: Expected, body: bytes) -> None:
+    """kind and apiVersion: the URL decides for built-ins, custom resources must say them."""
+    kind, api_version = value.get("kind"), value.get("apiVersion")
+    if expected.custom:
+        _check_custom_identity(kind, api_version, expected, body)
+        return
+    for name, item in (("kind", kind), ("apiVersion", api_version)):
+        if item is not None and not isinstance(item, str):
+            text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
+            raise _unrecognized(
+                expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})"
+            )
+    kind = kind or expected.kind
+    api_version = api_version or expected.api_version
+    if api_version != expected.api_version or kind != expected.kind:
+        raise _mismatch(kind, api_version, expected)
+
+
+def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body: bytes) -> None:
+    shown = body.decode("utf-8", "replace")
+    if not kind or not isinstance(kind, str):
+        raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}'")
+    if not api_version or not isinstance(api_version, str):
+        raise _unrecognized(expected, f"Object 'apiVersion' is missing in '{shown}'")
+    if (kind, api_version) != (expected.kind, expected.api_version):
+        group, _, version = api_version.rpartition("/")
+        raise status.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {expected.kind}: '
+            f"converting to {expected.group}/{expected.version}: {group}/{version}"
+            if False
+            else f"the object provided is unrecognized (must be of type {expected.kind}): "
+            f"expected kind {expected.kind} in {expected.api_version}, got {kind} in {api_version}"
+        )
+
+
+def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
+    version = api_version.rpartition("/")[2]
+    start = f'{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: '
+    if api_version != expected.api_version and kind == expected.kind or not _known(kind, api_version):
+        return status.bad_request(
+            f'{start}no kind {quoted(kind)} is registered for version {quoted(api_version)} '
+            'in scheme "pkg/runtime/scheme.go:111"'
+        )
+    internal = expected.go_type or f"{expected.group.partition('.')[0] or 'core'}.{expected.kind}"
+    return status.bad_request(f"{start}converting ({version}.{kind}) to ({internal}): unknown conversion")
+
+
+def _known(kind: str, api_version: str) -> bool:
+    return kind[:1].isupper() and bool(api_version)
+
+
+def to_object(
+    value: Json, repeated: list[str], expected: Expected, validation: str, warn: Callable[[str], None]
+) -> Json:
+    """A document to an object in normal form."""
+    if expected.custom:
+        obj, error, unknown = prune(expected.schema, value)
+        complaints = sorted(unknown) + repeated if unknown else repeated
+    else:
+        obj, reading = normalise(expected.schema, value)
+        error, complaints = reading.error, _merged(reading.unknown, repeated)
+    if error is not None:
+        raise _cannot(expected, error)
+    if complaints and validation != "Ignore":
+        if validation == "Strict":
+            raise _cannot(expected, "strict decoding error: " + ", ".join(complaints))
+        for complaint in complaints:
+            warn(complaint)
+    return {"kind": expected.kind, "apiVersion": expected.api_version, **_without_identity(obj)}
+
+
+def _merged(unknown: list[str], repeated: list[str]) -> list[str]:
+    """YAML's duplicates come before the decoder's findings; JSON's are the decoder's own."""
+    if repeated and repeated[0].startswith("line "):
+        return repeated + unknown
+    return unknown + repeated
+
+
+def _without_identity(obj: Json) -> Json:
+    obj.pop("kind", None)
+    obj.pop("apiVersion", None)
+    return obj
+
+
+def _cannot(expected: Expected, error: str) -> StatusError:
+    return status.bad_request(
+        f"{expected.kind} in version {quoted(expected.version)} cannot be handled as a {expected.kind}: {error}"
+    )
+
+
+def _from_protobuf(body: bytes, expected: Expected) -> Json:
+    from dovetail.lab.apiserver import protobuf
+
+    try:
+        api_version, kind, value = protobuf.read(body, expected.schema)
+    except protobuf.ProtobufProblem as problem:
+        raise _unrecognized(expected, str(problem)) from problem
+    if (kind, api_version) != (expected.kind, expected.api_version):
+        raise _mismatch(kind, api_version, expected)
+    obj, reading = normalise(expected.schema, value)
+    if reading.error is not None:
+        raise _cannot(expected, reading.error)
+    return {"kind": expected.kind, "apiVersion": expected.api_version, **_without_identity(obj)}

@@ -1,0 +1,228 @@
+"""Deleting: preconditions, grace, finalizers, propagation; one object or a collection."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import decode, documents, fielderror, options as query, reads, respond, selectors, status
+from dovetail.lab.apiserver.call import Call, table_of
+from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
+from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.writes import dry_record, refused
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.server import ApiServer
+
+Json = dict[str, Any]
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+
+class Deleted(msgspec.Struct):
+    """The answer to a deletion: the last state or a Status; `gone` if the object left the store."""
+
+    body: Json
+    gone: bool
+
+
+def read_options(call: Call) -> Json:
+    """DeleteOptions of the body or of the query, checked."""
+    body: Json | None = None
+    if call.request.body:
+        body = _body_options(call)
+    options = query.delete_options(body, call.request)
+    errors = query.dry_run_errors(options.get("dryRun") or [])
+    policy = options.get("propagationPolicy")
+    if policy is not None and options.get("orphanDependents") is not None:
+        detail = "orphanDependents and deletionPropagation cannot be both set"
+        errors.insert(0, fielderror.invalid("propagationPolicy", policy, detail))
+    if policy is not None and policy not in ("Foreground", "Background", "Orphan"):
+        supported = ("Foreground", "Background", "Orphan", "nil")
+        errors.append(fielderror.FieldError(
+            "FieldValueNotSupported", "propagationPolicy", policy,
+            "supported values: " + ", ".join(f'"{each}"' for each in supported),
+        ))
+    if errors:
+        raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
+    return options
+
+
+def _body_options(call: Call) -> Json:
+    media = decode.media_type(call.content_type)
+    if media == decode.PROTOBUF:
+        from dovetail.lab.apiserver import protobuf
+
+        return protobuf.read_delete_options(call.request.body)
+    parse = documents.parse_yaml if media == "application/yaml" else documents.parse_json
+    try:
+        value, _ = parse(call.request.body)
+    except documents.SyntaxProblem as problem:
+        raise status.bad_request(
+            f"couldn't get version/kind; json parse error: {problem}"
+        ) from problem
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise status.bad_request("the object provided is unrecognized (must be of type DeleteOptions)")
+    return value
+
+
+def delete(call: Call) -> Response:
+    options = read_options(call)
+    ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
+    outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx)
+    if outcome.body.get("kind") == "Status":
+        return respond.value(outcome.body, 200, call.wanted())
+    body = respond.in_version(outcome.body, call.resource)
+    return respond.one(call, body, 200)
+
+
+def delete_object(
+    server: ApiServer, resource: ResourceType, namespace: str, name: str, options: Json, ctx: Context
+) -> Deleted:
+    table = table_of(resource)
+    key = f"{namespace}/{name}" if resource.namespaced else name
+    record = server.store.get(table, key)
+    if record is None:
+        raise status.not_found(resource.group, resource.plural, name)
+    _check_preconditions(resource, record, name, options)
+    try:
+        resource.strategy.admit(None, record.obj, ctx)
+        resource.strategy.review(None, record.obj, ctx)
+    except Refusal as refusal:
+        raise refused(refusal) from refusal
+    return _delete(server, resource, record, options, ctx)
+
+
+def _check_preconditions(resource: ResourceType, record: Record, name: str, options: Json) -> None:
+    wanted = options.get("preconditions") or {}
+    metadata = record.obj["metadata"]
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
+    if uid is not None and uid != metadata["uid"]:
+        why = f"the UID in the precondition ({uid}) does not match the UID in record ({metadata['uid']}). "
+        why += "The object might have been deleted and then recreated"
+        raise status.conflict(resource.group, resource.kind, name, why)
+    if version is not None and version != metadata["resourceVersion"]:
+        why = f"the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record "
+        why += f"({metadata['resourceVersion']}). The object might have been modified"
+        raise status.conflict(resource.group, resource.kind, name, why)
+
+
+def _delete(server: ApiServer, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
+    """Mark, or take away."""
+    old = record.obj
+    metadata = dict(old["metadata"])
+    strategy = resource.strategy
+    requested = options.get("gracePeriodSeconds")
+    if requested is not None and requested < 0:
+        requested = 1
+    grace = strategy.grace(old, requested)
+    finalizers = _finalizers(resource, old, options)
+    pending = "deletionTimestamp" in metadata
+    if grace is None:
+        grace = 0
+    changed = False
+    if finalizers != list(metadata.get("finalizers") or []):
+        changed = True
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        else:
+            metadata.pop("finalizers", None)
+    if pending:
+        already = metadata.get("deletionGracePeriodSeconds") or 0
+        if grace < already:
+            changed = True
+            _mark(metadata, ctx, grace)
+        else:
+            grace = already
+    elif grace > 0 or finalizers:
+        changed = True
+        _mark(metadata, ctx, grace)
+        if "generation" in metadata and metadata["generation"] > 0:
+            metadata["generation"] += 1
+    if grace > 0 or finalizers:
+        held = record
+        if changed:
+            obj = {**old, "metadata": metadata}
+            held = _keep(server, resource, record, obj, ctx)
+        return Deleted(held.fresh(), gone=False)
+    return _take(server, resource, record, ctx)
+
+
+def _mark(metadata: Json, ctx: Context, grace: int) -> None:
+    metadata["deletionTimestamp"] = stamp(ctx.now + timedelta(seconds=grace))
+    metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _keep(server: ApiServer, resource: ResourceType, record: Record, obj: Json, ctx: Context) -> Record:
+    if ctx.dry_run:
+        return dry_record(record.key, obj, record.rv)
+    stored = server.store.put(table_of(resource), record.key, obj)
+    resource.strategy.committed(stored.obj, record.obj, ctx)
+    return stored
+
+
+def _take(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+    if not ctx.dry_run:
+        server.store.delete(table_of(resource), record.key)
+        resource.strategy.committed(None, record.obj, ctx)
+    if resource.strategy.returns_deleted:
+        return Deleted(record.fresh(), gone=True)
+    metadata = record.obj["metadata"]
+    details: Json = {"name": metadata["name"]}
+    if resource.group:
+        details["group"] = resource.group
+    details["kind"] = resource.plural
+    details["uid"] = metadata["uid"]
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
+    return Deleted(body, gone=True)
+
+
+def _finalizers(resource: ResourceType, obj: Json, options: Json) -> list[str]:
+    """The finalizers after this deletion: the propagation policy adds and takes away the collector's own."""
+    have = list(obj["metadata"].get("finalizers") or [])
+    policy = options.get("propagationPolicy")
+    orphan = options.get("orphanDependents")
+    if policy is None and orphan is not None:
+        policy = "Orphan" if orphan else "Background"
+    default = resource.strategy.delete_finalizers(obj, options)
+    if policy is None:
+        if default is not None:
+            return list(default)
+        return have
+    left = [name for name in have if name not in (FOREGROUND, ORPHAN)]
+    if policy == "Foreground":
+        return [*left, FOREGROUND]
+    if policy == "Orphan":
+        return [*left, ORPHAN]
+    return left
+
+
+async def delete_collection(call: Call) -> Response:
+    options = read_options(call)
+    chosen = query.list_options(call.request)
+    test = selectors.compile(call, chosen.labels, chosen.fields)
+    page = await reads.paged(call, chosen, test)
+    items: list[Json] = []
+    for record in page.records:
+        name = record.obj["metadata"]["name"]
+        namespace = record.obj["metadata"].get("namespace", "")
+        ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
+        ctx.name = name
+        if call.server.store.get(call.table, record.key) is None:
+            continue
+        outcome = delete_object(call.server, call.resource, namespace, name, dict(options), ctx)
+        gone = outcome.body.get("kind") == "Status"
+        items.append(respond.show(record, call.resource) if gone else respond.in_version(outcome.body, call.resource))
+    body = {
+        "kind": call.resource.list_kind or f"{call.resource.kind}List",
+        "apiVersion": call.resource.api_version,
+        "metadata": reads.list_metadata(reads.Page([], page.version), call.resource.custom),
+        "items": items if call.resource.custom else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
+    }
+    return respond.value(body, 200, call.wanted(listing=True))

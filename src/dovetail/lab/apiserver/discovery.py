@@ -1,0 +1,239 @@
+"""Discovery: which groups, versions and resources there are, in the aggregated and in the old form."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import accept, respond, status
+from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.status import PlainError
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.server import ApiServer
+
+Json = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+
+#: The order in which the real server lists its own groups; custom groups follow.
+GROUPS = (
+    "apiregistration.k8s.io",
+    "apps",
+    "events.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "autoscaling",
+    "batch",
+    "certificates.k8s.io",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "storage.k8s.io",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "scheduling.k8s.io",
+    "coordination.k8s.io",
+    "node.k8s.io",
+    "discovery.k8s.io",
+    "resource.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+)
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+
+
+def version_rank(version: str) -> tuple[int, int, int, str]:
+    """Sorts versions best first: stable before beta before alpha, newer before older, oddities last by name."""
+    match = _VERSION.fullmatch(version)
+    if match is None:
+        return (3, 0, 0, version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
+    return (stage, -int(match[1]), -int(match[3] or 0), "")
+
+
+class Discovery:
+    """Answers of discovery, made anew when a custom resource comes or goes."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self._made: dict[Any, tuple[int, Any]] = {}
+
+    def groups(self) -> dict[str, list[str]]:
+        """Groups in order, each with its versions, best first."""
+        found: dict[str, set[str]] = {}
+        for resource in self.server.registry.all():
+            if resource.group:
+                found.setdefault(resource.group, set()).add(resource.version)
+        known = [group for group in GROUPS if group in found]
+        others = sorted(group for group in found if group not in GROUPS)
+        return {group: sorted(found[group], key=version_rank) for group in known + others}
+
+    def handle(self, request: Request, parts: list[str]) -> Response:
+        """/api, /apis and what is directly below them."""
+        if parts == ["api"] or parts == ["apis"]:
+            return self.top(request, parts[0])
+        if parts[0] == "api":
+            if parts[1] != "v1":
+                raise status.no_resource()
+            return self.cached(("resources", "", "v1"), lambda: self.resources("", "v1"), request)
+        groups = self.groups()
+        group = parts[1]
+        if group not in groups:
+            raise PlainError()
+        if len(parts) == 2:
+            return self.cached(("group", group), lambda: self.group(group, groups[group]), request)
+        version = parts[2]
+        if version not in groups[group]:
+            if group in GROUPS:
+                raise status.no_resource()
+            raise PlainError()
+        return self.cached(("resources", group, version), lambda: self.resources(group, version), request)
+
+    def cached(self, key: Any, make: Any, request: Request) -> Response:
+        generation = self.server.registry.generation
+        made = self._made.get(key)
+        if made is None or made[0] != generation:
+            made = self._made[key] = (generation, make())
+        wanted = accept.negotiate(request.headers.get("accept", ""), True)
+        return respond.value(made[1], 200, wanted)
+
+    def top(self, request: Request, root: str) -> Response:
+        header = request.headers.get("accept", "")
+        for clause in accept.clauses(header):
+            form, version = clause.parameters.get("as"), clause.parameters.get("v")
+            wants_list = form == "APIGroupDiscoveryList" and clause.parameters.get("g") == "apidiscovery.k8s.io"
+            if clause.media == "application/json" and wants_list and version in ("v2", "v2beta1"):
+                return self.aggregated(root, str(version), clause.parameters.get("profile", ""))
+        if root == "api":
+            return respond.value(self.core_versions(), 200, accept.negotiate(header, True))
+        return self.cached(("groups",), self.group_list, request)
+
+    def core_versions(self) -> Json:
+        address = {"clientCIDR": "0.0.0.0/0", "serverAddress": self.server.address}
+        return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [address]}
+
+    def group_list(self) -> Json:
+        groups = [self._group(group, versions) for group, versions in self.groups().items()]
+        return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+
+    def _group(self, group: str, versions: list[str]) -> Json:
+        entries = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+        return {"name": group, "versions": entries, "preferredVersion": entries[0]}
+
+    def group(self, group: str, versions: list[str]) -> Json:
+        return {"kind": "APIGroup", "apiVersion": "v1", **self._group(group, versions)}
+
+    def of(self, group: str, version: str) -> list[ResourceType]:
+        found = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
+        return sorted(found, key=lambda resource: resource.plural)
+
+    def resources(self, group: str, version: str) -> Json:
+        rows: list[Json] = []
+        for resource in self.of(group, version):
+            rows.append(_row(resource))
+            rows += _doors(resource)
+        head: Json = {"kind": "APIResourceList"}
+        if group:
+            head["apiVersion"] = "v1"
+        name = f"{group}/{version}" if group else version
+        return {**head, "groupVersion": name, "resources": rows}
+
+    def aggregated(self, root: str, version: str, profile: str) -> Response:
+        key = ("aggregated", root, version)
+        generation = self.server.registry.generation
+        made = self._made.get(key)
+        if made is None or made[0] != generation:
+            body = _encode(self._aggregated(root, version)) + b"\n"
+            made = self._made[key] = (generation, (body, hashlib.sha512(body).hexdigest().upper()))
+        body, etag = made[1]
+        headers = {
+            "content-type": f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList",
+            "cache-control": "public",
+            "etag": f'"{etag}"',
+            "vary": "Accept",
+        }
+        return Response(status=200, headers=headers, body=body)
+
+    def _aggregated(self, root: str, version: str) -> Json:
+        if root == "api":
+            items = [{"metadata": {}, "versions": [self._version("", "v1")]}]
+        else:
+            items = [
+                {"metadata": {"name": group}, "versions": [self._version(group, each) for each in versions]}
+                for group, versions in self.groups().items()
+            ]
+        return {
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": f"apidiscovery.k8s.io/{version}",
+            "metadata": {},
+            "items": items,
+        }
+
+    def _version(self, group: str, version: str) -> Json:
+        resources = [_discovered(resource) for resource in self.of(group, version)]
+        return {"version": version, "resources": resources, "freshness": "Current"}
+
+
+def _row(resource: ResourceType) -> Json:
+    row: Json = {
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": _verbs(resource),
+    }
+    if resource.short_names:
+        row["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        row["categories"] = list(resource.categories)
+    if resource.storage_hash:
+        row["storageVersionHash"] = resource.storage_hash
+    return row
+
+
+def _verbs(resource: ResourceType) -> list[str]:
+    if resource.custom:
+        return ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    return list(resource.verbs)
+
+
+def _doors(resource: ResourceType) -> list[Json]:
+    rows: list[Json] = []
+    for name, door in sorted(resource.subresources.items()):
+        row: Json = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
+        if (door.group, door.version) != (resource.group, resource.version) and door.version:
+            row["group"], row["version"] = door.group, door.version
+        row["kind"] = door.kind
+        row["verbs"] = list(door.verbs)
+        rows.append(row)
+    return rows
+
+
+def _discovered(resource: ResourceType) -> Json:
+    same = {"group": "", "version": "", "kind": resource.kind}
+    if resource.custom:
+        same = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    entry: Json = {
+        "resource": resource.plural,
+        "responseKind": same,
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular,
+        "verbs": _verbs(resource),
+    }
+    if resource.short_names:
+        entry["shortNames"] = list(resource.short_names)
+    if resource.categories:
+        entry["categories"] = list(resource.categories)
+    doors: list[Json] = []
+    for name, door in sorted(resource.subresources.items()):
+        group, version = ("", "") if not resource.custom else (resource.group, resource.version)
+        if (door.group, door.version) != (resource.group, resource.version) and door.version:
+            group, version = door.group, door.version
+        kind = {"group": group, "version": version, "kind": door.kind}
+        doors.append({"subresource": name, "responseKind": kind, "verbs": list(door.verbs)})
+    if doors:
+        entry["subresources"] = doors
+    return entry

@@ -1,0 +1,102 @@
+"""The HTTP mount: aiohttp.web around the core, on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver.server import ApiServer
+
+#: Answers smaller than this are not compressed, like the real server's.
+GZIP_FROM = 128 * 1024
+MAX_BODY = 3 * 1024 * 1024
+
+
+class HttpMount:
+    """Serves a core over HTTP until closed."""
+
+    def __init__(self, server: ApiServer, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None):
+        self.server = server
+        self.host = host
+        self.port = port
+        self.context = context
+        #: Asked first: other handlers beside the API (the dashboard, fault doors).
+        self.before: Callable[[web.BaseRequest], Awaitable[web.StreamResponse | None]] | None = None
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self) -> None:
+        serving = web.Server(self._answer, access_log=None)
+        self._runner = web.ServerRunner(serving)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self.context, shutdown_timeout=1.0)
+        await site.start()
+        sockets = site._server.sockets if isinstance(site._server, asyncio.Server) else []
+        if sockets:
+            self.port = sockets[0].getsockname()[1]
+        self.server.address = f"{self.host}:{self.port}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def _answer(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        if self.before is not None:
+            taken = await self.before(incoming)
+            if taken is not None:
+                return taken
+        request = Request(
+            method=incoming.method,
+            path=incoming.rel_url.path,
+            query=tuple(incoming.rel_url.query.items()),
+            headers={name.lower(): value for name, value in incoming.headers.items()},
+            body=await incoming.read() if incoming.body_exists else b"",
+        )
+        response = await self.server.handle(request)
+        if response.stream is not None:
+            return await self._stream(incoming, response)
+        return self._whole(incoming, response)
+
+    def _whole(self, incoming: web.BaseRequest, response: Response) -> web.Response:
+        body = response.body
+        out = web.Response(status=response.status, body=body)
+        _headers(out, response)
+        if len(body) >= GZIP_FROM and "gzip" in incoming.headers.get("Accept-Encoding", ""):
+            out.body = gzip.compress(body, 1)
+            out.headers["Content-Encoding"] = "gzip"
+            out.headers["Vary"] = "Accept-Encoding"
+        return out
+
+    async def _stream(self, incoming: web.BaseRequest, response: Response) -> web.StreamResponse:
+        out = web.StreamResponse(status=response.status)
+        _headers(out, response)
+        out.enable_chunked_encoding()
+        await out.prepare(incoming)
+        assert response.stream is not None
+        try:
+            async for chunk in response.stream:
+                await out.write(chunk)
+            await out.write_eof()
+        except (ConnectionResetError, asyncio.CancelledError):
+            pass  # the watcher hung up: there is nobody left to tell
+        finally:
+            close = getattr(response.stream, "aclose", None)
+            if close is not None:
+                await close()
+        return out
+
+
+def _headers(out: web.StreamResponse, response: Response) -> None:
+    for name, value in response.headers.items():
+        if name == "warning":
+            for line in value.split("\n"):
+                out.headers.add("Warning", line)
+        elif name == "content-type":
+            out.headers["Content-Type"] = value
+        else:
+            out.headers[name.title()] = value

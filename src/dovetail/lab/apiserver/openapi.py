@@ -1,0 +1,259 @@
+"""OpenAPI: the schemas of everything served, enough for `kubectl explain`, `apply` and `diff`.
+
+The documents are made from the same type tree that decodes requests, so they cannot disagree with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import respond
+from dovetail.lab.apiserver.registry import Field, ResourceType, Schema
+from dovetail.lab.apiserver.status import PlainError
+
+if TYPE_CHECKING:
+    from dovetail.lab.apiserver.server import ApiServer
+
+Json = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+_SCALARS: dict[str, Json] = {
+    "string": {"type": "string"},
+    "boolean": {"type": "boolean"},
+    "number": {"type": "number", "format": "double"},
+    "quantity": {"type": "string"},
+    "time": {"type": "string", "format": "date-time"},
+    "microtime": {"type": "string", "format": "date-time"},
+    "duration": {"type": "string"},
+    "bytes": {"type": "string", "format": "byte"},
+    "intorstring": {"type": "string", "format": "int-or-string"},
+    "any": {"type": "object"},
+}
+
+
+class OpenApi:
+    """The index and one document for each group and version."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+        self._made: dict[str, tuple[int, bytes, str]] = {}
+
+    def handle(self, request: Request, parts: list[str]) -> Response:
+        if len(parts) >= 2 and parts[1] == "v3":
+            return self.index() if len(parts) == 2 else self.document("/".join(parts[2:]))
+        if parts[1:] == ["v2"]:
+            return respond.value(self.version_two())
+        raise PlainError()
+
+    def versions(self) -> list[tuple[str, str]]:
+        return sorted({(resource.group, resource.version) for resource in self.server.registry.all()})
+
+    def index(self) -> Response:
+        paths: Json = {}
+        for group, version in self.versions():
+            name = f"apis/{group}/{version}" if group else f"api/{version}"
+            digest = self._document(name, group, version)[1]
+            paths[name] = {"serverRelativeURL": f"/openapi/v3/{name}?hash={digest}"}
+        headers = {"content-type": "text/plain; charset=utf-8", "cache-control": "no-cache, private"}
+        return Response(status=200, headers=headers, body=_encode({"paths": paths}))
+
+    def document(self, name: str) -> Response:
+        for group, version in self.versions():
+            if name == (f"apis/{group}/{version}" if group else f"api/{version}"):
+                body, digest = self._document(name, group, version)
+                headers = {
+                    "content-type": "application/json",
+                    "etag": f'"{digest}"',
+                    "cache-control": "public, immutable",
+                    "vary": "Accept",
+                }
+                return Response(status=200, headers=headers, body=body)
+        raise PlainError()
+
+    def _document(self, name: str, group: str, version: str) -> tuple[bytes, str]:
+        generation = self.server.registry.generation
+        made = self._made.get(name)
+        custom = any(r.custom for r in self.server.registry.all() if (r.group, r.version) == (group, version))
+        if made is None or (custom and made[0] != generation):
+            body = _encode(self.build(group, version))
+            made = self._made[name] = (generation, body, hashlib.sha512(body).hexdigest().upper())
+        return made[1], made[2]
+
+    def resources(self, group: str, version: str) -> list[ResourceType]:
+        found = [r for r in self.server.registry.all() if (r.group, r.version) == (group, version)]
+        return sorted(found, key=lambda resource: resource.plural)
+
+    def build(self, group: str, version: str) -> Json:
+        schemas: Json = {}
+        paths: Json = {}
+        for resource in self.resources(group, version):
+            reference = define(resource, schemas)
+            paths.update(paths_of(resource, reference))
+        info = {"title": "Kubernetes", "version": "v1.36.3"}
+        return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+    def version_two(self) -> Json:
+        info = {"title": "Kubernetes", "version": "v1.36.3"}
+        return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+
+
+def gvk(resource: ResourceType, kind: str = "") -> Json:
+    return {"group": resource.group, "kind": kind or resource.kind, "version": resource.version}
+
+
+def define(resource: ResourceType, schemas: Json) -> str:
+    """Put the kind and everything it refers to into `schemas`; the kind's own name."""
+    schema = resource.schema
+    if resource.custom:
+        name = ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
+        if name not in schemas:
+            published = getattr(schema.custom, "published", None)
+            own: Json = published() if callable(published) else inline(schema, schemas)
+            own["x-kubernetes-group-version-kind"] = [gvk(resource)]
+            schemas[name] = own
+        return name
+    name = schema.definition
+    add(schema, schemas)
+    schemas[name]["x-kubernetes-group-version-kind"] = [gvk(resource)]
+    list_name = f"{name}List"
+    if "list" in resource.verbs and list_name not in schemas:
+        schemas[list_name] = _list(resource, name)
+    return name
+
+
+def _list(resource: ResourceType, name: str) -> Json:
+    items = {"type": "array", "items": {"$ref": f"#/components/schemas/{name}"}}
+    properties: Json = {
+        "apiVersion": {"type": "string"},
+        "items": items,
+        "kind": {"type": "string"},
+        "metadata": {"type": "object"},
+    }
+    own = gvk(resource, resource.list_kind or f"{resource.kind}List")
+    return {
+        "type": "object",
+        "required": ["items"],
+        "properties": properties,
+        "x-kubernetes-group-version-kind": [own],
+    }
+
+
+def add(schema: Schema, schemas: Json) -> None:
+    if schema.definition in schemas:
+        return
+    schemas[schema.definition] = {}
+    schemas[schema.definition] = inline(schema, schemas)
+
+
+def inline(schema: Schema, schemas: Json) -> Json:
+    """An object's own schema."""
+    out: Json = {"type": "object"}
+    if schema.fields:
+        out["properties"] = {name: _field(field, schemas) for name, field in sorted(schema.fields.items())}
+    required = sorted(field.name for field in schema.fields.values() if field.required)
+    if required:
+        out["required"] = required
+    if schema.map_type:
+        out["x-kubernetes-map-type"] = schema.map_type
+    if schema.preserve_unknown:
+        out["x-kubernetes-preserve-unknown-fields"] = True
+    return out
+
+
+def _field(field: Field, schemas: Json) -> Json:
+    out = dict(_value(field.schema, schemas))
+    if "$ref" in out and field.patch_strategy:
+        out = {"allOf": [out]}
+    if field.patch_strategy:
+        out["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
+    if field.merge_key:
+        out["x-kubernetes-patch-merge-key"] = field.merge_key
+    return out
+
+
+def _value(schema: Schema, schemas: Json) -> Json:
+    kind = schema.kind
+    if kind == "object":
+        if not schema.definition:
+            return inline(schema, schemas)
+        add(schema, schemas)
+        return {"allOf": [{"$ref": f"#/components/schemas/{schema.definition}"}], "default": {}}
+    if kind == "array":
+        out: Json = {"type": "array", "items": _item(schema.items, schemas)}
+        if schema.list_type:
+            out["x-kubernetes-list-type"] = schema.list_type
+        if schema.list_keys:
+            out["x-kubernetes-list-map-keys"] = list(schema.list_keys)
+        return out
+    if kind == "map":
+        out = {"type": "object", "additionalProperties": _item(schema.items, schemas)}
+        if schema.map_type:
+            out["x-kubernetes-map-type"] = schema.map_type
+        return out
+    if kind == "integer":
+        return {"type": "integer", "format": f"int{schema.bits or 64}"}
+    return _SCALARS[kind]
+
+
+def _item(schema: Schema | None, schemas: Json) -> Json:
+    if schema is None:
+        return {"type": "object"}
+    value = _value(schema, schemas)
+    if schema.kind == "string":
+        return {**value, "default": ""}
+    return value
+
+
+_QUERY = {
+    "post": ("dryRun", "fieldManager", "fieldValidation"),
+    "put": ("dryRun", "fieldManager", "fieldValidation"),
+    "patch": ("dryRun", "fieldManager", "fieldValidation", "force"),
+    "delete": ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"),
+    "get": (),
+}
+_ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
+
+
+def paths_of(resource: ResourceType, reference: str) -> Json:
+    root = f"/apis/{resource.group}/{resource.version}" if resource.group else f"/api/{resource.version}"
+    scope = "/namespaces/{namespace}" if resource.namespaced else ""
+    collection: Json = {}
+    single: Json = {}
+    verbs = set(resource.verbs)
+    if "list" in verbs:
+        collection["get"] = _operation(resource, "get", "list", reference)
+    if "create" in verbs:
+        collection["post"] = _operation(resource, "post", "post", reference)
+    for verb, method in (("get", "get"), ("update", "put"), ("patch", "patch"), ("delete", "delete")):
+        if verb in verbs:
+            single[method] = _operation(resource, method, method, reference)
+    paths: Json = {f"{root}{scope}/{resource.plural}": collection}
+    if single:
+        paths[f"{root}{scope}/{resource.plural}/{{name}}"] = single
+    return paths
+
+
+def _operation(resource: ResourceType, method: str, action: str, reference: str) -> Json:
+    own = {"$ref": f"#/components/schemas/{reference}"}
+    content = {"application/json": {"schema": own}}
+    parameters = [
+        {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}} for name in _QUERY[method]
+    ]
+    operation: Json = {
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": gvk(resource),
+    }
+    if parameters:
+        operation["parameters"] = parameters
+    if method in ("post", "put"):
+        operation["requestBody"] = {"content": {"*/*": {"schema": own}}, "required": True}
+    elif method == "patch":
+        media = ["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
+        media += [] if resource.custom else ["application/strategic-merge-patch+json"]
+        body = {each: {"schema": {"type": "object"}} for each in media}
+        operation["requestBody"] = {"content": body, "required": True}
+    return operation

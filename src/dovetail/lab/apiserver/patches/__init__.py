@@ -1,0 +1,1 @@
+"""The patch kinds: pure functions from a document and a patch to a document."""

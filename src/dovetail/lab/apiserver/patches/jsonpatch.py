@@ -1,0 +1,177 @@
+"""JSON patch (RFC 6902), as strict and as lenient as the library the real server uses.
+
+`replace` of a missing map key adds it; everything else that does not fit is a failure of the whole patch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class PatchFailure(ValueError):
+    """An operation does not apply."""
+
+
+class BadPatch(ValueError):
+    """The document is no JSON patch at all."""
+
+
+_MISSING = object()
+
+
+def apply(document: Any, operations: Any) -> Any:
+    """The document after all operations; the input stays as it was."""
+    if not isinstance(operations, list):
+        raise BadPatch("not a list of operations")
+    for operation in operations:
+        if not isinstance(operation, dict):
+            raise BadPatch("an operation is not an object")
+        document = _apply_one(document, operation)
+    return document
+
+
+def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
+    op = operation.get("op")
+    path = operation.get("path")
+    if not isinstance(path, str):
+        raise PatchFailure("operation without path")
+    if op in ("add", "replace", "test"):
+        value = operation.get("value", _MISSING)
+        if value is _MISSING:
+            if op != "test":
+                raise PatchFailure("operation without value")
+            value = None
+        if op == "add":
+            return _add(document, _tokens(path), value)
+        if op == "replace":
+            return _replace(document, _tokens(path), value)
+        if not equal(_get(document, _tokens(path), missing_is_null=value is None), value):
+            raise PatchFailure(f"testing value {path} failed")
+        return document
+    if op == "remove":
+        return _remove(document, _tokens(path))
+    if op in ("move", "copy"):
+        source = operation.get("from")
+        if not isinstance(source, str):
+            raise PatchFailure("operation without from")
+        value = _get(document, _tokens(source))
+        if op == "move":
+            document = _remove(document, _tokens(source))
+        return _add(document, _tokens(path), value)
+    raise PatchFailure(f"Unexpected kind: {op}")
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Equality of JSON values: true is not 1."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(equal(a, b) for a, b in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def _tokens(path: str) -> list[str]:
+    if path == "":
+        return []
+    if not path.startswith("/"):
+        raise PatchFailure(f"path {path} does not start with a slash")
+    return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
+
+
+def _index(token: str, size: int, adding: bool) -> int:
+    if token == "-" and adding:
+        return size
+    try:
+        index = int(token)
+    except ValueError as error:
+        raise PatchFailure(f"{token} is no index") from error
+    limit = size if adding else size - 1
+    if index < 0:
+        index += size + (1 if adding else 0)
+    if not 0 <= index <= limit:
+        raise PatchFailure(f"index {token} out of bounds")
+    return index
+
+
+def _get(document: Any, tokens: list[str], missing_is_null: bool = False) -> Any:
+    for position, token in enumerate(tokens):
+        if isinstance(document, dict):
+            if token not in document:
+                if missing_is_null and position == len(tokens) - 1:
+                    return None
+                raise PatchFailure(f"missing value at {token}")
+            document = document[token]
+        elif isinstance(document, list):
+            document = document[_index(token, len(document), False)]
+        else:
+            raise PatchFailure(f"nothing under {token}")
+    return document
+
+
+def _change(document: Any, tokens: list[str], last: Any) -> Any:
+    """A copy of the document in which the container of the last token went through `last`."""
+    if len(tokens) == 1:
+        return last(document, tokens[0])
+    token = tokens[0]
+    if isinstance(document, dict):
+        if token not in document:
+            raise PatchFailure(f"missing container {token}")
+        return {**document, token: _change(document[token], tokens[1:], last)}
+    if isinstance(document, list):
+        index = _index(token, len(document), False)
+        copy = list(document)
+        copy[index] = _change(document[index], tokens[1:], last)
+        return copy
+    raise PatchFailure(f"nothing under {token}")
+
+
+def _add(document: Any, tokens: list[str], value: Any) -> Any:
+    if not tokens:
+        return value
+
+    def last(container: Any, token: str) -> Any:
+        if isinstance(container, dict):
+            return {**container, token: value}
+        if isinstance(container, list):
+            copy = list(container)
+            copy.insert(_index(token, len(copy), True), value)
+            return copy
+        raise PatchFailure(f"cannot add {token}")
+
+    return _change(document, tokens, last)
+
+
+def _replace(document: Any, tokens: list[str], value: Any) -> Any:
+    if not tokens:
+        return value
+
+    def last(container: Any, token: str) -> Any:
+        if isinstance(container, dict):
+            return {**container, token: value}
+        if isinstance(container, list):
+            copy = list(container)
+            copy[_index(token, len(copy), False)] = value
+            return copy
+        raise PatchFailure(f"cannot replace {token}")
+
+    return _change(document, tokens, last)
+
+
+def _remove(document: Any, tokens: list[str]) -> Any:
+    if not tokens:
+        raise PatchFailure("cannot remove the document")
+
+    def last(container: Any, token: str) -> Any:
+        if isinstance(container, dict):
+            if token not in container:
+                raise PatchFailure(f"unable to remove nonexistent key: {token}")
+            return {key: item for key, item in container.items() if key != token}
+        if isinstance(container, list):
+            copy = list(container)
+            del copy[_index(token, len(copy), False)]
+            return copy
+        raise PatchFailure(f"cannot remove {token}")
+
+    return _change(document, tokens, last)

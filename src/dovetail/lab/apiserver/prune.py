@@ -1,0 +1,58 @@
+"""Pruning: custom resources keep the fields their schema knows; metadata is read as everybody's metadata."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.lab.apiserver.normal import At, Reading, path_of, read_object
+from dovetail.lab.apiserver.registry import Schema
+
+Json = dict[str, Any]
+
+
+def prune(schema: Schema, value: Json) -> tuple[Json, str | None, list[str]]:
+    """The object without unknown fields, the first type error of its metadata, and the unknown fields."""
+    reading = Reading()
+    metadata = schema.fields["metadata"].schema if "metadata" in schema.fields else None
+    out: Json = {}
+    for name, item in value.items():
+        if name in ("kind", "apiVersion"):
+            out[name] = item
+        elif name == "metadata" and metadata is not None:
+            if item is not None:
+                out[name] = read_object(reading, metadata, item, (None, name), "ObjectMeta")
+        elif name in schema.fields:
+            out[name] = _prune(reading, schema.fields[name].schema, item, (None, name))
+        elif schema.preserve_unknown:
+            out[name] = item
+        else:
+            reading.unknown.append(f'unknown field "{name}"')
+    out.setdefault("metadata", {})
+    return out, reading.error, reading.unknown
+
+
+def _prune(reading: Reading, schema: Schema, value: Any, at: At) -> Any:
+    if isinstance(value, dict):
+        return _prune_object(reading, schema, value, at)
+    if isinstance(value, list) and schema.kind == "array" and schema.items is not None:
+        items = schema.items
+        return [_prune(reading, items, item, (at, index)) for index, item in enumerate(value)]
+    return value
+
+
+def _prune_object(reading: Reading, schema: Schema, value: Json, at: At) -> Json:
+    if schema.kind == "map" and schema.items is not None:
+        items = schema.items
+        return {name: _prune(reading, items, item, (at, name)) for name, item in value.items()}
+    if schema.kind == "any":
+        return value
+    out: Json = {}
+    for name, item in value.items():
+        field = schema.fields.get(name)
+        if field is not None:
+            out[name] = _prune(reading, field.schema, item, (at, name))
+        elif schema.preserve_unknown or (schema.embedded_resource and name in ("kind", "apiVersion", "metadata")):
+            out[name] = item
+        else:
+            reading.unknown.append(f'unknown field "{path_of((at, name))}"')
+    return out

@@ -1,0 +1,220 @@
+"""Reading: get and list, now or as it was, whole or page by page."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import respond, selectors, status, tables
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.options import ListOptions, list_options
+from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.status import StatusError
+from dovetail.lab.apiserver.store import Record
+
+Json = dict[str, Any]
+FUTURE_WAIT = 3.0
+_encode = msgspec.json.Encoder().encode
+
+
+async def get(call: Call) -> Response:
+    version = call.request.parameter("resourceVersion")
+    if version and version != "0":
+        await not_older(call, parse_version(version))
+    record = call.server.store.get(call.table, call.key)
+    if record is None:
+        raise status.not_found(call.resource.group, call.resource.plural, call.name)
+    resource = call.resource
+    stored_here = resource.storage == (resource.group, resource.version)
+    return respond.one(call, respond.show(record, resource), raw=record.raw if stored_here else None)
+
+
+def parse_version(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        problem = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
+        raise status.bad_request(f"invalid resource version: resourceVersion: Invalid value: {quoted(text)}: {problem}")
+    return int(text)
+
+
+async def not_older(call: Call, version: int) -> None:
+    """Wait a little for a version from the future."""
+    store = call.server.store
+    if version <= store.rv:
+        return
+    loop = asyncio.get_running_loop()
+    end = loop.time() + FUTURE_WAIT
+    while store.rv < version:
+        if loop.time() >= end:
+            raise too_large(version, store.rv)
+        await asyncio.sleep(0.1)
+
+
+def too_large(version: int, current: int) -> StatusError:
+    message = f"Timeout: Too large resource version: {version}, current: {current}"
+    details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
+    details["retryAfterSeconds"] = 1  # type: ignore[assignment]
+    return StatusError(504, "Timeout", message, details)
+
+
+class Page(msgspec.Struct):
+    """What a list answers with, before it is given a form."""
+
+    records: list[Record]
+    version: int
+    token: str = ""
+    remaining: int | None = None
+
+
+async def list_(call: Call) -> Response:
+    options = list_options(call.request)
+    wanted = call.wanted(listing=True)
+    test = selectors.compile(call, options.labels, options.fields)
+    page = await paged(call, options, test)
+    if wanted.form == "Table":
+        shown = [respond.show(record, call.resource) for record in page.records]
+        table = tables.of_objects(call, shown, list_metadata(page, False), wanted, tables.Options.of(call.request))
+        return respond.value(table, 200, wanted)
+    if wanted.form == "PartialObjectMetadataList":
+        items = [respond.partial(record.obj, wanted.version) for record in page.records]
+        body = {
+            "kind": "PartialObjectMetadataList",
+            "apiVersion": f"meta.k8s.io/{wanted.version}",
+            "metadata": list_metadata(page, False),
+            "items": items or None,
+        }
+        return respond.value(body, 200, wanted)
+    if wanted.yaml or wanted.pretty:
+        return respond.value(msgspec.json.decode(listing(call.resource, page)), 200, wanted)
+    return Response(status=200, headers=respond.JSON_HEADERS, body=listing(call.resource, page))
+
+
+def list_metadata(page: Page, custom: bool) -> Json:
+    metadata: Json = {"resourceVersion": str(page.version)}
+    if page.token or custom:
+        metadata["continue"] = page.token
+    if page.remaining is not None:
+        metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
+def listing(resource: ResourceType, page: Page) -> bytes:
+    """The list's JSON, put together from the stored texts of its items."""
+    head = {
+        "kind": resource.list_kind or f"{resource.kind}List",
+        "apiVersion": resource.api_version,
+        "metadata": list_metadata(page, resource.custom),
+    }
+    items = item_texts(resource, page.records)
+    return _encode(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
+
+
+def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[bytes]:
+    if resource.storage != (resource.group, resource.version):
+        for record in records:
+            shown = respond.in_version(record.fresh(), resource)
+            if not resource.custom:
+                shown = {name: item for name, item in shown.items() if name not in ("kind", "apiVersion")}
+            yield _encode(shown)
+        return
+    if resource.custom:
+        yield from (record.raw for record in records)
+        return
+    lead = _encode({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+    size = len(lead)
+    for record in records:
+        raw = record.raw
+        if raw.startswith(lead):
+            yield b"{" + raw[size:]
+        else:
+            yield _encode({k: v for k, v in record.obj.items() if k not in ("kind", "apiVersion")})
+
+
+async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] | None) -> Page:
+    """The records a list is about: which version, from which key on, how many."""
+    store = call.server.store
+    resource = call.resource
+    prefix = f"{call.namespace}/" if call.namespace else ""
+    after = ""
+    version = store.rv
+    exact = 0
+    if options.token:
+        exact, after = read_token(options)
+        after = prefix + after
+    elif options.version and options.version != "0":
+        asked = parse_version(options.version)
+        if options.match == "Exact" or (not options.match and options.limit > 0):
+            exact = asked
+            if exact > store.rv:
+                await not_older(call, exact)
+        else:
+            await not_older(call, asked)
+            version = store.rv
+    elif options.version == "0":
+        parse_version(options.version)
+    if exact:
+        if exact < store.compacted:
+            raise compacted(options, exact)
+        version = exact
+        past = store.at(call.table, exact)
+        rows: Iterable[Record] = (past[key] for key in sorted(past) if key.startswith(prefix) and key > after)
+    else:
+        rows = store.table(call.table).under(prefix)
+    if test is not None:
+        rows = (record for record in rows if test(respond.show(record, resource)))
+    if options.limit <= 0:
+        return Page(list(rows), version)
+    iterator = iter(rows)
+    records = list(islice(iterator, options.limit))
+    rest = sum(1 for _ in iterator)
+    if not rest:
+        return Page(records, version)
+    token = write_token(version, records[-1].key.removeprefix(prefix))
+    return Page(records, version, token, None if test is not None else rest)
+
+
+def write_token(version: int, key: str) -> str:
+    document = {"v": "meta.k8s.io/v1", "rv": version, "start": key + "\0"}
+    return base64.urlsafe_b64encode(_encode(document)).decode().rstrip("=")
+
+
+def read_token(options: ListOptions) -> tuple[int, str]:
+    if options.version and options.version != "0":
+        raise status.bad_request("specifying resource version is not allowed when using continue")
+    try:
+        raw = base64.urlsafe_b64decode(options.token + "=" * (-len(options.token) % 4))
+    except (binascii.Error, ValueError) as error:
+        raise _bad_token(str(error)) from error
+    try:
+        document = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        from dovetail.lab.apiserver import gojson
+
+        raise _bad_token(gojson.problem(raw) or str(error)) from error
+    if not isinstance(document, dict) or document.get("v") != "meta.k8s.io/v1":
+        raise _bad_token("server does not recognize this encoded version")
+    return int(document.get("rv", 0)), str(document.get("start", "")).rstrip("\0")
+
+
+def _bad_token(why: str) -> StatusError:
+    return status.bad_request(f"invalid continue token: continue key is not valid: {why}")
+
+
+def compacted(options: ListOptions, version: int) -> StatusError:
+    if options.token:
+        message = (
+            "The provided continue parameter is too old to display a consistent list result. You can start a new "
+            "list without the continue parameter, or use the continue token in this response to retrieve the "
+            "remainder of the results. Continuing with the provided token results in an inconsistent list - objects "
+            "that were created, modified, or deleted between the time the first chunk was returned and now may show "
+            "up in the list."
+        )
+        return status.expired(message)
+    return status.expired(f"The resourceVersion for the provided list is too old.")

@@ -1,0 +1,72 @@
+"""Answers: an object or a listing in the form the client wants."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import tables
+from dovetail.lab.apiserver.accept import PLAIN, Wanted
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.store import Record
+
+Json = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
+JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private"}
+
+
+def body_of(value: Any, wanted: Wanted) -> tuple[bytes, dict[str, str]]:
+    if wanted.yaml:
+        text = yaml.dump(value, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True, width=1 << 30)
+        return text.encode(), {**JSON_HEADERS, "content-type": "application/yaml"}
+    raw = _encode(value)
+    if wanted.pretty:
+        return msgspec.json.format(raw, indent=2), JSON_HEADERS
+    return raw + b"\n", JSON_HEADERS
+
+
+def value(content: Any, code: int = 200, wanted: Wanted = PLAIN, headers: dict[str, str] | None = None) -> Response:
+    body, own = body_of(content, wanted)
+    return Response(status=code, headers={**own, **headers} if headers else own, body=body)
+
+
+def show(record: Record, resource: ResourceType) -> Json:
+    """A stored object in the resource's version."""
+    if resource.storage == (resource.group, resource.version):
+        return record.obj
+    return in_version(record.fresh(), resource)
+
+
+def in_version(stored: Json, resource: ResourceType) -> Json:
+    """A stored object, one's own copy, in the resource's version."""
+    if resource.storage == (resource.group, resource.version):
+        return stored
+    shown = resource.strategy.from_storage(stored, resource.version)
+    return {**shown, "kind": resource.kind, "apiVersion": resource.api_version}
+
+
+def one(call: Call, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
+    """An object; `raw` is its JSON where the store has it."""
+    wanted = call.wanted()
+    if wanted.form == "Table":
+        options = tables.Options.of(call.request)
+        return value(tables.of_objects(call, [obj], {}, wanted, options), code, wanted)
+    if wanted.form == "PartialObjectMetadata":
+        return value(partial(obj, wanted.version), code, wanted)
+    if raw is not None and not wanted.yaml and not wanted.pretty:
+        return Response(status=code, headers=JSON_HEADERS, body=raw + b"\n")
+    return value(obj, code, wanted)
+
+
+def partial(obj: Json, version: str = "v1") -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj.get("metadata", {})}
+
+
+def quoted_warning(text: str) -> str:
+    """A warning text as a quoted string of a header."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'"{escaped}"'

@@ -1,0 +1,69 @@
+"""Selectors of a request: a test of objects, or the 400 that says what is wrong with the text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.model.selector import FieldTerm, SelectorError, parse_fields, parse_labels
+
+Json = dict[str, Any]
+Test = Callable[[Json], bool]
+
+
+def compile(call: Call, labels: str, fields: str) -> Test | None:  # noqa: A001 - the verb for it
+    """A test of objects in the request's version; None where everything passes."""
+    name = call.name
+    tests: list[Test] = []
+    if labels:
+        tests.append(_labels(labels))
+    if fields:
+        tests.append(_fields(fields, call.resource))
+    if name:
+        tests.append(lambda obj: bool(obj["metadata"].get("name") == name))
+    if not tests:
+        return None
+    if len(tests) == 1:
+        return tests[0]
+    return lambda obj: all(test(obj) for test in tests)
+
+
+def _labels(text: str) -> Test:
+    try:
+        query = parse_labels(text)
+    except SelectorError as error:
+        raise status.bad_request(str(error)) from error
+    matches = query.matches
+    return lambda obj: matches(obj["metadata"].get("labels") or {})
+
+
+def _fields(text: str, resource: ResourceType) -> Test:
+    try:
+        terms = parse_fields(text)
+    except SelectorError as error:
+        raise status.bad_request(str(error)) from error
+    strategy = resource.strategy
+    known = strategy.selectable_fields()
+    for term in terms:
+        if term.path not in ("metadata.name", "metadata.namespace") and term.path not in known:
+            raise status.bad_request(strategy.unknown_selector(term.path))
+    plain = all(term.path.startswith("metadata.") for term in terms)
+
+    def test(obj: Json) -> bool:
+        values = {} if plain else strategy.selectable(obj)
+        return all(_holds(term, obj, values) for term in terms)
+
+    return test
+
+
+def _holds(term: FieldTerm, obj: Json, values: Any) -> bool:
+    if term.path == "metadata.name":
+        value = obj["metadata"].get("name", "")
+    elif term.path == "metadata.namespace":
+        value = obj["metadata"].get("namespace", "")
+    else:
+        value = values.get(term.path, "")
+    return (value == term.value) is term.equal

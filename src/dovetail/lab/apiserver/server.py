@@ -1,0 +1,207 @@
+"""The API server: one request in, one response or stream of events out. No HTTP here.
+
+Everything that changes the store runs without waiting, so that every request sees and leaves a consistent state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import access, deletion, patching, reads, respond, routes, status, watch, writes
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.cluster import StoredCluster
+from dovetail.lab.apiserver.discovery import GROUPS, Discovery
+from dovetail.lab.apiserver.health import Health
+from dovetail.lab.apiserver.openapi import OpenApi
+from dovetail.lab.apiserver.registry import Refusal, Registry, ResourceType, builtin
+from dovetail.lab.apiserver.routes import Route
+from dovetail.lab.apiserver.status import PlainError, StatusError
+from dovetail.lab.apiserver.store import Store
+
+Json = dict[str, Any]
+
+
+class ApiServer:
+    """`handle` answers requests; `store`, `registry`, `clock` and `chance` are what it is made of.
+
+    Without `tokens` everybody is an administrator: the in-process server, which nobody else can reach.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance,
+        registry: Registry | None = None,
+        store: Store | None = None,
+        tokens: dict[str, access.User] | None = None,
+    ) -> None:
+        self.clock = clock
+        self.chance = chance
+        self.registry = registry or builtin()
+        self.store = store or Store(clock)
+        self.tokens = tokens
+        self.address = "127.0.0.1:6443"
+        self.cluster = StoredCluster(self)
+        self.discovery = Discovery(self)
+        self.openapi = OpenApi(self)
+        self.health = Health()
+        self._deferred: deque[Callable[[], None]] = deque()
+        #: Waits until what was written is safe: the log on disk, where there is one.
+        self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
+
+    def defer(self, action: Callable[[], None]) -> None:
+        """Do this once the current request has its answer."""
+        self._deferred.append(action)
+
+    async def handle(self, request: Request) -> Response:
+        try:
+            response = await self._handle(request)
+        except StatusError as error:
+            response = respond.value(error.status(), error.code, headers=error.headers or None)
+        except Refusal as refusal:
+            error = writes.refused(refusal)
+            response = respond.value(error.status(), error.code, headers=error.headers or None)
+        except PlainError as error:
+            headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+            response = Response(status=error.code, headers=headers, body=error.text.encode())
+        while self._deferred:
+            self._deferred.popleft()()
+        settled = self.settled()
+        if settled is not None:
+            await settled
+        return response
+
+    async def _handle(self, request: Request) -> Response:
+        user = access.authenticate(request, self.tokens)
+        route = routes.parse(request.path)
+        if route is None:
+            return self._elsewhere(request, user)
+        watching = route.old_watch or request.parameter("watch") not in (None, "false", "0", "False")
+        verb = route.verb(request.method, watching)
+        access.authorize(user, route, verb)
+        resource = self._resource(route)
+        call = Call(self, request, route, resource, verb, user.name, user.groups)
+        try:
+            response = await self._dispatch(call)
+        except StatusError as error:
+            self._warn(call, error.headers)
+            raise
+        if call.warnings or resource.deprecation:
+            headers = dict(response.headers)
+            self._warn(call, headers)
+            response.headers = headers
+        return response
+
+    def _warn(self, call: Call, headers: dict[str, str]) -> None:
+        """Warning headers, one a line: the HTTP mount splits them."""
+        texts = list(call.warnings)
+        if call.resource.deprecation:
+            texts.insert(0, call.resource.deprecation)
+        if texts:
+            headers["warning"] = "\n".join(f"299 - {respond.quoted_warning(text)}" for text in texts)
+
+    def _resource(self, route: Route) -> ResourceType:
+        found = self.registry.lookup(route.group, route.version, route.plural)
+        if found is not None:
+            return found
+        if route.group and route.group not in GROUPS:
+            if not any(resource.group == route.group for resource in self.registry.all()):
+                raise PlainError()
+            if route.version not in self.registry.versions(route.group):
+                raise PlainError()
+            raise PlainError()
+        raise status.no_resource()
+
+    async def _dispatch(self, call: Call) -> Response:
+        route, resource, verb = call.route, call.resource, call.verb
+        if route.subresource:
+            return await self._dispatch_door(call)
+        method = call.request.method
+        if method not in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            raise status.method_not_allowed()
+        if resource.namespaced and not route.namespace and (route.name or method not in ("GET",)):
+            raise status.method_not_allowed() if not route.name else status.no_resource()
+        if not resource.namespaced and route.namespace and resource.plural != "namespaces":
+            raise status.no_resource()
+        if (method == "POST" and route.name) or (method in ("PUT", "PATCH") and not route.name):
+            raise status.method_not_allowed()
+        if verb not in resource.verbs and not (verb == "watch" and "list" in resource.verbs):
+            raise status.method_not_allowed()
+        if verb == "watch":
+            return await watch.watch(call)
+        if verb == "get":
+            return await reads.get(call)
+        if verb == "list":
+            return await reads.list_(call)
+        if verb == "deletecollection":
+            return await deletion.delete_collection(call)
+        actions = {
+            "create": writes.create,
+            "update": writes.update,
+            "patch": patching.patch,
+            "delete": deletion.delete,
+        }
+        return actions[verb](call)
+
+    async def _dispatch_door(self, call: Call) -> Response:
+        door = call.door
+        if door is None:
+            raise status.no_resource()
+        verb = call.verb
+        if verb not in door.verbs and not (verb == "get" and call.request.method == "GET" and "get" in door.verbs):
+            raise status.method_not_allowed()
+        if verb == "create":
+            return writes.create(call)
+        if verb == "get":
+            return self._get_door(call)
+        if verb == "update":
+            return writes.update(call)
+        if verb == "patch":
+            return patching.patch(call)
+        raise status.method_not_allowed()
+
+    def _get_door(self, call: Call) -> Response:
+        door = call.door
+        assert door is not None
+        record = self.store.get(call.table, call.key)
+        if record is None:
+            raise status.not_found(call.resource.group, call.resource.plural, call.name)
+        if door.act is not None and door.view is None:
+            reply = door.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
+            if reply.text is not None:
+                return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
+            return respond.value(reply.body, reply.code, call.wanted())
+        shown = respond.in_version(record.fresh(), call.resource)
+        if door.view is not None:
+            shown = door.view(shown, call.resource)
+        return respond.one(call, shown)
+
+    def _elsewhere(self, request: Request, user: access.User) -> Response:
+        """Everything that is no resource: discovery, health, version, OpenAPI."""
+        path = request.path
+        if self.health.public(path):
+            return self.health.answer(request)
+        access.authorize_path(user, path, request.method)
+        parts = [part for part in path.split("/") if part]
+        if parts[:1] in (["api"], ["apis"]):
+            if request.method != "GET":
+                raise status.method_not_allowed()
+            return self.discovery.handle(request, parts)
+        if parts[:1] == ["openapi"]:
+            return self.openapi.handle(request, parts)
+        if not parts:
+            return respond.value({"paths": self._paths()})
+        raise PlainError()
+
+    def _paths(self) -> list[str]:
+        paths = ["/api", "/api/v1", "/apis", "/apis/", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3"]
+        paths += ["/openapi/v3/", "/readyz", "/version"]
+        for group, versions in self.discovery.groups().items():
+            paths += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+        return sorted(paths)

@@ -1,0 +1,212 @@
+"""The store: every object as the bytes a reader gets, under one counter of versions.
+
+Objects are JSON bytes of the storage version; a decoded copy is kept for the recently used only, so that an idle
+pod costs little more than its text. Decoded objects are shared and never changed by anybody.
+Past events are kept for a while: they serve watches that resume and reads of the past.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+
+Json = dict[str, Any]
+
+#: How long the past stays readable: two rounds of compaction.
+COMPACTION_SECONDS = 300.0
+#: And how many events at most, so that a storm cannot eat the memory.
+HISTORY_LIMIT = 200_000
+#: How many decoded objects stay in memory.
+DECODED_LIMIT = 4096
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Record:
+    """One stored state of one object."""
+
+    __slots__ = ("_obj", "key", "raw", "rv")
+
+    def __init__(self, key: str, rv: int, raw: bytes, obj: Json | None = None) -> None:
+        self.key = key
+        self.rv = rv
+        self.raw = raw
+        self._obj = obj
+
+    @property
+    def obj(self) -> Json:
+        """The object, to be read and not changed."""
+        found = self._obj
+        if found is None:
+            found = self._obj = _decode(self.raw)
+        recent = _recent
+        if self in recent:
+            recent.move_to_end(self)
+        else:
+            recent[self] = None
+            if len(recent) > DECODED_LIMIT:
+                oldest, _ = recent.popitem(last=False)
+                oldest._obj = None
+        return found
+
+    def fresh(self) -> Json:
+        """A copy of one's own."""
+        copy: Json = _decode(self.raw)
+        return copy
+
+
+_recent: OrderedDict[Record, None] = OrderedDict()
+
+
+class Event:
+    """A change: what came, or what went and its last state under a new version."""
+
+    __slots__ = ("frames", "previous", "record", "rv", "table", "when")
+
+    def __init__(self, rv: int, table: str, record: Record | None, previous: Record | None, when: float) -> None:
+        self.rv = rv
+        self.table = table
+        self.record = record
+        self.previous = previous
+        self.when = when
+        #: Encoded forms shared by the watchers that want the same one.
+        self.frames: dict[Any, Any] = {}
+
+    @property
+    def key(self) -> str:
+        record = self.record or self.previous
+        assert record is not None
+        return record.key
+
+
+class Table:
+    """The objects of one kind, in the order of their keys (`namespace/name`)."""
+
+    __slots__ = ("history", "keys", "records", "watchers")
+
+    def __init__(self) -> None:
+        self.records: dict[str, Record] = {}
+        self.keys: list[str] = []
+        self.history: deque[Event] = deque()
+        self.watchers: set[Callable[[Event], None]] = set()
+
+    def under(self, prefix: str, after: str = "") -> Iterator[Record]:
+        start = bisect_right(self.keys, after) if after else bisect_left(self.keys, prefix)
+        for key in self.keys[start:] if start or prefix else list(self.keys):
+            if not key.startswith(prefix):
+                break
+            yield self.records[key]
+
+
+class Store:
+    """Tables by name, one version counter, and the recent past."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.tables: dict[str, Table] = {}
+        self.rv = 1
+        self.compacted = 0
+        self._timeline: deque[Event] = deque()
+        self._marks: deque[tuple[float, int]] = deque()
+        #: Called with every change before anybody sees it: the log on disk.
+        self.journal: Callable[[Event], None] | None = None
+
+    def table(self, name: str) -> Table:
+        found = self.tables.get(name)
+        if found is None:
+            found = self.tables[name] = Table()
+        return found
+
+    def get(self, table: str, key: str) -> Record | None:
+        return self.table(table).records.get(key)
+
+    def put(self, table: str, key: str, obj: Json) -> Record:
+        """Keep `obj` (now the store's own) under the next version."""
+        self.rv += 1
+        obj["metadata"]["resourceVersion"] = str(self.rv)
+        record = Record(key, self.rv, _encode(obj), obj)
+        self.place(table, record)
+        return record
+
+    def place(self, table: str, record: Record) -> None:
+        """Put a record with its version: a write, or one read back from the log."""
+        rows = self.table(table)
+        previous = rows.records.get(record.key)
+        if previous is None:
+            insort(rows.keys, record.key)
+        rows.records[record.key] = record
+        self._emit(rows, Event(record.rv, table, record, previous, self._clock.monotonic()))
+
+    def delete(self, table: str, key: str) -> Record:
+        """Take the object away; its last state, under the version of its going."""
+        self.rv += 1
+        return self.remove(table, key, self.rv)
+
+    def remove(self, table: str, key: str, rv: int) -> Record:
+        rows = self.table(table)
+        previous = rows.records.pop(key)
+        del rows.keys[bisect_left(rows.keys, key)]
+        self._emit(rows, Event(rv, table, None, previous, self._clock.monotonic()))
+        return with_version(previous, rv)
+
+    def _emit(self, rows: Table, event: Event) -> None:
+        if self.journal is not None:
+            self.journal(event)
+        rows.history.append(event)
+        self._timeline.append(event)
+        self._forget(event.when)
+        for watcher in tuple(rows.watchers):
+            watcher(event)
+
+    def _forget(self, now: float) -> None:
+        """Compact as etcd's clients do: every five minutes, what is older than the mark before."""
+        marks = self._marks
+        if not marks or now - marks[-1][0] >= COMPACTION_SECONDS:
+            marks.append((now, self.rv))
+            if len(marks) > 2:
+                marks.popleft()
+        horizon = marks[0][1] if len(marks) == 2 else 0
+        timeline = self._timeline
+        while timeline and (timeline[0].rv <= horizon or len(timeline) > HISTORY_LIMIT):
+            old = timeline.popleft()
+            self.tables[old.table].history.popleft()
+            self.compacted = old.rv
+
+    def since(self, table: str, rv: int) -> list[Event]:
+        """The changes after `rv`, oldest first."""
+        history = self.table(table).history
+        if not history or history[-1].rv <= rv:
+            return []
+        found: list[Event] = []
+        for event in reversed(history):
+            if event.rv <= rv:
+                break
+            found.append(event)
+        found.reverse()
+        return found
+
+    def at(self, table: str, rv: int) -> dict[str, Record]:
+        """The table as it was at `rv`, which the caller has checked is not compacted."""
+        records = dict(self.table(table).records)
+        for event in reversed(self.table(table).history):
+            if event.rv <= rv:
+                break
+            if event.previous is None:
+                records.pop(event.key, None)
+            else:
+                records[event.key] = event.previous
+        return records
+
+
+def with_version(record: Record, rv: int) -> Record:
+    """The same content under another version."""
+    obj = dict(record.obj)
+    obj["metadata"] = {**obj["metadata"], "resourceVersion": str(rv)}
+    return Record(record.key, rv, _encode(obj), obj)

@@ -1,0 +1,110 @@
+"""Tables: what `kubectl get` prints, made by the server.
+
+Each kind has its columns in `columns`; other kinds show name and age, custom resources what their definition says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.transport import Request
+from dovetail.lab.apiserver import columns
+from dovetail.lab.apiserver.accept import Wanted
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.columns.cells import Header, age
+from dovetail.lab.apiserver.registry import ResourceType
+
+Json = dict[str, Any]
+
+
+class Options(msgspec.Struct, frozen=True):
+    include: str = "Metadata"
+
+    @classmethod
+    def of(cls, request: Request) -> Options:
+        return cls(request.parameter("includeObject") or "Metadata")
+
+
+def of_objects(
+    call: Call, objects: list[Json], metadata: Json, wanted: Wanted, options: Options, watch: bool = False
+) -> Json:
+    headers, cells = layout(call.resource, call)
+    now = call.server.clock.now()
+    rows = [{"cells": cells(obj, now), "object": _object(obj, options, wanted)} for obj in objects]
+    if not metadata and len(objects) == 1:
+        metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "metadata": metadata,
+        "columnDefinitions": [header.definition() for header in headers],
+        "rows": rows,
+    }
+
+
+def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool) -> Json:
+    """A bookmark among tables: one row without cells."""
+    headers, _ = layout(call.resource, call)
+    shown = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "metadata": obj["metadata"],
+    }
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
+        "columnDefinitions": [each.definition() for each in headers] if header else None,
+        "rows": [{"cells": [None] * len(headers) if False else [], "object": shown}],
+    }
+
+
+def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
+    if options.include == "None":
+        return None
+    if options.include == "Object":
+        return obj
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{wanted.version}",
+        "metadata": obj["metadata"],
+    }
+
+
+Cells = Callable[[Json, datetime], list[Any]]
+
+
+def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cells]:
+    if call.door is not None and call.door.view is not None:
+        found = columns.of("autoscaling", "scales")
+    elif resource.custom:
+        return _custom(resource)
+    else:
+        found = columns.of(resource.group, resource.plural)
+    return found or columns.DEFAULT
+
+
+def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:
+    chosen = resource.columns
+    headers = [Header("Name", format="name")]
+    headers += [
+        Header(each.name, each.type, each.format, each.priority, each.description) for each in chosen
+    ]
+
+    def cells(obj: Json, now: datetime) -> list[Any]:
+        row: list[Any] = [obj["metadata"]["name"]]
+        for each in chosen:
+            value = each.value(obj) if each.value is not None else None
+            row.append(age(value, now) if each.type == "date" and isinstance(value, str) else value)
+        return row
+
+    if not chosen:
+        return (Header("Name", format="name"), Header("Age", "date")), lambda obj, now: [
+            obj["metadata"]["name"],
+            age(obj["metadata"].get("creationTimestamp"), now),
+        ]
+    return tuple(headers), cells

@@ -1,0 +1,247 @@
+"""Watching: the changes of a kind from some version on, as a stream of frames.
+
+A frame is made once for each form and shared by everybody who watches in that form. A watcher that falls too far
+behind is told to start again (410), as is one that asks for a past that is no longer there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import reads, respond, selectors, status, tables
+from dovetail.lab.apiserver.accept import Wanted
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.options import ListOptions, list_options
+from dovetail.lab.apiserver.store import Event, Record, with_version
+
+Json = dict[str, Any]
+Test = Callable[[Json], bool]
+BACKLOG = 100_000
+BOOKMARK_SECONDS = 60.0
+#: The last bookmark comes this long before the watch ends.
+LAST_BOOKMARK = 2.0
+INITIAL_END = "k8s.io/initial-events-end"
+_encode = msgspec.json.Encoder().encode
+
+
+async def watch(call: Call) -> Response:
+    options = list_options(call.request)
+    wanted = call.wanted(listing=False)
+    test = selectors.compile(call, options.labels, options.fields)
+    if options.version and not (options.version.isascii() and options.version.isdigit()):
+        raise status.internal(
+            f'Invalid value: "{options.version}": strconv.ParseUint: parsing "{options.version}": invalid syntax'
+        )
+    watcher = Watcher(call, options, wanted, test)
+    headers = {**respond.JSON_HEADERS}
+    if wanted.yaml:
+        headers["content-type"] = "application/yaml"
+    return Response(status=200, headers=headers, stream=watcher.frames())
+
+
+class Watcher:
+    """One watch: what it may see, and what it has not sent yet."""
+
+    def __init__(self, call: Call, options: ListOptions, wanted: Wanted, test: Test | None) -> None:
+        self.call = call
+        self.options = options
+        self.wanted = wanted
+        self.test = test
+        self.store = call.server.store
+        self.rows = self.store.table(call.table)
+        self.prefix = f"{call.namespace}/" if call.namespace else ""
+        self.pending: deque[Event] = deque()
+        self.waiter: asyncio.Future[None] | None = None
+        self.overrun = False
+        self.sent = 0
+        self.table_options = tables.Options.of(call.request)
+        self.header_sent = False
+        resource = call.resource
+        self.form = (resource.version, wanted.form, wanted.version, self.table_options.include)
+        self.start = int(options.version or "0")
+        self.rows.watchers.add(self.notice)
+        self.first = self.beginning()
+        self.timeout = self._timeout()
+
+    def _timeout(self) -> float:
+        if self.options.timeout is not None and self.options.timeout > 0:
+            return float(self.options.timeout)
+        return 1800.0 + self.call.server.chance.random() * 1800.0
+
+    def notice(self, event: Event) -> None:
+        if self.prefix and not event.key.startswith(self.prefix):
+            return
+        if len(self.pending) >= BACKLOG:
+            self.overrun = True
+            self.pending.clear()
+        self.pending.append(event)
+        waiter = self.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def beginning(self) -> list[bytes]:
+        """What comes before the first change: the present state, or the changes since the version asked for."""
+        wants_state = self.options.initial if self.options.initial is not None else self.start == 0
+        frames: list[bytes] = []
+        if self.start and self.start < self.store.compacted and not (self.options.initial and self.start):
+            return [self.error(self.start)]
+        if wants_state:
+            for record in self.rows.under(self.prefix):
+                if self.test is None or self.test(respond.show(record, self.call.resource)):
+                    frames.append(self.frame("ADDED", record))
+            if self.options.initial and self.options.bookmarks:
+                frames.append(self.bookmark(self.store.rv, initial_end=True))
+            self.sent = self.store.rv
+        elif self.options.initial is False and not self.start:
+            self.sent = self.store.rv
+        else:
+            self.pending.extend(
+                event
+                for event in self.store.since(self.call.table, self.start)
+                if not self.prefix or event.key.startswith(self.prefix)
+            )
+            self.sent = self.start
+        return frames
+
+    def error(self, version: int) -> bytes:
+        self.overrun = True
+        expired = status.expired(f"too old resource version: {version} ({self.store.compacted + 1})")
+        return _encode({"type": "ERROR", "object": expired.status()}) + b"\n"
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.timeout
+        bookmark_at = min(loop.time() + BOOKMARK_SECONDS, max(end - LAST_BOOKMARK, loop.time()))
+        try:
+            for frame in self.first:
+                yield frame
+            self.first = []
+            while not self.overrun:
+                while self.pending:
+                    event = self.pending.popleft()
+                    self.sent = max(self.sent, event.rv)
+                    made = self.event_frame(event)
+                    if made is not None:
+                        yield made
+                now = loop.time()
+                if now >= end:
+                    return
+                if now >= bookmark_at:
+                    if self.options.bookmarks and self.store.rv > self.sent:
+                        self.sent = self.store.rv
+                        yield self.bookmark(self.sent)
+                    bookmark_at = next_bookmark(now, end)
+                if not self.pending:
+                    await self.wait(min(end, bookmark_at) - now if self.options.bookmarks else end - now)
+            if self.pending:
+                yield self.error(self.sent)
+        finally:
+            self.rows.watchers.discard(self.notice)
+
+    async def wait(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self.waiter = waiter = loop.create_future()
+        timer = loop.call_later(max(seconds, 0.001), _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self.waiter = None
+
+    def event_frame(self, event: Event) -> bytes | None:
+        """The frame of a change for this watcher; None if it does not concern it."""
+        record, previous = event.record, event.previous
+        if self.test is None:
+            if record is None:
+                return self.shared(event, "DELETED", None)
+            return self.shared(event, "ADDED" if previous is None else "MODIFIED", record)
+        resource = self.call.resource
+        now = record is not None and self.test(respond.show(record, resource))
+        before = previous is not None and self.test(respond.show(previous, resource))
+        if now:
+            return self.shared(event, "MODIFIED" if before else "ADDED", record)
+        return self.shared(event, "DELETED", None) if before else None
+
+    def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
+        """The frame, made once for everybody with the same form. A deletion shows the last state under a new version."""
+        if self.wanted.form == "Table" and not self.header_sent:
+            return self.frame(kind, record or _gone(event))
+        key = (kind, self.form)
+        frame: bytes | None = event.frames.get(key)
+        if frame is None:
+            frame = event.frames[key] = self.frame(kind, record or _gone(event))
+        return frame
+
+    def frame(self, kind: str, record: Record) -> bytes:
+        resource = self.call.resource
+        form = self.wanted.form
+        if not form and resource.storage == (resource.group, resource.version):
+            return b'{"type":"' + kind.encode() + b'","object":' + record.raw + b"}\n"
+        shown = respond.show(record, resource)
+        if form == "Table":
+            shown = tables.of_objects(self.call, [shown], {}, self.wanted, self.table_options, watch=True)
+            shown["metadata"] = {"resourceVersion": str(record.rv)}
+            if self.header_sent:
+                shown["columnDefinitions"] = None
+            self.header_sent = True
+        elif form == "PartialObjectMetadata":
+            shown = respond.partial(shown, self.wanted.version)
+        return _encode({"type": kind, "object": shown}) + b"\n"
+
+    def bookmark(self, version: int, initial_end: bool = False) -> bytes:
+        resource = self.call.resource
+        metadata: Json = {"resourceVersion": str(version)}
+        if not resource.custom:
+            metadata = {**self.empty_metadata(), **metadata}
+        if initial_end:
+            metadata["annotations"] = {INITIAL_END: "true"}
+        obj: Json = {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+        if not resource.custom and not self.wanted.form:
+            obj = {**obj, **empty_rest(self.call)}
+        if self.wanted.form == "Table":
+            obj = tables.bookmark(self.call, obj, self.wanted, header=not self.header_sent)
+            self.header_sent = True
+        elif self.wanted.form == "PartialObjectMetadata":
+            obj = respond.partial(obj, self.wanted.version)
+        return _encode({"type": "BOOKMARK", "object": obj}) + b"\n"
+
+    def empty_metadata(self) -> Json:
+        return {}
+
+
+def empty_rest(call: Call) -> Json:
+    """A bookmark is an empty object of the kind: the fields that are always printed are there."""
+    from dovetail.lab.apiserver.normal import zero
+
+    empty = zero(call.resource.schema)
+    return {name: item for name, item in empty.items() if name not in ("kind", "apiVersion", "metadata")}
+
+
+def next_bookmark(now: float, end: float) -> float:
+    last = end - LAST_BOOKMARK
+    following = now + BOOKMARK_SECONDS
+    return following if now >= last else min(following, last)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _gone(event: Event) -> Record:
+    """The last state of what went, or left the selection, under the version of its going."""
+    gone = event.frames.get("gone")
+    if gone is None:
+        assert event.previous is not None
+        gone = event.frames["gone"] = with_version(event.previous, event.rv)
+    assert isinstance(gone, Record)
+    return gone
+
+
+__all__ = ["Watcher", "reads", "watch"]
