@@ -1,0 +1,151 @@
+"""Buying one machine: an instant fleet of every offering the claim may use, cheapest first.
+
+One call a claim, with the claim's UID as client token and as tag: the same launch repeated after a
+crash finds or returns the same machine, and an instance without a claim can always be told from one
+that still waits for its record. (Joining equal requests in one call would save calls and lose that.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain
+from dovetail.cloud.aws.network import Subnet
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, LaunchOption
+
+#: How many types one fleet call may carry.
+MOST_TYPES = 60
+
+_EXOTIC = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "aws.amazon.com/neuron")
+
+Key = tuple[str, str, str]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An offering EC2 would not sell, and in which words."""
+
+    code: str
+    message: str
+    key: Key
+    subnet: str = ""
+
+
+class Bought(msgspec.Struct, frozen=True):
+    instance_id: str
+    instance_type: str
+    zone: str
+    image_id: str
+    subnet: str
+
+
+def choose(options: Sequence[LaunchOption], flexible: bool) -> tuple[str, tuple[LaunchOption, ...]]:
+    """The capacity type to ask for and the offerings to name, cheapest first.
+
+    Reserved before spot before on-demand. Unless the claim promises variety (`flexible`), metal and
+    accelerated machines stay out while others remain, and so does spot dearer than on-demand.
+    """
+    open_ = [o for o in options if o.offering.available]
+    kinds = {o.offering.capacity_type for o in open_}
+    kind = next((k for k in ("reserved", "spot", "on-demand") if k in kinds), "on-demand")
+    if not flexible:
+        open_ = [o for o in open_ if not _exotic(o)] or open_
+        on_demand = [_price(o) for o in open_ if o.offering.capacity_type == "on-demand"]
+        if kind == "spot" and on_demand:
+            cheap = [o for o in open_ if o.offering.capacity_type == "spot" and _price(o) <= min(on_demand)]
+            kind = "spot" if cheap else "on-demand"
+            open_ = cheap or open_
+    chosen = sorted((o for o in open_ if o.offering.capacity_type == kind), key=_rank)
+    types = list(dict.fromkeys(o.instance_type.name for o in chosen))[:MOST_TYPES]
+    return kind, tuple(o for o in chosen if o.instance_type.name in types)
+
+
+def _exotic(option: LaunchOption) -> bool:
+    kind = option.instance_type
+    return "metal" in kind.name or any(kind.capacity.get(device) for device in _EXOTIC)
+
+
+def _price(option: LaunchOption) -> float:
+    return option.offering.price if option.offering.price is not None else float("inf")
+
+
+def _rank(option: LaunchOption) -> tuple[float, str, str]:
+    return _price(option), option.instance_type.name, option.offering.zone
+
+
+def overrides(
+    options: Iterable[LaunchOption], subnets: Mapping[str, Subnet], image_id: str
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "InstanceType": option.instance_type.name,
+            "SubnetId": subnets[option.offering.zone].id,
+            "AvailabilityZone": option.offering.zone,  # so that an error can be put down to its offering
+            "ImageId": image_id,
+            "Priority": _price(option) if option.offering.price is not None else 1e6,
+        }
+        for option in options
+        if option.offering.zone in subnets
+    ]
+
+
+def request(
+    kind: str, configs: Sequence[Mapping[str, Any]], tags: Mapping[str, str], token: str, context: str | None
+) -> dict[str, Any]:
+    listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
+    made: dict[str, Any] = {
+        "Type": "instant",
+        "ClientToken": token,
+        "LaunchTemplateConfigs": list(configs),
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": 1,
+            "DefaultTargetCapacityType": "spot" if kind == "spot" else "on-demand",
+        },
+        "TagSpecifications": [{"ResourceType": kind_, "Tags": listed} for kind_ in ("instance", "volume", "fleet")],
+    }
+    if kind == "spot":
+        made["SpotOptions"] = {"AllocationStrategy": "price-capacity-optimized"}
+    else:
+        made["OnDemandOptions"] = {"AllocationStrategy": "lowest-price"}
+    if context:
+        made["Context"] = context
+    return made
+
+
+async def buy(calls: Calls, kind: str, asked: Mapping[str, Any]) -> tuple[Bought | None, tuple[Refusal, ...]]:
+    """The machine, if one was sold, and what was refused on the way."""
+    answer = await calls("ec2", "create_fleet", **asked)
+    refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
+    for row in answer.get("Instances") or ():
+        if row.get("InstanceIds"):
+            chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+            bought = Bought(
+                instance_id=row["InstanceIds"][0],
+                instance_type=row.get("InstanceType") or chosen.get("InstanceType", ""),
+                zone=chosen.get("AvailabilityZone", ""),
+                image_id=chosen.get("ImageId", ""),
+                subnet=chosen.get("SubnetId", ""),
+            )
+            return bought, refusals
+    return None, refusals
+
+
+def _refusal(row: Mapping[str, Any], kind: str) -> Refusal:
+    chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    key = (chosen.get("InstanceType", "*"), chosen.get("AvailabilityZone", "*"), kind)
+    return Refusal(row.get("ErrorCode", ""), row.get("ErrorMessage", ""), key, chosen.get("SubnetId", ""))
+
+
+def failure(refusals: Sequence[Refusal]) -> CloudError:
+    """All for want of capacity: the next offering. Otherwise the first thing that is not."""
+    short = CAPACITY_CODES | {SPOT_ROLE_CODE}
+    other = next((r for r in refusals if r.code not in short), None)
+    if other is not None:
+        return explain(other.code, other.message)
+    words = "; ".join(sorted({f"{r.code}: {r.message}" for r in refusals})) or "EC2 sold nothing and gave no reason"
+    return InsufficientCapacity(
+        f"all requested instance types were unavailable during launch: {words}", [r.key for r in refusals]
+    )

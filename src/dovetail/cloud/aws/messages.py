@@ -1,0 +1,88 @@
+"""Interruption messages: what EventBridge puts on the queue, read so that garbage cannot block the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.protocol import Interruption
+
+WAIT = 20
+VISIBLE_AFTER = 20
+MOST = 10
+
+_EC2 = {
+    "EC2 Spot Instance Interruption Warning": "spot-interruption",
+    "EC2 Capacity Reservation Instance Interruption Warning": "reservation-interruption",
+    "EC2 Instance Rebalance Recommendation": "rebalance",
+}
+_ENDING_STATES = {"stopping": "instance-stopped", "stopped": "instance-stopped",
+                  "shutting-down": "instance-terminated", "terminated": "instance-terminated"}
+
+
+def parse(body: str, receipt: str, now: datetime) -> Interruption:
+    """What a message says. One that says nothing to us, or nothing at all, is a `no-op`: still to be taken away."""
+    try:
+        envelope = json.loads(body)
+    except ValueError:
+        return Interruption(kind="no-op", provider_ids=(), received=now, detail="not JSON", receipt=receipt)
+    kind, ids = _read(envelope) if isinstance(envelope, dict) else ("no-op", ())
+    return Interruption(
+        kind=kind, provider_ids=ids, received=now, receipt=receipt,
+        detail=str(envelope.get("time", "")) if isinstance(envelope, dict) else "",
+    )
+
+
+def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
+    source, kind, detail = envelope.get("source"), str(envelope.get("detail-type", "")), envelope.get("detail")
+    if not isinstance(detail, dict):
+        return "no-op", ()
+    if source == "aws.health" and kind == "AWS Health Event":
+        if detail.get("service") == "EC2" and detail.get("eventTypeCategory") == "scheduledChange":
+            entities = detail.get("affectedEntities") or ()
+            ids = tuple(str(e["entityValue"]) for e in entities if isinstance(e, dict) and e.get("entityValue"))
+            return "scheduled-change", ids
+        return "no-op", ()
+    instance = detail.get("instance-id")
+    if source != "aws.ec2" or not isinstance(instance, str):
+        return "no-op", ()
+    if kind == "EC2 Instance State-change Notification":
+        return _ENDING_STATES.get(str(detail.get("state")), "no-op"), (instance,)
+    return _EC2.get(kind, "no-op"), (instance,)
+
+
+class Queue:
+    """Long-polls the queue. Messages are acknowledged only after they were acted upon."""
+
+    def __init__(self, calls: Calls, clock: Clock, name: str) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._name = name
+        self._url: str | None = None
+
+    async def receive(self) -> AsyncIterator[Sequence[Interruption]]:
+        while True:
+            answer = await self._calls(
+                "sqs", "receive_message", QueueUrl=await self._where(), MaxNumberOfMessages=MOST,
+                WaitTimeSeconds=WAIT, VisibilityTimeout=VISIBLE_AFTER,
+            )
+            now = self._clock.now()
+            found = [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in answer.get("Messages", ())]
+            if found:
+                yield found
+
+    async def acknowledge(self, messages: Sequence[Interruption]) -> None:
+        entries = [{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(messages)]
+        for start in range(0, len(entries), MOST):
+            await self._calls(
+                "sqs", "delete_message_batch", QueueUrl=await self._where(), Entries=entries[start : start + MOST]
+            )
+
+    async def _where(self) -> str:
+        if self._url is None:
+            self._url = str((await self._calls("sqs", "get_queue_url", QueueName=self._name))["QueueUrl"])
+        return self._url

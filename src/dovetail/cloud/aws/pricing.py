@@ -1,0 +1,125 @@
+"""Prices: what AWS says now, else what the package knows, each with its source and age. Unknown stays unknown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws.calls import Calls
+
+REFRESH = 12 * 3600.0
+
+#: Prices that differ from the packaged list by more than this factor are not believed.
+BELIEVABLE = 20.0
+
+_FILTERS = {
+    "serviceCode": "AmazonEC2", "preInstalledSw": "NA", "operatingSystem": "Linux", "capacitystatus": "Used",
+    "marketoption": "OnDemand",
+}
+_KINDS = (("Shared", "Compute Instance"), ("Dedicated", "Compute Instance (bare metal)"))
+
+
+class Price(msgspec.Struct, frozen=True):
+    dollars: float
+    source: str
+    at: datetime | None = None
+
+
+def endpoint_region(region: str) -> str:
+    """The price list answers in four places only."""
+    if region.startswith("ap-"):
+        return "ap-south-1"
+    if region.startswith("cn-"):
+        return "cn-northwest-1"
+    return "eu-central-1" if region.startswith("eu-") else "us-east-1"
+
+
+class Pricing:
+    """`on_demand` and `spot` never wait; `refresh` asks AWS and keeps what it had where an answer is empty."""
+
+    def __init__(self, calls: Calls, clock: Clock, *, isolated: bool = False) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._isolated = isolated
+        self._on_demand: Mapping[str, Price] = {}
+        self._spot: Mapping[tuple[str, str], Price] = {}
+
+    def on_demand(self, instance_type: str) -> Price | None:
+        if found := self._on_demand.get(instance_type):
+            return found
+        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        return Price(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
+
+    def spot(self, instance_type: str, zone: str) -> Price | None:
+        """Until EC2 has told spot prices once, an estimate; afterwards a zone without a price has none."""
+        if self._spot:
+            return self._spot.get((instance_type, zone))
+        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        if packaged is None:
+            return None
+        dollars, source = catalogue.spot_estimate(packaged, instance_type)
+        return Price(dollars, f"catalogue: {source}")
+
+    async def refresh(self) -> None:
+        await self.refresh_spot()
+        if not self._isolated:
+            await self.refresh_on_demand()
+
+    async def refresh_on_demand(self) -> None:
+        found: dict[str, Price] = {}
+        for tenancy, family in _KINDS:
+            found |= await self._list(tenancy, family)
+        if found:
+            self._on_demand = found
+
+    async def refresh_spot(self) -> None:
+        rows = await self._calls.all(
+            "ec2", "describe_spot_price_history", "SpotPriceHistory", StartTime=self._clock.now(),
+            ProductDescriptions=["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
+        )
+        newest: dict[tuple[str, str], tuple[datetime, float]] = {}
+        for row in rows:
+            key = (row["InstanceType"], row["AvailabilityZone"])
+            at, dollars = row["Timestamp"], float(row["SpotPrice"])
+            if self._believable(key[0], dollars) and (key not in newest or at >= newest[key][0]):
+                newest[key] = (at, dollars)
+        if newest:
+            now = self._clock.now()
+            self._spot = {key: Price(dollars, "ec2 spot price history", now) for key, (_, dollars) in newest.items()}
+
+    async def _list(self, tenancy: str, family: str) -> dict[str, Price]:
+        asked = _FILTERS | {"regionCode": self._calls.region, "tenancy": tenancy, "productFamily": family}
+        arguments = {
+            "ServiceCode": "AmazonEC2",
+            "Filters": [{"Type": "TERM_MATCH", "Field": key, "Value": value} for key, value in asked.items()],
+        }
+        found: dict[str, Price] = {}
+        now = self._clock.now()
+        where = endpoint_region(self._calls.region)
+        async for text in self._calls.pages("pricing", "get_products", "PriceList", region=where, **arguments):
+            name, dollars = _product(json.loads(text) if isinstance(text, str) else text)
+            if name and dollars and self._believable(name, dollars):
+                found[name] = Price(dollars, "aws price list", now)
+        return found
+
+    def _believable(self, instance_type: str, dollars: float) -> bool:
+        """A price of nothing, or far from every known one, moves no money."""
+        if not 0 < dollars < 1e5:
+            return False
+        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        return packaged is None or packaged[0] / BELIEVABLE <= dollars <= packaged[0] * BELIEVABLE
+
+
+def _product(product: Mapping[str, Any]) -> tuple[str, float]:
+    name = product.get("product", {}).get("attributes", {}).get("instanceType", "")
+    for term in product.get("terms", {}).get("OnDemand", {}).values():
+        for dimension in term.get("priceDimensions", {}).values():
+            price = dimension.get("pricePerUnit", {})
+            return name, float(price.get("USD") or price.get("CNY") or 0)
+    return name, 0.0

@@ -1,0 +1,106 @@
+"""Instance profiles: the door through which a machine gets its IAM role.
+
+Made for a node class that names a role, under a path that carries the class's UID, so that they can be
+found again and taken away with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from dovetail.clock import Clock
+from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import code_of, is_not_found
+from dovetail.cloud.protocol import CloudError, Remedy
+
+
+class Profiles:
+    def __init__(self, calls: Calls, clock: Clock, cluster: str) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._known: Ageing[str] = Ageing(clock, 15 * 60.0)
+
+    def path(self, class_uid: str) -> str:
+        return f"/karpenter/{self._calls.region}/{self._cluster}/{class_uid}/"
+
+    def name(self, class_name: str, class_uid: str, role: str) -> str:
+        """The same class and role, the same name: a crash between two calls leaves nothing to guess."""
+        digest = hashlib.sha256(f"{self._calls.region}/{class_name}/{class_uid}/{role}".encode()).hexdigest()
+        return f"{self._cluster}_{int(digest[:16], 16)}"
+
+    async def ensure(self, class_name: str, class_uid: str, role: str, tags: Mapping[str, str]) -> str:
+        """The name of a profile that carries `role`, made if need be."""
+        bare = role.rsplit("/", 1)[-1]
+        name = self.name(class_name, class_uid, bare)
+
+        async def ask() -> str:
+            held = await self._roles(name)
+            if held is None:
+                await self._create(name, class_uid, tags)
+                held = []
+            for other in held:
+                if other != bare:
+                    await self._calls(
+                        "iam", "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=other
+                    )
+            if bare not in held:
+                await self._add(name, bare)
+            return name
+
+        return await self._known.get(name, ask)
+
+    async def release(self, class_uid: str) -> None:
+        """Take away every profile of a class."""
+        self._known.forget()
+        answer = await self._calls("iam", "list_instance_profiles", PathPrefix=self.path(class_uid))
+        for profile in answer.get("InstanceProfiles", ()):
+            name = profile["InstanceProfileName"]
+            for role in profile.get("Roles", ()):
+                await self._quietly(
+                    "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role["RoleName"]
+                )
+            await self._quietly("delete_instance_profile", InstanceProfileName=name)
+
+    async def exists(self, name: str) -> bool:
+        return await self._roles(name) is not None
+
+    async def _roles(self, name: str) -> list[str] | None:
+        try:
+            answer = await self._calls("iam", "get_instance_profile", InstanceProfileName=name)
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        return [role["RoleName"] for role in answer["InstanceProfile"].get("Roles", ())]
+
+    async def _create(self, name: str, class_uid: str, tags: Mapping[str, str]) -> None:
+        try:
+            await self._calls(
+                "iam", "create_instance_profile", InstanceProfileName=name, Path=self.path(class_uid),
+                Tags=[{"Key": key, "Value": value} for key, value in sorted(tags.items())],
+            )
+        except Exception as error:
+            if code_of(error) != "EntityAlreadyExists":
+                raise
+
+    async def _add(self, name: str, role: str) -> None:
+        try:
+            await self._calls("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName=role)
+        except Exception as error:
+            if is_not_found(error):
+                raise CloudError(
+                    "InstanceProfileNotReady",
+                    f"spec.role: IAM has no role {role!r}; create it, or name the role your nodes use",
+                    Remedy.OPERATOR,
+                ) from error
+            raise
+
+    async def _quietly(self, operation: str, **arguments: str) -> None:
+        """A deletion that finds nothing has done its work."""
+        try:
+            await self._calls("iam", operation, **arguments)
+        except Exception as error:
+            if not is_not_found(error):
+                raise
