@@ -1,0 +1,231 @@
+"""Any generation to any other. v1 is the form we work in.
+
+There and back is the identity: what a generation cannot say is remembered in an annotation (`memory`), beside
+the annotations that upstream's own webhook writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.model.kinds import alpha, beta
+from dovetail.model.kinds.memory import annotation, copied, differences, put, read, recall, take, tidy, write
+from dovetail.model.kinds.notes import Notes
+from dovetail.model.kinds.schema import Json
+
+CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class ConversionError(ValueError):
+    """The object cannot be had in that generation; the message says why."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A kind in an older generation, and the plain steps to v1 and back."""
+
+    group: str
+    version: str
+    kind: str
+    v1_kind: str
+    up: Callable[[Json, Notes], Json]
+    down: Callable[[Json], Json]
+
+
+def _then(first: Callable[[Json, Notes], Json], second: Callable[[Json, Notes], Json]) -> Callable[[Json, Notes], Json]:
+    return lambda obj, notes: second(first(obj, notes), notes)
+
+
+def _after(first: Callable[[Json], Json], second: Callable[[Json], Json]) -> Callable[[Json], Json]:
+    return lambda obj: second(first(obj))
+
+
+STEPS = (
+    Step(CORE, "v1beta1", "NodePool", "NodePool", beta.pool_up, beta.pool_down),
+    Step(CORE, "v1beta1", "NodeClaim", "NodeClaim", beta.claim_up, beta.claim_down),
+    Step(AWS, "v1beta1", "EC2NodeClass", "EC2NodeClass", beta.class_up, beta.class_down),
+    Step(
+        CORE,
+        "v1alpha5",
+        "Provisioner",
+        "NodePool",
+        _then(alpha.provisioner_up, beta.pool_up),
+        _after(beta.pool_down, alpha.provisioner_down),
+    ),
+    Step(
+        CORE,
+        "v1alpha5",
+        "Machine",
+        "NodeClaim",
+        _then(alpha.machine_up, beta.claim_up),
+        _after(beta.claim_down, alpha.machine_down),
+    ),
+    Step(
+        AWS,
+        "v1alpha1",
+        "AWSNodeTemplate",
+        "EC2NodeClass",
+        _then(alpha.template_up, beta.class_up),
+        _after(beta.class_down, alpha.template_down),
+    ),
+)
+_OLDER = {(f"{step.group}/{step.version}", step.kind): step for step in STEPS}
+_DOWN = {(step.v1_kind, step.version): step for step in STEPS}
+
+
+def generation(obj: Mapping[str, Any]) -> Step | None:
+    """The step that an object of an older generation must take."""
+    version, kind = obj.get("apiVersion"), obj.get("kind")
+    return _OLDER.get((version, kind)) if isinstance(version, str) and isinstance(kind, str) else None
+
+
+def to_v1(obj: Mapping[str, Any], notes: Notes | None = None) -> Json:
+    """The v1 form of an object of any generation; an object that is not ours comes back as it is.
+
+    An inline `provider` of a Provisioner is an object of its own: see `expand`.
+    """
+    step = generation(obj)
+    if step is None:
+        return _mended(copied(obj))
+    source = copied(obj)
+    remembered = read(take(source, annotation("v1")))
+    found = recall(_up(source, step, notes if notes is not None else Notes()), remembered)
+    if differences(obj, _down(found, step)):
+        found = tidy(found)
+        put(found, annotation(step.version), write(differences(obj, _down(found, step))))
+    return found
+
+
+def from_v1(obj: Mapping[str, Any], version: str) -> Json:
+    """The object as that generation would say it: `v1beta1`, `v1alpha5`, `v1alpha1`, with or without the group."""
+    short = version.rpartition("/")[2]
+    if short == "v1":
+        return copied(obj)
+    step = _DOWN.get((str(obj.get("kind")), short))
+    if step is None:
+        raise ConversionError(f"{obj.get('kind')} {obj.get('apiVersion')} has no {short} form")
+    source = copied(obj)
+    remembered = read(take(source, annotation(step.version)))
+    return recall(_down(source, step), remembered)
+
+
+def _down(source: Json, step: Step) -> Json:
+    """The older form of a v1 object, with what it cannot say of v1 remembered in it."""
+    found = _relabel(step.down(tidy(source)), f"{step.group}/{step.version}", step.kind)
+    if differences(source, _up(found, step, Notes())):
+        found = tidy(found)
+        put(found, annotation("v1"), write(differences(source, _up(tidy(found), step, Notes()))))
+    return found
+
+
+def _up(source: Json, step: Step, notes: Notes) -> Json:
+    return _relabel(step.up(tidy(source), notes), f"{step.group}/v1", step.v1_kind)
+
+
+def _relabel(obj: Json, api_version: str, kind: str) -> Json:
+    return {**obj, "apiVersion": api_version, "kind": kind}
+
+
+def convert(obj: Mapping[str, Any], api_version: str) -> Json:
+    """Between two versions of one definition, as a conversion webhook must."""
+    if obj.get("apiVersion") == api_version:
+        return copied(obj)
+    return from_v1(to_v1(obj), api_version)
+
+
+def review(body: Mapping[str, Any]) -> Json:
+    """The answer to a ConversionReview."""
+    request = body.get("request")
+    if not isinstance(request, Mapping):
+        raise ConversionError("not a ConversionReview: it has no request")
+    desired = str(request.get("desiredAPIVersion"))
+    response: Json = {"uid": request.get("uid", ""), "convertedObjects": [], "result": {"status": "Success"}}
+    try:
+        response["convertedObjects"] = [convert(obj, desired) for obj in request.get("objects") or ()]
+    except ConversionError as error:
+        response["result"] = {"status": "Failure", "message": str(error)}
+    return {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "response": response}
+
+
+def _mended(obj: Json) -> Json:
+    """A v1 object that came through a v1beta1 door without a converter: the server changed its label only.
+
+    What the server pruned on the way is in kubectl's last-applied annotation, where there is one.
+    """
+    kind, version = obj.get("kind"), obj.get("apiVersion")
+    if version not in (f"{CORE}/v1", f"{AWS}/v1") or not _looks_beta(obj):
+        return obj
+    old = {**obj, "apiVersion": str(version).replace("/v1", "/v1beta1")}
+    applied = _applied(obj)
+    if applied is not None and applied.get("apiVersion") == old["apiVersion"] and applied.get("kind") == kind:
+        old["spec"] = applied.get("spec", obj.get("spec"))
+    step = generation(old)
+    return obj if step is None else _relabel(step.up(copied(old), Notes()), str(version), str(kind))
+
+
+def _looks_beta(obj: Json) -> bool:
+    if obj.get("kind") == "NodePool":
+        spec = beta.member(obj, "spec")
+        reference = beta.member(spec, "template", "spec", "nodeClassRef")
+        policy = beta.member(spec, "disruption").get("consolidationPolicy")
+        return policy == "WhenUnderutilized" or (bool(reference) and "group" not in reference)
+    if obj.get("kind") == "NodeClaim":
+        reference = beta.member(obj, "spec", "nodeClassRef")
+        return bool(reference) and "group" not in reference
+    spec = beta.member(obj, "spec")
+    return obj.get("kind") == "EC2NodeClass" and "amiFamily" in spec and not spec.get("amiSelectorTerms")
+
+
+def _applied(obj: Json) -> Json | None:
+    text = beta.member(obj, "metadata", "annotations").get(LAST_APPLIED)
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
+    """Everything an object means, in v1: a Provisioner with an inline provider is a pool and a class."""
+    found = [to_v1(obj, notes)]
+    provider = beta.member(obj, "spec", "provider")
+    if obj.get("kind") == "Provisioner" and provider:
+        metadata = {"name": beta.member(obj, "metadata").get("name")}
+        template = {"apiVersion": f"{AWS}/v1alpha1", "kind": "AWSNodeTemplate", "metadata": metadata, "spec": provider}
+        found.append(to_v1(template, notes))
+    return found
+
+
+class Collision(msgspec.Struct, frozen=True):
+    """Two objects that would be one in v1."""
+
+    kind: str
+    name: str
+    sources: tuple[str, str]
+
+    @property
+    def text(self) -> str:
+        first, second = self.sources
+        return (
+            f'{first} "{self.name}" and {second} "{self.name}" are both {self.kind} "{self.name}" in v1: '
+            f"rename one of them, or delete the {second} once its machines belong to the {first}"
+        )
+
+
+def gather(objects: Iterable[Mapping[str, Any]]) -> tuple[dict[tuple[str, str], Json], list[Collision]]:
+    """Objects of all generations as one set of v1 objects, by kind and name; the newest generation wins a name."""
+    found: dict[tuple[str, str], Json] = {}
+    origin: dict[tuple[str, str], str] = {}
+    collisions = []
+    for obj in sorted(objects, key=lambda each: generation(each) is not None):
+        for each in expand(obj):
+            key = (str(each.get("kind")), str(beta.member(each, "metadata").get("name")))
+            if key in found:
+                collisions.append(Collision(*key, (origin[key], str(obj.get("kind")))))
+            else:
+                found[key], origin[key] = each, str(obj.get("kind"))
+    return found, collisions

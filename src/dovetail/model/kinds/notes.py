@@ -1,0 +1,29 @@
+"""Notes that a conversion leaves: what was moved, added or renamed, and above all what changed its meaning."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Note(msgspec.Struct, frozen=True):
+    """`meaning` is set where the manifest, converted, does not do quite what it did."""
+
+    path: str
+    text: str
+    meaning: bool = False
+
+
+class Notes(msgspec.Struct):
+    found: list[Note] = []
+
+    def moved(self, source: str, target: str) -> None:
+        self.found.append(Note(source, f"moved to {target}"))
+
+    def renamed(self, path: str, old: str, new: str) -> None:
+        self.found.append(Note(path, f"{old} is called {new} in v1"))
+
+    def added(self, path: str, text: str) -> None:
+        self.found.append(Note(path, f"added {text}"))
+
+    def meaning(self, path: str, text: str) -> None:
+        self.found.append(Note(path, text, meaning=True))
