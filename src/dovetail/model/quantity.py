@@ -112,6 +112,8 @@ def parse(text: Amount) -> Quantity:
     base, exponent, form = _suffix(suffix)
     if base == 2:
         return _binary(text, sign, digits, fraction, exponent)
+    if exponent < -9 and not re.search("[0-9]", text[: shape.start(4)]):
+        raise QuantityError(BAD_NUMBER)
     kept = text if _is_canonical(digits + fraction, exponent - len(fraction)) else None
     nano = _scaled(int(digits + fraction), exponent - len(fraction) + 9)
     return Quantity(-nano if sign == "-" else nano, form, kept)
@@ -137,7 +139,8 @@ def _is_canonical(digits: str, exponent: int) -> bool:
 
 
 def _scaled(mantissa: int, exponent: int) -> int:
-    return mantissa * 10**exponent if exponent >= 0 else -(-mantissa // 10**-exponent)
+    unit: int = 10 ** abs(exponent)
+    return mantissa * unit if exponent >= 0 else -(-mantissa // unit)
 
 
 def _binary(text: str, sign: str, digits: str, fraction: str, exponent: int) -> Quantity:

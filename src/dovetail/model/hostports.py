@@ -1,0 +1,80 @@
+"""Host ports: what a pod takes of its node's ports, and who is in the way.
+
+Containers and sidecars count, as in kube-scheduler. Two ports clash when protocol and number are the same
+and the addresses are, or when one of them means every address.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
+
+from dovetail.model.pods import Pod
+
+
+class HostPort(msgspec.Struct, frozen=True, gc=False):
+    ip: str
+    port: int
+    protocol: str
+
+    def clashes(self, other: HostPort) -> bool:
+        if self.port != other.port or self.protocol != other.protocol:
+            return False
+        mine, its = _address(self.ip), _address(other.ip)
+        return mine == its or _everywhere(mine) or _everywhere(its)
+
+    def __str__(self) -> str:
+        return f"IP={_address(self.ip)} Port={self.port} Proto={self.protocol}"
+
+
+@lru_cache(maxsize=4096)
+def _address(text: str) -> str:
+    """The address in its one spelling; what is no address stays `<nil>`."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return "<nil>"
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def _everywhere(address: str) -> bool:
+    return address in ("0.0.0.0", "::")
+
+
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports a pod holds while it runs."""
+    holders = [*(each for each in pod.spec.init_containers if each.sidecar), *pod.spec.containers]
+    return tuple(
+        HostPort(port.host_ip or "0.0.0.0", port.host_port, port.protocol or "TCP")
+        for container in holders
+        for port in container.ports
+        if port.host_port > 0
+    )
+
+
+def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> tuple[HostPort, HostPort] | None:
+    """The first wanted port that somebody has, with theirs."""
+    held = tuple(taken)
+    for port in wanted:
+        for other in held:
+            if port.clashes(other):
+                return port, other
+    return None
+
+
+def why_clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> str | None:
+    """The clash in words, or None."""
+    found = clash(wanted, taken)
+    if found is None:
+        return None
+    values = {"existing": found[1], "pod": found[0]}
+    told = ", ".join(
+        f"{who}-hostport-ip={_address(port.ip)}, {who}-hostport-port={port.port}, "
+        f"{who}-hostport-protocol={port.protocol}"
+        for who, port in values.items()
+    )
+    return f"pod hostport conflicts with existing hostport configuration ({told})"

@@ -1,0 +1,153 @@
+"""What a pod asks of a node: its containers, its start, its overhead.
+
+Containers and sidecars run together, so they add up. Init containers run one after another beside the
+sidecars started before them, so only their peak counts. A pod-level request replaces the sum, and a
+resize in flight counts as the larger of what was asked, what was granted and what is in force.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from dovetail.model.meta import Amount
+from dovetail.model.pods import Container, ContainerStatus, Pod, ResourceRequirements
+from dovetail.model.quantity import Quantity, milli, parse
+
+V = TypeVar("V", int, Quantity)
+Reader = Callable[[Mapping[str, Amount]], dict[str, V]]
+
+#: What kube-scheduler assumes, when it scores nodes, of a container that does not say.
+UNSAID_CPU = 100
+UNSAID_MEMORY = 200 * 1024 * 1024
+
+
+def requests(pod: Pod) -> dict[str, int]:
+    """The pod's requests as integers; sums are exact and rounded up once."""
+    return _whole(_requests(pod, _thousandths, {}))
+
+
+def scored_requests(pod: Pod) -> dict[str, int]:
+    """The requests with kube-scheduler's guess for containers that ask for no CPU or memory."""
+    return _whole(_requests(pod, _thousandths, {"cpu": UNSAID_CPU, "memory": UNSAID_MEMORY * 1000}))
+
+
+def quantities(pod: Pod) -> dict[str, Quantity]:
+    """The pod's requests as they would be printed."""
+    return _requests(pod, _quantities, {})
+
+
+def limits(pod: Pod) -> dict[str, int]:
+    """The pod's limits as integers."""
+    total = _combined(pod, lambda container, _: _thousandths(container.resources.limits))
+    spec = pod.spec.resources
+    if spec is not None and any(_pod_level(name) for name in (*spec.requests, *spec.limits)):
+        total.update({name: each for name, each in _thousandths(spec.limits).items() if _pod_level(name)})
+    for name, each in _thousandths(pod.spec.overhead).items():
+        if total.get(name):
+            total[name] += each
+    return _whole(total)
+
+
+def total(pods: list[Pod]) -> dict[str, int]:
+    """The requests of several pods, and how many they are as `pods`."""
+    summed: dict[str, int] = {}
+    for pod in pods:
+        _add(summed, requests(pod))
+    summed["pods"] = len(pods)
+    return summed
+
+
+def _thousandths(amounts: Mapping[str, Amount]) -> dict[str, int]:
+    return {name: milli(text) for name, text in amounts.items()}
+
+
+def _quantities(amounts: Mapping[str, Amount]) -> dict[str, Quantity]:
+    return {name: parse(text) for name, text in amounts.items()}
+
+
+def _whole(thousandths: dict[str, int]) -> dict[str, int]:
+    return {name: count if name == "cpu" else -(-count // 1000) for name, count in thousandths.items()}
+
+
+def _requests(pod: Pod, read: Reader[V], unsaid: Mapping[str, V]) -> dict[str, V]:
+    if _simple(pod):
+        found = read(pod.spec.containers[0].resources.requests)
+        return {**unsaid, **found} if unsaid else found
+
+    def of(container: Container, status: ContainerStatus | None) -> dict[str, V]:
+        found = read(container.resources.requests)
+        if status is not None and status.resources is not None:
+            found = _effective(pod, found, read(status.resources.requests), read(status.allocated_resources))
+        return {**unsaid, **found}
+
+    combined = _combined(pod, of)
+    spec = pod.spec.resources
+    if spec is not None and any(_pod_level(name) for name in spec.requests):
+        combined.update(_pod_requests(pod, spec, read))
+    _add(combined, read(pod.spec.overhead))
+    return combined
+
+
+def _simple(pod: Pod) -> bool:
+    """One container and nothing else: the common case."""
+    spec = pod.spec
+    if len(spec.containers) != 1 or spec.init_containers or spec.overhead or spec.resources is not None:
+        return False
+    return all(status.resources is None for status in pod.status.container_statuses)
+
+
+def _combined(pod: Pod, of: Callable[[Container, ContainerStatus | None], dict[str, V]]) -> dict[str, V]:
+    """Running together, or starting up, whichever is more."""
+    statuses = {each.name: each for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)}
+    running: dict[str, V] = {}
+    for container in pod.spec.containers:
+        _add(running, of(container, statuses.get(container.name)))
+    sidecars: dict[str, V] = {}
+    starting: dict[str, V] = {}
+    for container in pod.spec.init_containers:
+        if container.sidecar:
+            asked = of(container, statuses.get(container.name))
+            _add(running, asked)
+            _add(sidecars, asked)
+            _raise(starting, sidecars)
+        else:
+            asked = of(container, None)
+            _add(asked, sidecars)
+            _raise(starting, asked)
+    _raise(running, starting)
+    return running
+
+
+def _pod_requests(pod: Pod, spec: ResourceRequirements, read: Reader[V]) -> dict[str, V]:
+    asked = read(spec.requests)
+    if pod.status.resources is not None:
+        granted, in_force = read(pod.status.allocated_resources), read(pod.status.resources.requests)
+        effective = _effective(pod, asked, in_force, granted)
+        asked = {name: effective.get(name, each) for name, each in asked.items()}
+    return {name: each for name, each in asked.items() if _pod_level(name)}
+
+
+def _pod_level(name: str) -> bool:
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
+
+
+def _effective(pod: Pod, asked: dict[str, V], in_force: dict[str, V], granted: dict[str, V]) -> dict[str, V]:
+    infeasible = any(each.type == "PodResizePending" and each.reason == "Infeasible" for each in pod.status.conditions)
+    largest: dict[str, V] = {} if infeasible else dict(asked)
+    _raise(largest, in_force)
+    _raise(largest, granted)
+    return largest
+
+
+def _add(to: dict[str, V], more: Mapping[str, V]) -> None:
+    for name, each in more.items():
+        known = to.get(name)
+        to[name] = each if known is None else known + each
+
+
+def _raise(to: dict[str, V], more: Mapping[str, V]) -> None:
+    for name, each in more.items():
+        known = to.get(name)
+        if known is None or each > known:
+            to[name] = each

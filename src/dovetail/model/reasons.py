@@ -1,0 +1,90 @@
+"""The closed vocabulary of reasons: why a thing did not happen, whose turn it is, and what cures it.
+
+Every refusal anywhere in Dovetail is one of these. The class says who must act: `wait` (time cures it),
+`change` (the workload's or pool's owner), `admin` (the cluster's or account's owner), `bug` (us).
+A new reason is a new row of the table and nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Class = Literal["wait", "change", "admin", "bug"]
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """`text` and `cure` may name facts in braces; `told` fills them in."""
+
+    code: str
+    kind: Class
+    text: str
+    cure: str
+
+    def told(self, **facts: object) -> str:
+        """The reason in words, with its facts; a fact that is not given stays out of the way."""
+        return self.text.format_map(_Silent(facts))
+
+
+class _Silent(dict[str, object]):
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+
+_TABLE: tuple[tuple[str, Class, str, str], ...] = (
+    # Nothing to buy for this pod.
+    ("NO_NODEPOOL", "admin", "there is no NodePool that is ready", "create a NodePool, or see why none is ready"),
+    ("NO_TYPE_FITS", "change", "no instance type has room for {requests}", "ask for less, or allow larger types"),
+    ("NO_TYPE_MATCHES", "change", "no instance type meets {requirement}", "widen the requirement"),
+    ("NO_OFFERING", "wait", "every offering that would do is out of capacity", "wait, or allow more zones and types"),
+    ("NO_PRICE", "wait", "the offerings that would do have no known price", "wait for the price list"),
+    ("POOL_CLASH", "change", "the pod and the NodePool contradict each other: {clash}", "change one of the two"),
+    ("UNKNOWN_LABEL", "change", "no NodePool knows the label {key}", "declare the label in a NodePool"),
+    ("UNTOLERATED_TAINT", "change", "the pod does not tolerate {taint}", "add a toleration, or use another NodePool"),
+    ("LIMIT_REACHED", "admin", "the limit of NodePool {pool} is reached: {limit}", "raise spec.limits"),
+    ("MIN_VALUES", "change", "minValues of {key} cannot be met", "lower minValues, or widen the requirement"),
+    ("RESERVATION_FULL", "wait", "every reservation that would do is full", "wait, or allow on-demand or spot"),
+    # This pod, this node.
+    ("NO_ROOM", "change", "not enough {resource} left", "ask for less, or free some"),
+    ("HOST_PORT_TAKEN", "change", "host port {port} is taken", "use another port, or none"),
+    ("SPREAD", "change", "the topology spread over {key} forbids it", "raise maxSkew, or add domains"),
+    ("AFFINITY", "change", "no pod to be close to by {key}", "start the other pod first, or loosen the affinity"),
+    ("ANTI_AFFINITY", "change", "a pod to stay away from is there by {key}", "loosen the anti-affinity"),
+    ("VOLUME_ZONE", "change", "its volume lives in {zone}", "run it there, or move the volume"),
+    ("VOLUME_LIMIT", "change", "the node can attach no more volumes", "use a larger type, or fewer volumes"),
+    ("VOLUME_MISSING", "change", "its claim {claim} is missing or unbound", "create or bind the claim"),
+    ("GATED", "wait", "the pod has scheduling gates", "whoever set the gates removes them"),
+    ("DEVICES", "change", "devices by resource claims are not supported", "use an extended resource"),
+    # Not now.
+    ("NOT_READY", "wait", "{object} is not ready: {why}", "wait, or see its conditions"),
+    ("BACKING_OFF", "wait", "tried a moment ago; next try in {seconds} s", "wait"),
+    ("DEADLINE", "wait", "there was no time left to plan it", "wait for the next batch"),
+    ("NOMINATED", "wait", "a node is on its way for it", "wait"),
+    # Disruption held back.
+    ("DO_NOT_DISRUPT", "change", "{object} asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),
+    ("PDB", "change", "the PodDisruptionBudget {budget} allows no disruption", "loosen it, or add replicas"),
+    ("BUDGET", "wait", "the budget of NodePool {pool} is used up", "wait, or widen spec.disruption.budgets"),
+    ("TOO_YOUNG", "wait", "consolidateAfter has not passed", "wait, or shorten consolidateAfter"),
+    ("NO_GAIN", "wait", "nothing cheaper would hold its pods", "nothing to do"),
+    ("NO_PLACE", "change", "its pods fit nowhere else: {pod}", "loosen the pod's constraints"),
+    ("SPOT_TO_SPOT", "admin", "too few spot types to choose from", "allow more types, or enable spot to spot"),
+    ("SAFE_MODE", "wait", "voluntary disruption is stopped: {why}", "see the health endpoint"),
+    # The cloud said no.
+    ("UNAUTHORIZED", "admin", "AWS refused: {action}", "grant the action to the controller's role"),
+    ("QUOTA", "admin", "an AWS quota is reached: {quota}", "raise the quota"),
+    ("SUBNET_FULL", "admin", "no subnet in {zone} has addresses left", "add a subnet"),
+    ("BAD_NODECLASS", "admin", "the EC2NodeClass {name} cannot be used: {why}", "correct the EC2NodeClass"),
+    ("THROTTLED", "wait", "AWS asks to slow down", "wait"),
+    ("CLOUD_ERROR", "wait", "AWS failed: {error}", "wait; it is tried again"),
+    ("NEVER_JOINED", "admin", "the machine ran and never joined the cluster", "see its console output and its role"),
+    # Ours.
+    ("PLAN_REFUSED", "bug", "the plan did not pass its own check: {violation}", "report it with the decision id"),
+)
+
+REASONS: dict[str, Reason] = {row[0]: Reason(*row) for row in _TABLE}
+
+
+def reason(code: str) -> Reason:
+    """The reason of a code; an unknown code is a programming error."""
+    return REASONS[code]

@@ -1,0 +1,163 @@
+"""Requirements: one requirement a label, and whether two sets of them get along.
+
+The question is asymmetric. A node's side says what it has, a pod's side what it wants; a label the node's
+side does not know satisfies nobody, except who asks for its absence, and except labels that every machine
+will have once it exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from dovetail.model.labels import RESTRICTED
+from dovetail.model.pods import NodeSelectorTerm, Pod
+from dovetail.model.requirement import OPERATORS, Requirement, requirement
+
+__all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "pod_requirements", "requirement"]
+
+_NOBODY: frozenset[str] = frozenset()
+
+
+class Selecting(Protocol):
+    """An entry of a selector, whatever kind it stands in."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def operator(self) -> str: ...
+
+    @property
+    def values(self) -> Sequence[str]: ...
+
+
+class Requirements(Mapping[str, Requirement]):
+    """An immutable set of requirements by key; adding intersects."""
+
+    __slots__ = ("_by_key",)
+
+    def __init__(self, requirements: Iterable[Requirement] = ()) -> None:
+        by_key: dict[str, Requirement] = {}
+        for each in requirements:
+            known = by_key.get(each.key)
+            by_key[each.key] = each if known is None else each.intersection(known)
+        self._by_key = by_key
+
+    @classmethod
+    def of_labels(cls, labels: Mapping[str, str]) -> Requirements:
+        """What a node with these labels is."""
+        return cls(requirement(key, "In", (value,)) for key, value in labels.items())
+
+    @classmethod
+    def of_entries(cls, entries: Iterable[Selecting]) -> Requirements:
+        """The entries of a NodePool, a NodeClaim or a node-selector term; minValues where the entry has them."""
+        return cls(
+            requirement(each.key, each.operator, each.values, getattr(each, "min_values", None)) for each in entries
+        )
+
+    def __getitem__(self, key: str) -> Requirement:
+        return self._by_key[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_key)
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._by_key
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._by_key.values()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Requirements) and self._by_key == other._by_key
+
+    def of(self, key: str) -> Requirement:
+        """The requirement of a key; one that nobody mentioned may be anything."""
+        return self._by_key.get(key) or requirement(key, "Exists")
+
+    def add(self, *more: Requirement) -> Requirements:
+        """These and more."""
+        return Requirements((*self._by_key.values(), *more)) if more else self
+
+    def merge(self, other: Requirements) -> Requirements:
+        """What both sides ask."""
+        return self.add(*other.values())
+
+    def without(self, *keys: str) -> Requirements:
+        return Requirements(each for each in self._by_key.values() if each.key not in keys)
+
+    @property
+    def has_min_values(self) -> bool:
+        return any(each.min_values is not None for each in self._by_key.values())
+
+    def intersects(self, other: Requirements) -> bool:
+        """Whether the keys of both sides overlap."""
+        return next(self._clashes(other), None) is None
+
+    def compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NOBODY) -> bool:
+        """Whether this side can hold who brings `incoming`."""
+        return self._unknown(incoming, allow_undefined) is None and self.intersects(incoming)
+
+    def why_not_intersects(self, other: Requirements) -> str | None:
+        """The clashes in words, or None."""
+        return "; ".join(f"key {key}, {other[key]} not in {self[key]}" for key in self._clashes(other)) or None
+
+    def why_not_compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NOBODY) -> str | None:
+        """The first unknown label, or the clashes, in words; None where all is well."""
+        key = self._unknown(incoming, allow_undefined)
+        if key is None:
+            return self.why_not_intersects(incoming)
+        known = _likely(key, allow_undefined) or _likely(key, self._by_key)
+        hint = f' (typo of "{known}"?)' if known else ""
+        return f'label "{key}" does not have known values{hint}'
+
+    def _unknown(self, incoming: Requirements, allow_undefined: frozenset[str]) -> str | None:
+        missing = [
+            key
+            for key, each in incoming._by_key.items()
+            if key not in self._by_key and key not in allow_undefined and not each.negative
+        ]
+        return min(missing, default=None)
+
+    def _clashes(self, other: Requirements) -> Iterator[str]:
+        mine, theirs = self._by_key, other._by_key
+        small = mine if len(mine) <= len(theirs) else theirs
+        shared = [key for key in small if key in mine and key in theirs]
+        for key in sorted(shared) if len(shared) > 1 else shared:
+            have, want = mine[key], theirs[key]
+            if not have.intersects(want) and not (have.negative and want.negative):
+                yield key
+
+    def entries(self) -> list[dict[str, object]]:
+        """As they stand in a NodeClaim's spec, keys in order."""
+        return [entry for key in sorted(self._by_key) for entry in self._by_key[key].entries()]
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(str(each) for each in self._by_key.values() if each.key not in RESTRICTED))
+
+    __repr__ = __str__
+
+
+def _likely(key: str, known: Iterable[str]) -> str | None:
+    """The known label that was probably meant."""
+    tail = key.partition("/")[2] if "/" in key else key
+    return min((each for each in known if key in each or each.endswith(tail)), default=None)
+
+
+def pod_requirements(pod: Pod, preferences: bool = True) -> Requirements:
+    """What a pod asks of its node's labels: its selector, its heaviest preference, its first required term."""
+    found = [requirement(key, "In", (value,)) for key, value in pod.spec.node_selector.items()]
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity:
+        if preferences and affinity.preferred:
+            found += _term(max(affinity.preferred, key=lambda term: term.weight).preference)
+        if affinity.required and affinity.required.node_selector_terms:
+            found += _term(affinity.required.node_selector_terms[0])
+    return Requirements(found)
+
+
+def _term(term: NodeSelectorTerm) -> list[Requirement]:
+    return [requirement(each.key, each.operator, each.values) for each in term.match_expressions]
