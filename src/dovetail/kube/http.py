@@ -90,12 +90,13 @@ class Http:
             self._session = None
 
     async def _once(self, request: Request) -> Response:
-        headers = {**await self._credentials.headers(), **request.headers}
+        merged = {**await self._credentials.headers(), **request.headers}
+        headers = {name: value for name, value in merged.items() if value}
         try:
             answer = await self._open(request, headers)
             if _streams(request) and answer.status < 400:
-                lowered = {name.lower(): value for name, value in answer.headers.items()}
-                return Response(status=answer.status, headers=lowered, stream=_Stream(answer, self._where(request)))
+                stream = _Stream(answer, self._where(request))
+                return Response(status=answer.status, headers=_headers(answer), stream=stream)
             async with answer:
                 body = await answer.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as problem:
@@ -104,9 +105,7 @@ class Http:
             raise Disconnected(f"{self._where(request)}: no answer within {self._timeout:g} s") from problem
         except (aiohttp.ClientError, OSError) as problem:
             raise Disconnected(f"{self._where(request)}: the connection broke: {problem!r}") from problem
-        return Response(
-            status=answer.status, headers={name.lower(): value for name, value in answer.headers.items()}, body=body
-        )
+        return Response(status=answer.status, headers=_headers(answer), body=body)
 
     async def _open(self, request: Request, headers: Mapping[str, str]) -> aiohttp.ClientResponse:
         session = self._session or self._start()
@@ -146,6 +145,11 @@ def _url(server: str, request: Request) -> URL:
 
 def _streams(request: Request) -> bool:
     return any(name in _STREAMING and value in _TRUE for name, value in request.query)
+
+
+def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    """Names in lower case. A header that comes several times has a line each: warnings contain commas."""
+    return {name.lower(): "\n".join(answer.headers.getall(name)) for name in answer.headers}
 
 
 class _Stream:

@@ -1,0 +1,93 @@
+"""Answers with what may differ between two servers taken out, and nothing else.
+
+Identifiers become numbers in the order they are first seen, so "the same uid again" is still checked; the same
+holds for the resourceVersion of objects, so a write that changes nothing is visible. Times, ages, addresses and
+tokens become words.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.transport import Response
+
+_UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
+_TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+-]\d{4} UTC)( m=[+-][\d.]+)?")
+_AGE = re.compile(r"^(\d+[smhdy])+$")
+_RV_TEXT = re.compile(r"(resource ?version:? |current: |requested: )\"?\d+\"?( \(\d+\))?", re.IGNORECASE)
+_HEADERS = ("content-type", "warning", "retry-after", "allow", "location")
+
+
+class Normal:
+    """Remembers what it numbered, for one topic on one server."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, dict[str, str]] = {}
+
+    def answer(self, response: Response, body: bytes) -> dict[str, Any]:
+        """What is compared of a plain response."""
+        shown: dict[str, Any] = {"code": response.status}
+        headers = {name: response.headers[name] for name in _HEADERS if name in response.headers}
+        if headers.get("content-type", "").startswith("application/json"):
+            del headers["content-type"]
+        if headers:
+            shown["headers"] = {name: self.text(value).split("\n") for name, value in headers.items()}
+        try:
+            shown["body"] = self.value(msgspec.json.decode(body))
+        except msgspec.DecodeError:
+            shown["text"] = self.text(body.decode(errors="replace"))
+        return shown
+
+    def event(self, line: bytes) -> Any:
+        return self.value(msgspec.json.decode(line))
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return self._object(value)
+        if isinstance(value, list):
+            return [self.value(item) for item in value]
+        if isinstance(value, str):
+            return self.text(value)
+        return value
+
+    def text(self, text: str) -> str:
+        text = _UID.sub(lambda found: self._number("uid", found.group()), text)
+        text = _TIME.sub("<time>", text)
+        return _RV_TEXT.sub(lambda found: f"{found.group(1)}<version>", text)
+
+    def _object(self, value: dict[str, Any]) -> dict[str, Any]:
+        if "columnDefinitions" in value and "rows" in value:
+            value = _without_ages(value)
+        shown = {key: self.value(item) for key, item in value.items()}
+        if value.get("resourceVersion"):
+            listed = not ("name" in value or "uid" in value or "generateName" in value)
+            number = "<version>" if listed else self._number("version", f"{value['resourceVersion']}")
+            shown["resourceVersion"] = number
+        if value.get("continue"):
+            shown["continue"] = "<continue>"
+        if value.get("generateName") and str(value.get("name", "")).startswith(value["generateName"][:57]):
+            shown["name"] = value["generateName"] + self._number("name", value["name"])
+        for key in ("clusterIP", "hostIP"):
+            if value.get(key) not in (None, "", "None"):
+                shown[key] = "<address>"
+        if value.get("clusterIPs") and value["clusterIPs"] != ["None"]:
+            shown["clusterIPs"] = ["<address>"]
+        if isinstance(value.get("nodePort"), int):
+            shown["nodePort"] = "<port>"
+        return shown
+
+    def _number(self, kind: str, text: str) -> str:
+        known = self._numbers.setdefault(kind, {})
+        return known.setdefault(text, f"<{kind} {len(known) + 1}>")
+
+
+def _without_ages(value: dict[str, Any]) -> dict[str, Any]:
+    """A Table whose ages are words: they depend on the moment of asking."""
+    rows = []
+    for row in value["rows"] or ():
+        cells = ["<age>" if isinstance(cell, str) and _AGE.match(cell) else cell for cell in row.get("cells") or ()]
+        rows.append({**row, "cells": cells})
+    return {**value, "rows": rows if value["rows"] is not None else None}
