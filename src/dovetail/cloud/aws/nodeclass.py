@@ -1,0 +1,64 @@
+"""Reading an EC2NodeClass: the family its images are of, and what it says about capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, Kubelet
+from dovetail.model.quantity import amount, whole
+
+_ALIASES = {name.lower(): name for name in FAMILIES if name != "Custom"}
+
+NodeClass = Mapping[str, Any]
+
+
+def family_name(spec: Mapping[str, Any]) -> str:
+    """The AMI family: said outright, else by alias, else Custom."""
+    if named := spec.get("amiFamily"):
+        return str(named)
+    for term in spec.get("amiSelectorTerms") or ():
+        if alias := term.get("alias"):
+            return _ALIASES.get(alias.partition("@")[0].lower(), "Custom")
+    return "Custom"
+
+
+def family(spec: Mapping[str, Any]) -> Family:
+    return FAMILIES.get(family_name(spec), FAMILIES["Custom"])
+
+
+def kubelet(spec: Mapping[str, Any]) -> Kubelet:
+    block: Mapping[str, Any] = spec.get("kubelet") or {}
+    hard: Mapping[str, str] = block.get("evictionHard") or {}
+    return Kubelet(
+        max_pods=block.get("maxPods"),
+        pods_per_core=block.get("podsPerCore") or None,
+        kube_reserved=_reserved(block.get("kubeReserved")),
+        system_reserved=_reserved(block.get("systemReserved")),
+        eviction_memory=_threshold(hard.get("memory.available")),
+        eviction_storage=_threshold(hard.get("nodefs.available")),
+    )
+
+
+def _reserved(block: Mapping[str, Any] | None) -> dict[str, int]:
+    return {name: amount(name, str(value)) for name, value in (block or {}).items() if name != "pid"}
+
+
+def _threshold(text: str | None) -> int | float | None:
+    if text is None:
+        return None
+    return float(text.rstrip("%")) / 100 if text.endswith("%") else whole(text)
+
+
+def disk(spec: Mapping[str, Any]) -> Disk:
+    """The volume that pods' files live on."""
+    kind = family(spec)
+    entries = spec.get("blockDeviceMappings") or ()
+    chosen = next((e for e in entries if e.get("rootVolume")), None)
+    if chosen is None and entries:
+        if kind.name == "Custom":
+            chosen = entries[-1]
+        else:
+            chosen = next((e for e in entries if e.get("deviceName") == kind.root_device), None)
+    size = ((chosen or {}).get("ebs") or {}).get("volumeSize")
+    return Disk(size=whole(str(size)) if size else None, raid0=spec.get("instanceStorePolicy") == "RAID0")

@@ -1,0 +1,133 @@
+"""An EC2NodeClass's status: what its selectors select now, and whether a machine could be made of it.
+
+A selector that selects nothing is named with the selector, because that is what its owner can change.
+An error while asking is not an answer: the condition goes Unknown and the old status stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from dovetail.cloud.aws import nodeclass
+from dovetail.cloud.aws.capacity import FAMILIES
+from dovetail.cloud.aws.errors import code_of, explain, message_of
+from dovetail.cloud.aws.images import Images
+from dovetail.cloud.aws.network import Network
+from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.protocol import CloudError, NodeClassStatus, Remedy
+
+Condition = tuple[str, str, str, str]
+RESTRICTED_TAGS = ("eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.sh/nodeclaim",
+                   "karpenter.k8s.aws/ec2nodeclass")
+
+
+class Resolver:
+    def __init__(
+        self, network: Network, images: Images, profiles: Profiles, version: Callable[[], Awaitable[str]],
+        tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
+    ) -> None:
+        self._network = network
+        self._images = images
+        self._profiles = profiles
+        self._version = version
+        self._tags = tags
+
+    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
+        spec: Mapping[str, Any] = node_class.get("spec") or {}
+        status: dict[str, Any] = {}
+        conditions: list[Condition] = []
+        for kind, step in (
+            ("SubnetsReady", self._subnets),
+            ("SecurityGroupsReady", self._groups),
+            ("AMIsReady", self._amis),
+            ("InstanceProfileReady", self._profile),
+        ):
+            conditions.append(await self._attempt(kind, step, node_class, status))
+        conditions.append(_validation(spec, conditions))
+        return NodeClassStatus(status=status, conditions=tuple(conditions))
+
+    async def _attempt(
+        self,
+        kind: str,
+        step: Callable[[Mapping[str, Any], dict[str, Any]], Awaitable[Condition]],
+        node_class: Mapping[str, Any],
+        status: dict[str, Any],
+    ) -> Condition:
+        try:
+            return await step(node_class, status)
+        except CloudError as error:
+            found = "False" if error.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, found, error.reason, error.message)
+        except Exception as error:  # AWS failed to answer: not evidence, but to be shown
+            meaning = explain(code_of(error), message_of(error))
+            found = "False" if meaning.remedy is Remedy.OPERATOR else "Unknown"
+            return (kind, found, meaning.reason, meaning.message)
+
+    async def _subnets(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("subnetSelectorTerms") or ()
+        found = await self._network.subnets(terms)
+        status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in found]
+        if not found:
+            return ("SubnetsReady", "False", "SubnetsNotFound",
+                    f"SubnetSelector did not match any Subnets: {_said(terms)}; tag the subnets or change the terms")
+        return ("SubnetsReady", "True", "SubnetsReady", "")
+
+    async def _groups(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        terms: Sequence[Mapping[str, Any]] = node_class["spec"].get("securityGroupSelectorTerms") or ()
+        found = await self._network.groups(terms)
+        status["securityGroups"] = [{"id": g.id, "name": g.name} for g in found]
+        if not found:
+            return ("SecurityGroupsReady", "False", "SecurityGroupsNotFound",
+                    f"SecurityGroupSelector did not match any SecurityGroups: {_said(terms)};"
+                    " tag the groups or change the terms")
+        return ("SecurityGroupsReady", "True", "SecurityGroupsReady", "")
+
+    async def _amis(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        terms = node_class["spec"].get("amiSelectorTerms") or ()
+        found = await self._images.select(terms, await self._version())
+        status["amis"] = [
+            {"id": image.id, "name": image.name, "requirements": [dict(need) for need in image.requirements]}
+            | ({"deprecated": True} if image.deprecated else {})
+            for image in found
+        ]
+        if not found:
+            return ("AMIsReady", "False", "AMINotFound",
+                    f"AMISelector did not match any AMIs: {_said(terms)}; check ids, names, owners and tags")
+        return ("AMIsReady", "True", "AMIsReady", "")
+
+    async def _profile(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        spec, meta = node_class["spec"], node_class["metadata"]
+        if named := spec.get("instanceProfile"):
+            if not await self._profiles.exists(named):
+                return ("InstanceProfileReady", "False", "InstanceProfileNotFound",
+                        f"spec.instanceProfile: IAM has no instance profile {named!r}; create it or set spec.role")
+            status["instanceProfile"] = named
+        else:
+            status["instanceProfile"] = await self._profiles.ensure(
+                meta["name"], meta.get("uid", ""), spec["role"], self._tags(node_class)
+            )
+        return ("InstanceProfileReady", "True", "InstanceProfileReady", "")
+
+
+def _said(terms: Sequence[Mapping[str, Any]]) -> str:
+    """The terms as their owner wrote them."""
+    def one(term: Mapping[str, Any]) -> str:
+        return ", ".join(
+            "tags " + " and ".join(f"{k}={v}" for k, v in value.items()) if key == "tags" else f"{key} {value}"
+            for key, value in term.items()
+        )
+    return " or ".join(one(term) for term in terms) or "no terms"
+
+
+def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Condition:
+    bad = [key for key in spec.get("tags") or {} if key in RESTRICTED_TAGS or key.startswith("kubernetes.io/cluster")]
+    if bad:
+        return ("ValidationSucceeded", "False", "TagValidationFailed",
+                f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them")
+    waiting = [kind for kind, found, *_ in conditions if found != "True"]
+    if waiting:
+        return ("ValidationSucceeded", "Unknown", "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")
+    if nodeclass.family_name(spec) not in FAMILIES:
+        return ("ValidationSucceeded", "False", "UnsupportedAMIFamily", f"spec.amiFamily: {spec.get('amiFamily')!r}")
+    return ("ValidationSucceeded", "True", "ValidationSucceeded", "")
