@@ -19,6 +19,11 @@ from dovetail.model.kinds.schema import Field, Rule
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 RESERVED = ("cpu", "memory", "ephemeral-storage", "pods")
+EXTENDED_ONLY = Rule(
+    "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
+    "invalid resource restricted",
+    lambda capacity: not any(name in RESERVED for name in capacity),
+)
 ADJUSTMENT = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"
 
 
@@ -58,13 +63,7 @@ class NodeOverlaySpec(View, frozen=True, kw_only=True):
         Field(
             "Extended resources that these machines also have, once something on the node announces them.",
             each=AMOUNT,
-            rules=(
-                Rule(
-                    "self.all(x, !(x in ['cpu', 'memory', 'ephemeral-storage', 'pods']))",
-                    "invalid resource restricted",
-                    lambda capacity: not any(name in RESERVED for name in capacity),
-                ),
-            ),
+            rules=(EXTENDED_ONLY,),
         ),
     ] = {}
     weight: Annotated[
