@@ -1,0 +1,64 @@
+"""The lab's AWS endpoint: one loopback address behind which the real `aws` command finds every service."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import Any
+
+from dovetail.lab.aws import corrections
+from dovetail.lab.aws.front import Front
+from dovetail.lab.aws.market import Market
+
+ACCOUNT = "123456789012"
+
+
+class Endpoint:
+    """Starts at once in a thread of its own; `url` is where to send requests."""
+
+    def __init__(self, market: Market, port: int = 0) -> None:
+        # AWS's own policies are attached by the walk-throughs; moto loads them only when told to.
+        os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):  # type: ignore[misc]
+            def log_request(self, code: Any = "-", size: Any = "-") -> None:
+                return None
+
+        logging.getLogger("werkzeug").setLevel(logging.ERROR)
+        corrections.install(market)
+        self.market = market
+        self.front = Front(DomainDispatcherApplication(create_backend_app), market)
+        self._server = make_server("127.0.0.1", port, self.front, threaded=True, request_handler=Quiet)
+        self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def environment(self) -> dict[str, str]:
+        """What points the `aws` command and boto3 here."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": "lab",
+            "AWS_SECRET_ACCESS_KEY": "lab",
+            "AWS_REGION": self.market.region,
+            "AWS_DEFAULT_REGION": self.market.region,
+        }
+
+    def backend(self, service: str, region: str | None = None) -> Any:
+        """moto's own state of a service, for the parts of the lab that are AWS themselves."""
+        from moto.backends import get_backend
+
+        return get_backend(service)[ACCOUNT][region or self.market.region]
+
+    def close(self) -> None:
+        from moto.moto_api._internal import moto_api_backend
+
+        self._server.shutdown()
+        self._thread.join(timeout=5)
+        self._server.server_close()
+        moto_api_backend.reset()

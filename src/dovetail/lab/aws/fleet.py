@@ -1,0 +1,159 @@
+"""CreateFleet as EC2 does it: the cheapest offering that can be had, errors for those that cannot.
+
+moto takes the first override and forgets most of the launch template. Here the template's network,
+profile, devices and metadata options reach the instance, a sold-out offering is an entry in `Errors`,
+and the same client token returns the same machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.lab.aws.market import Market
+
+_MESSAGES = {
+    "InsufficientInstanceCapacity": "There is no {kind} capacity available that matches your request.",
+    "UnfulfillableCapacity": "Unable to fulfill capacity due to your request configuration.",
+    "Unsupported": "Your requested instance type ({type}) is not supported in your requested Availability Zone"
+    " ({zone}).",
+    "InsufficientFreeAddressesInSubnet": "There are not enough free addresses in subnet '{subnet}' to satisfy the"
+    " requested number of instances.",
+    "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit allows.",
+    "InvalidParameterValue": "Value for parameter iamInstanceProfile.name is invalid: Invalid IAM Instance Profile",
+    "MaxSpotInstanceCountExceeded": "Max spot instance count exceeded",
+}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One override of one launch template."""
+
+    template: Any
+    named: Mapping[str, Any]
+    override: Mapping[str, Any]
+    price: float
+
+
+def create(backend: Any, market: Market, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to an instant fleet request. `asked` has the request's members by their API names."""
+    target = asked.get("TargetCapacitySpecification") or {}
+    kind = target.get("DefaultTargetCapacityType") or "on-demand"
+    choices = sorted(_choices(backend, market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
+    tags = _tags(asked.get("TagSpecifications") or ())
+    sold: list[dict[str, Any]] = []
+    errors: list[dict[str, Any]] = []
+    wanted = int(target.get("TotalTargetCapacity", 1))
+    for choice in choices:
+        code = _refusal(backend, market, choice, kind)
+        if code is not None:
+            errors.append(_error(choice, kind, code))
+            continue
+        sold = [_sell(backend, choice, kind, tags, asked.get("ClientToken")) for _ in range(wanted)]
+        break
+    return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
+
+
+def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) -> list[Choice]:
+    found = []
+    for config in asked.get("LaunchTemplateConfigs") or ():
+        named = config["LaunchTemplateSpecification"]
+        template = (
+            backend.get_launch_template(named["LaunchTemplateId"])
+            if "LaunchTemplateId" in named
+            else backend.get_launch_template_by_name(named["LaunchTemplateName"])
+        )
+        for override in config.get("Overrides") or [{}]:
+            zone = override.get("AvailabilityZone") or backend.get_subnet(override["SubnetId"]).availability_zone
+            full = {"InstanceType": "m5.large", **override, "AvailabilityZone": zone}
+            found.append(Choice(template, named, full, market.price(full["InstanceType"], zone, kind)))
+    return found
+
+
+def _refusal(backend: Any, market: Market, choice: Choice, kind: str) -> str | None:
+    data = choice.template.get_version("$Latest").data
+    profile = (data.get("IamInstanceProfile") or {}).get("Name")
+    if profile and not profile_exists(backend.account_id, profile):
+        return "InvalidParameterValue"
+    subnet = choice.override.get("SubnetId")
+    if subnet and backend.get_subnet(subnet).available_ip_address_count <= 0:
+        return "InsufficientFreeAddressesInSubnet"
+    return market.refusal(choice.override["InstanceType"], choice.override["AvailabilityZone"], kind)
+
+
+def _error(choice: Choice, kind: str, code: str) -> dict[str, Any]:
+    message = _MESSAGES.get(code, code).format(
+        kind=kind, type=choice.override["InstanceType"], zone=choice.override["AvailabilityZone"],
+        subnet=choice.override.get("SubnetId", ""),
+    )
+    return {
+        "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},
+        "Lifecycle": kind, "ErrorCode": code, "ErrorMessage": message,
+    }
+
+
+def _sell(backend: Any, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None) -> dict[str, Any]:
+    data: Mapping[str, Any] = choice.template.get_version("$Latest").data
+    known = _same_token(backend, token)
+    instance = known or _run(backend, choice, data, kind, tags, token)
+    return {
+        "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},
+        "Lifecycle": kind, "InstanceIds": [instance.id], "InstanceType": instance.instance_type,
+    }
+
+
+def _same_token(backend: Any, token: str | None) -> Any:
+    if not token:
+        return None
+    for reservation in backend.reservations.values():
+        for instance in reservation.instances:
+            if instance.client_token == token:
+                return instance
+    return None
+
+
+def _run(
+    backend: Any, choice: Choice, data: Mapping[str, Any], kind: str, tags: Mapping[str, Any], token: str | None
+) -> Any:
+    interface: Mapping[str, Any] = (data.get("NetworkInterfaces") or [{}])[0]
+    groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or ())
+    reservation = backend.run_instances(
+        image_id=choice.override.get("ImageId") or data.get("ImageId"),
+        count=1,
+        user_data=data.get("UserData"),
+        security_group_names=[],
+        security_group_ids=groups,
+        instance_type=choice.override["InstanceType"],
+        is_instance_type_default=False,
+        region_name=backend.region_name,
+        subnet_id=choice.override.get("SubnetId"),
+        tags=tags,
+        client_token=token,
+        block_device_mappings=data.get("BlockDeviceMappings") or [],
+        metadata_options=dict(data.get("MetadataOptions") or {}),
+        associate_public_ip=interface.get("AssociatePublicIpAddress", False),
+        lifecycle="spot" if kind == "spot" else None,
+        nics={},
+        key_name=None,
+        placement=None,
+    )
+    instance = reservation.instances[0]
+    if profile := (data.get("IamInstanceProfile") or {}).get("Name"):
+        backend.associate_iam_instance_profile(instance.id, profile)
+    if kind == "spot":
+        instance.spot_instance_request_id = f"sir-{instance.id[2:10]}"
+    return instance
+
+
+def profile_exists(account: str, name: str) -> bool:
+    from moto.iam.models import iam_backends
+
+    return any(p.name == name for p in iam_backends[account]["aws"].instance_profiles.values())
+
+
+def _tags(specifications: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    return {
+        spec["ResourceType"]: {tag["Key"]: tag.get("Value", "") for tag in spec.get("Tags") or ()}
+        for spec in specifications
+    }

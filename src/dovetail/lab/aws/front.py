@@ -1,0 +1,135 @@
+"""Services and calls that moto does not have, answered before it is asked: prices, access entries, reservations."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qs, unquote
+
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws.spec import Spec
+from dovetail.lab.aws.market import Market
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
+Answer = tuple[int, str, bytes]
+
+_PAGE = 100
+_ENTRY = re.compile(r"^/clusters/(?P<cluster>[^/]+)/access-entries(?:/(?P<arn>.+?))?(?P<policies>/access-policies)?$")
+_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
+_EMPTY_LISTS = {
+    "DescribeCapacityReservations": "capacityReservationSet",
+    "DescribePlacementGroups": "placementGroupSet",
+}
+
+
+class Front:
+    """A WSGI application around moto's."""
+
+    def __init__(self, inner: Wsgi, market: Market) -> None:
+        self._inner = inner
+        self._market = market
+        self.entries: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
+        answer = self._prices(environ) or self._access(environ) or self._ec2(environ)
+        if answer is None:
+            return self._inner(environ, start)
+        status, kind, body = answer
+        start(f"{status} {'OK' if status < 300 else 'Error'}",
+              [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body]
+
+    def _prices(self, environ: Environ) -> Answer | None:
+        if environ.get("HTTP_X_AMZ_TARGET") != "AWSPriceListService.GetProducts":
+            return None
+        asked = json.loads(_body(environ) or b"{}")
+        wanted = {f["Field"]: f["Value"] for f in asked.get("Filters", ())}
+        metal = "metal" in wanted.get("productFamily", "")
+        region = wanted.get("regionCode", self._market.region)
+        rows = [
+            _product(spec, region, quote[0])
+            for spec in catalogue.specs().values()
+            if spec.bare_metal == metal and (quote := catalogue.on_demand(region, spec.name))
+        ]
+        start = int(asked.get("NextToken") or 0)
+        page: dict[str, Any] = {"FormatVersion": "aws_v1", "PriceList": rows[start : start + _PAGE]}
+        if start + _PAGE < len(rows):
+            page["NextToken"] = str(start + _PAGE)
+        return 200, "application/x-amz-json-1.1", json.dumps(page).encode()
+
+    def _access(self, environ: Environ) -> Answer | None:
+        """EKS access entries: who may join or use the cluster without aws-auth."""
+        found = _ENTRY.match(environ.get("PATH_INFO", ""))
+        if not found:
+            return None
+        kept = self.entries.setdefault(found["cluster"], {})
+        arn, method = unquote(found["arn"] or ""), environ["REQUEST_METHOD"]
+        if found["policies"]:
+            return _json(200, {"clusterName": found["cluster"], "principalArn": arn, "associatedAccessPolicies": []})
+        if method == "GET" and not arn:
+            return _json(200, {"accessEntries": sorted(kept)})
+        if method == "POST":
+            body = json.loads(_body(environ) or b"{}")
+            arn = body["principalArn"]
+            if arn in kept:
+                return _json(409, {"message": "The specified access entry resource is already in use on this cluster."},
+                             "ResourceInUseException")
+            kept[arn] = _entry(found["cluster"], arn, body)
+            return _json(200, {"accessEntry": kept[arn]})
+        if arn not in kept:
+            return _json(404, {"message": f"The specified principalArn could not be found: {arn}"},
+                         "ResourceNotFoundException")
+        if method == "DELETE":
+            kept.pop(arn)
+            return _json(200, {})
+        return _json(200, {"accessEntry": kept[arn]})
+
+    def _ec2(self, environ: Environ) -> Answer | None:
+        """Lists that the lab's account has nothing in."""
+        if environ.get("REQUEST_METHOD") != "POST" or "form" not in environ.get("CONTENT_TYPE", ""):
+            return None
+        action = parse_qs(_body(environ).decode(errors="replace")).get("Action", [""])[0]
+        field = _EMPTY_LISTS.get(action)
+        if field is None:
+            return None
+        body = f"<{action}Response {_NAMESPACE}><requestId>lab</requestId><{field}/></{action}Response>"
+        return 200, "text/xml", body.encode()
+
+
+def _body(environ: Environ) -> bytes:
+    """The request's body, put back for whoever reads it next."""
+    import io
+
+    length = int(environ.get("CONTENT_LENGTH") or 0)
+    data: bytes = environ["wsgi.input"].read(length) if length else b""
+    environ["wsgi.input"] = io.BytesIO(data)
+    return data
+
+
+def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:
+    body = dict(value) | ({"__type": error, "code": error} if error else {})
+    return status, "application/json", json.dumps(body).encode()
+
+
+def _entry(cluster: str, arn: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    kind = body.get("type", "STANDARD")
+    user = body.get("username") or ("system:node:{{EC2PrivateDNSName}}" if kind.startswith("EC2") else arn)
+    groups = ["system:nodes"] if kind.startswith("EC2") else list(body.get("kubernetesGroups") or ())
+    account = arn.split(":")[4] if arn.count(":") > 4 else "123456789012"
+    return {
+        "clusterName": cluster, "principalArn": arn, "type": kind, "username": user, "kubernetesGroups": groups,
+        "accessEntryArn": f"arn:aws:eks:::access-entry/{cluster}/{account}", "tags": dict(body.get("tags") or {}),
+    }
+
+
+def _product(spec: Spec, region: str, dollars: float) -> str:
+    dimension = {"unit": "Hrs", "pricePerUnit": {"USD": f"{dollars:.10f}"}}
+    return json.dumps({
+        "product": {"productFamily": "Compute Instance (bare metal)" if spec.bare_metal else "Compute Instance",
+                    "attributes": {"instanceType": spec.name, "regionCode": region, "operatingSystem": "Linux"}},
+        "terms": {"OnDemand": {f"{spec.name}.list": {"priceDimensions": {f"{spec.name}.list.hour": dimension}}}},
+    })

@@ -1,0 +1,67 @@
+"""What the lab's EC2 sells: prices by offering, and which offerings are sold out."""
+
+from __future__ import annotations
+
+import functools
+import threading
+
+from dovetail.cloud import catalogue
+
+#: (instance type, zone, capacity type); `*` stands for any.
+Key = tuple[str, str, str]
+
+SOLD_OUT = "InsufficientInstanceCapacity"
+
+
+class Market:
+    """Shared by the threads that serve AWS; every change is made under one lock."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self._lock = threading.Lock()
+        self._refused: dict[Key, str] = {}
+
+    def refuse(self, key: Key, code: str = SOLD_OUT) -> None:
+        """From now on EC2 answers a launch of `key` with `code`."""
+        with self._lock:
+            self._refused[key] = code
+
+    def allow(self, key: Key | None = None) -> None:
+        with self._lock:
+            if key is None:
+                self._refused.clear()
+            else:
+                self._refused.pop(key, None)
+
+    def refusal(self, instance_type: str, zone: str, kind: str) -> str | None:
+        """The error code for this offering, if it cannot be had."""
+        if instance_type not in self._sold_in(zone):
+            return "Unsupported"
+        with self._lock:
+            for t in (instance_type, "*"):
+                for z in (zone, "*"):
+                    for k in (kind, "*"):
+                        if (t, z, k) in self._refused:
+                            return self._refused[(t, z, k)]
+        return None
+
+    def on_demand(self, instance_type: str) -> float | None:
+        quote = catalogue.on_demand(self.region, instance_type)
+        return quote[0] if quote else None
+
+    def spot(self, instance_type: str, zone: str) -> float | None:
+        """The estimate of the catalogue, a little different in each zone, as real ones are."""
+        quote = catalogue.on_demand(self.region, instance_type)
+        if quote is None:
+            return None
+        zones = sorted(catalogue.region(self.region).zones)
+        step = zones.index(zone) if zone in zones else 0
+        return round(catalogue.spot_estimate(quote, instance_type)[0] * (1 + 0.03 * step), 6)
+
+    def price(self, instance_type: str, zone: str, kind: str) -> float:
+        found = self.spot(instance_type, zone) if kind == "spot" else self.on_demand(instance_type)
+        return float("inf") if found is None else found
+
+    @functools.cache  # noqa: B019  (one market a lab)
+    def _sold_in(self, zone: str) -> frozenset[str]:
+        return frozenset(catalogue.region(self.region).types.get(zone, ()))
