@@ -1,0 +1,1 @@
+"""The live mirror built from watches, and the snapshots cut from it."""

@@ -134,7 +134,13 @@ class Slimmer:
 
 def _container(full: Container) -> Container:
     """What a container asks for, and nothing of what it does."""
-    return Container(name=full.name, resources=full.resources, ports=full.ports, restart_policy=full.restart_policy)
+    return Container(
+        name=full.name,
+        image=full.image,
+        resources=full.resources,
+        ports=full.ports,
+        restart_policy=full.restart_policy,
+    )
 
 
 def _resize(full: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.model.kinds.conditions import StatusCondition
 from dovetail.model.meta import Condition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -34,7 +35,7 @@ class Conditions:
     def __init__(
         self,
         family: Family,
-        existing: Iterable[Condition],
+        existing: Iterable[Condition | StatusCondition],
         *,
         now: datetime,
         created: datetime | None,
@@ -44,7 +45,7 @@ class Conditions:
         self._now = now.replace(microsecond=0)
         self._created = created or self._now
         self._generation = generation
-        self._before = {each.type: each for each in existing}
+        self._before = {each.type: _plain(each) for each in existing}
         self._current = dict(self._before)
         for kind in family.dependents:
             if kind not in self._current:
@@ -120,6 +121,19 @@ class Conditions:
             self._put(self._family.root, UNKNOWN, "ReconcilingDependents", words)
 
 
+def _plain(condition: Condition | StatusCondition) -> Condition:
+    if isinstance(condition, Condition):
+        return condition
+    return Condition(
+        type=condition.type,
+        status=condition.status,
+        reason=condition.reason,
+        message=condition.message,
+        last_transition_time=condition.last_transition_time,
+        observed_generation=condition.observed_generation,
+    )
+
+
 def manifest(condition: Condition) -> dict[str, Any]:
     """A condition as it is written: every field of the schema, even the empty ones."""
     moved = condition.last_transition_time
@@ -136,10 +150,6 @@ def manifest(condition: Condition) -> dict[str, Any]:
 def stamp(instant: datetime) -> str:
     """An instant in Kubernetes' words."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def is_true(conditions: Iterable[Condition], kind: str) -> bool:
-    return any(each.type == kind and each.status == TRUE for each in conditions)
 
 
 def truncated(message: str, limit: int = 1024) -> str:

@@ -74,7 +74,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ignore_dra_requests: bool = True
     scheduler_config: str = ""
     legacy_node_repair: bool = False
-    feature_gates: Mapping[str, bool] = GATES
+    feature_gates: Mapping[str, bool] = msgspec.field(default_factory=lambda: dict(GATES))
 
     place: Place = Place.BIND
     plan_deadline: float = 1.0

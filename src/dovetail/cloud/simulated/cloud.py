@@ -34,9 +34,11 @@ from dovetail.cloud.simulated.market import Market
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model import labels as keys
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.taints import UNREGISTERED
 
 SCHEME = "simulated"
 IMAGE = "simulated-image"
+BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
 
 
 class SimulatedCloud:
@@ -56,6 +58,8 @@ class SimulatedCloud:
         self._types = {t.name: t for t in self._catalogue}
         self._unavailable = Unavailable(clock, self.market.unavailable_for)
         self._machines: dict[str, Machine] = {}
+        self._by_token: dict[str, str] = {}
+        self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
         self._opened = clock.monotonic()
         self._tokens = float(self.market.launch_burst)
@@ -169,13 +173,18 @@ class SimulatedCloud:
 
     def vanish(self, provider_id: str) -> None:
         """A machine that ends by itself, without a word."""
-        if self._machines.pop(provider_id, None) is not None:
+        gone = self._machines.pop(provider_id, None)
+        if gone is not None:
+            self._by_token.pop(gone.claim_uid or "", None)
+            self._taints.pop(provider_id, None)
             self._notice_change()
 
     def adopt(self, machines: Iterable[Machine]) -> None:
         """Machines known from elsewhere (the cluster's own objects), after the books were lost."""
         for machine in machines:
             self._machines.setdefault(machine.provider_id, machine)
+            if machine.claim_uid:
+                self._by_token.setdefault(machine.claim_uid, machine.provider_id)
         self._notice_change()
 
     def standing(self) -> tuple[Machine, ...]:
@@ -183,13 +192,18 @@ class SimulatedCloud:
         self._close_books()
         return tuple(self._machines.values())
 
+    def taints_of(self, provider_id: str) -> tuple[Mapping[str, str], ...]:
+        """What a machine's node is born with; of a machine found again, the taint that no node may lack."""
+        return self._taints.get(provider_id, (BORN_WITH,))
+
     async def changed(self) -> None:
         """Returns when a machine was sold, ended or adopted since the last call."""
         await self._changed.wait()
         self._changed.clear()
 
     def _books_entry(self, token: str) -> Machine | None:
-        return next((m for m in self._machines.values() if m.claim_uid == token and m.state == "running"), None)
+        found = self._machines.get(self._by_token.get(token, ""))
+        return found if found is not None and found.state == "running" else None
 
     def _known(self, provider_id: str) -> Machine:
         self._close_books()
@@ -239,6 +253,8 @@ class SimulatedCloud:
             tags={**launch.tags, **({"reservation": offering.reservation_id} if offering.reservation_id else {})},
         )
         self._machines[machine.provider_id] = machine
+        self._by_token[launch.token] = machine.provider_id
+        self._taints[machine.provider_id] = launch.taints
         self._notice_change()
         return machine
 

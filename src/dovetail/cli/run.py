@@ -1,0 +1,64 @@
+"""`dovetail run`: the autoscaler against a cluster, with Karpenter's flags and environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+def _settings_options(command: Any) -> Any:
+    """One option a setting, named as upstream names it; values stay text here and are read in one place."""
+    import msgspec
+
+    from dovetail.controllers.settings import Settings, flag
+
+    for field in reversed(msgspec.structs.fields(Settings)):
+        default = "…" if field.default is msgspec.NODEFAULT else field.default
+        command = click.option(
+            flag(field.name), field.name, default=None, metavar="VALUE", help=f"[{field.name.upper()}; {default}]"
+        )(command)
+    return command
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--cloud", "provider", type=click.Choice(["aws", "simulated"]), default="aws", help="Who sells machines.")
+@click.option("--catalog", type=click.Path(dir_okay=False), help="Catalogue file of the simulated cloud.")
+@click.option("--market", type=click.Path(exists=True, dir_okay=False), help="Market file of the simulated cloud.")
+@click.option("--region", default=None, help="Region of the packaged catalogue, or of AWS.")
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; without one $KUBECONFIG, ~/.kube/config, in-cluster.")
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+@click.option("--seed", type=int, default=None, help="Seed of everything random; fixed for repeatable runs.")
+@_settings_options
+def run(
+    provider: str,
+    catalog: str | None,
+    market: str | None,
+    region: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+    seed: int | None,
+    **flags: str | None,
+) -> None:
+    """Run the autoscaler against a cluster."""
+    import os
+
+    from dovetail.cli.running import Options, main
+    from dovetail.controllers.settings import SettingsError, read
+
+    try:
+        settings = read(flags, os.environ)
+    except SettingsError as problem:
+        raise click.UsageError(str(problem)) from problem
+    main(
+        Options(
+            provider=provider,
+            catalog=catalog,
+            market=market,
+            region=region,
+            kubeconfig=kubeconfig,
+            context=context,
+            seed=seed,
+            settings=settings,
+        )
+    )

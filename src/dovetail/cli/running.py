@@ -1,0 +1,98 @@
+"""What `dovetail run` does once its flags are read: connect, choose the cloud, lead until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import click
+import msgspec
+
+from dovetail.chance import Chance, system_seed
+from dovetail.clock import Clock, run_scaled
+from dovetail.cloud.protocol import Cloud
+from dovetail.cloud.simulated import catalogue as catalogue_file
+from dovetail.cloud.simulated import market as market_file
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.kube.client import Kube
+from dovetail.kube.config import load
+from dovetail.kube.credentials import ConfigError
+from dovetail.kube.errors import KubeError
+from dovetail.kube.resources import PODS
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    provider: str
+    catalog: str | None
+    market: str | None
+    region: str | None
+    kubeconfig: str | None
+    context: str | None
+    seed: int | None
+    settings: Settings
+
+
+def main(options: Options) -> None:
+    """Until SIGINT or SIGTERM; a second signal does not wait."""
+    try:
+        run_scaled(_until_stopped(options))
+    except (ConfigError, catalogue_file.CatalogueError, KubeError) as problem:
+        raise click.ClickException(str(problem)) from problem
+
+
+async def _until_stopped(options: Options) -> None:
+    loop = asyncio.get_running_loop()
+    working = asyncio.ensure_future(_run(options))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, working.cancel)
+    try:
+        await working
+    except asyncio.CancelledError:
+        return
+
+
+async def _run(options: Options) -> None:
+    clock = Clock(asyncio.get_running_loop())
+    chance = Chance(system_seed() if options.seed is None else options.seed)
+    connection = load(options.kubeconfig, options.context)
+    kube = Kube(connection.transport(), clock, chance=chance.child("kube"))
+    identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
+    try:
+        cloud = _cloud(options, clock, chance)
+        autoscaler = Autoscaler(kube, cloud, clock, chance, options.settings, identity=identity)
+        async with asyncio.TaskGroup() as group:
+            if isinstance(cloud, SimulatedCloud):
+                group.create_task(_machines(kube, cloud, clock, chance, autoscaler), name="simulated machines")
+            await autoscaler.run()
+    finally:
+        await kube.close()
+
+
+async def _machines(
+    kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance, autoscaler: Autoscaler
+) -> None:
+    """The simulated machines live beside the autoscaler and share its view of pods."""
+    fleet = Fleet(kube, cloud, clock, chance.child("fleet"))
+    autoscaler.mirror.listen(PODS, lambda change: fleet.pod_changed(change.old, change.new))
+    await autoscaler.mirror.synced.wait()
+    await fleet.recover()
+    await fleet.run()
+
+
+def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
+    if options.provider == "simulated":
+        if options.catalog:
+            types = catalogue_file.read(Path(options.catalog))
+        else:
+            from dovetail.cloud import catalogue
+
+            types = catalogue.load(options.region or "ap-northeast-2")
+        market = market_file.read(Path(options.market).read_bytes()) if options.market else None
+        return SimulatedCloud(clock, chance.child("cloud"), types, market)
+    raise click.ClickException("--cloud aws needs dovetail.cloud.aws, which is not part of this build")

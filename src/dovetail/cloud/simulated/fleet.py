@@ -1,0 +1,195 @@
+"""The machines of a simulated cloud, as a cluster sees them: nodes that join, beat, run pods and go.
+
+It speaks through the client alone, so it works around any API server. One object is the whole fleet: no task
+a node, no task a pod; pods are served by a few workers in the order they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.protocol import Machine
+from dovetail.cloud.simulated import status
+from dovetail.cloud.simulated.cloud import SCHEME, SimulatedCloud, machine_of
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from dovetail.kube.queue import WorkQueue
+from dovetail.kube.resources import LEASES, NODECLAIMS, NODES, PODS
+from dovetail.model.pods import Pod
+
+log = structlog.get_logger(__name__)
+
+#: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 or 50.
+BEAT = 20.0
+LEASE_NAMESPACE = "kube-node-lease"
+WORKERS = 16
+
+
+class Fleet:
+    """Runs until cancelled. Pods are told to it by `pod_changed`, by whoever watches pods anyway."""
+
+    def __init__(self, kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance) -> None:
+        self._kube = kube
+        self._cloud = cloud
+        self._clock = clock
+        self._chance = chance
+        self._joining: set[str] = set()
+        self._nodes: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._pods: dict[str, Pod] = {}
+        self._on: dict[str, set[str]] = {}
+        self._queue: WorkQueue[str] = WorkQueue(chance=chance.child("fleet"))
+        self._addresses = 0
+
+    async def recover(self) -> None:
+        """The books of an earlier process, from what the cluster knows."""
+        types = {t.name: t for t in await self._cloud.instance_types({}, {})}
+        listing = await self._kube.list(NODECLAIMS)
+        machines = [machine_of(claim, self._clock.now(), types) for claim in listing.items]
+        self._cloud.adopt(machine for machine in machines if machine is not None)
+        for node in (await self._kube.list(NODES)).items:
+            provider = (node.get("spec") or {}).get("providerID") or ""
+            if provider.startswith(f"{SCHEME}://"):
+                self._joined(provider, node["metadata"]["name"])
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._follow(group), name="fleet machines")
+            group.create_task(self._beat(), name="fleet heartbeats")
+            group.create_task(self._cloud.call_back_spot(), name="fleet interruptions")
+            group.create_task(
+                self._queue.work(self._serve, failed=self._failed, workers=WORKERS), name="fleet pods"
+            )
+
+    # -- machines
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            standing = {machine.provider_id: machine for machine in self._cloud.standing()}
+            for machine in standing.values():
+                if machine.provider_id not in self._nodes and machine.provider_id not in self._joining:
+                    self._joining.add(machine.provider_id)
+                    group.create_task(self._join(machine), name=f"fleet join {machine.provider_id}")
+            for provider in [each for each in self._nodes if each not in standing]:
+                await self._leave(provider)
+            try:
+                async with asyncio.timeout(5.0):
+                    await self._cloud.changed()
+            except TimeoutError:
+                continue
+
+    async def _join(self, machine: Machine) -> None:
+        market = self._cloud.market
+        chance = self._chance.child("boot", machine.provider_id)
+        if market.never_joins and chance.random() < market.never_joins:
+            return
+        await asyncio.sleep(market.between(chance, market.boot))
+        delay = market.between(chance, market.ready)
+        name = machine.claim_name or machine.provider_id.rpartition("/")[2]
+        body = status.node(machine, name, self._cloud.taints_of(machine.provider_id), self._clock.now(), delay <= 0)
+        while machine.provider_id in {each.provider_id for each in self._cloud.standing()}:
+            try:
+                await self._kube.create(NODES, body)
+            except AlreadyExists:
+                pass
+            except KubeError as problem:
+                log.warning("node not created", node=name, problem=str(problem))
+                await asyncio.sleep(1.0)
+                continue
+            self._joined(machine.provider_id, name)
+            await self._renew(name)
+            if delay > 0:
+                await asyncio.sleep(delay)
+                await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
+            break
+        self._joining.discard(machine.provider_id)
+
+    def _joined(self, provider: str, name: str) -> None:
+        self._nodes[provider] = name
+        self._names[name] = provider
+        for key in self._on.get(name, ()):
+            self._queue.add(key)
+
+    async def _leave(self, provider: str) -> None:
+        """A machine is gone: its node object goes, as a cloud's own controller would see to it, and its pods with it."""
+        name = self._nodes.pop(provider)
+        self._names.pop(name, None)
+        for key in tuple(self._on.get(name, ())):
+            self._queue.add(key)
+        for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
+            try:
+                await self._kube.delete(resource, name, namespace)
+            except NotFound:
+                continue
+            except KubeError as problem:
+                log.warning("not deleted", kind=resource.kind, name=name, problem=str(problem))
+
+    async def _beat(self) -> None:
+        while True:
+            for name in tuple(self._names):
+                await self._renew(name)
+                await asyncio.sleep(BEAT / max(1, len(self._names)))
+            await asyncio.sleep(0 if self._names else BEAT / 4)
+
+    async def _renew(self, name: str) -> None:
+        spec = status.lease(name, self._clock.now())
+        try:
+            await self._kube.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
+        except NotFound:
+            body: Mapping[str, Any] = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+            try:
+                await self._kube.create(LEASES, body)
+            except KubeError as problem:
+                log.warning("lease not created", node=name, problem=str(problem))
+        except KubeError as problem:
+            log.warning("lease not renewed", node=name, problem=str(problem))
+
+    # -- pods
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """A pod as the watch tells it. Only pods on nodes of ours are served."""
+        pod = new or old
+        if pod is None or not pod.spec.node_name:
+            return
+        key = pod.metadata.key
+        if new is None:
+            self._pods.pop(key, None)
+            self._on.get(pod.spec.node_name, set()).discard(key)
+            return
+        self._pods[key] = new
+        self._on.setdefault(new.spec.node_name, set()).add(key)
+        if new.spec.node_name in self._names and _work(new):
+            self._queue.add(key)
+
+    def pods_changed(self, pods: Iterable[Pod]) -> None:
+        for pod in pods:
+            self.pod_changed(None, pod)
+
+    async def _serve(self, key: str) -> None:
+        pod = self._pods.get(key)
+        if pod is None:
+            return
+        meta = pod.metadata
+        here = pod.spec.node_name in self._names
+        try:
+            if pod.terminating:
+                await self._kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=0)
+            elif here and pod.status.phase in ("", "Pending"):
+                self._addresses += 1
+                body = status.running(pod, self._clock.now(), self._addresses)
+                await self._kube.patch(PODS, meta.name, body, meta.namespace, subresource="status", kind="merge")
+        except (NotFound, Conflict):
+            return
+
+    def _failed(self, key: str, problem: Exception, pause: float) -> None:
+        log.warning("pod not served", pod=key, problem=str(problem), retry=pause)
+
+
+def _work(pod: Pod) -> bool:
+    return pod.terminating or pod.status.phase in ("", "Pending")

@@ -1,0 +1,41 @@
+"""The names we write on other people's objects: Karpenter's, and the few that are ours."""
+
+from __future__ import annotations
+
+from dovetail.model.labels import CAPACITY_TYPE as CAPACITY_TYPE
+from dovetail.model.labels import DO_NOT_SYNC_TAINTS as DO_NOT_SYNC_TAINTS
+from dovetail.model.labels import HOSTNAME as HOSTNAME
+from dovetail.model.labels import INITIALIZED as INITIALIZED
+from dovetail.model.labels import INSTANCE_TYPE as INSTANCE_TYPE
+from dovetail.model.labels import NODEPOOL as NODEPOOL
+from dovetail.model.labels import REGION as REGION
+from dovetail.model.labels import REGISTERED as REGISTERED
+from dovetail.model.labels import ZONE as ZONE
+from dovetail.model.nodes import Taint
+from dovetail.model.taints import DISRUPTED as DISRUPTED_TAINT
+from dovetail.model.taints import NO_SCHEDULE
+from dovetail.model.taints import UNREGISTERED as UNREGISTERED_TAINT
+
+FINALIZER = "karpenter.sh/termination"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+HASH = "karpenter.sh/nodepool-hash"
+HASH_VERSION = "karpenter.sh/nodepool-hash-version"
+MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
+TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+
+#: The decision that bought a claim, the pods it was bought for, and its price when it was planned.
+DECISION = "dovetail.sh/decision"
+PODS = "dovetail.sh/pods"
+PRICE = "dovetail.sh/price"
+#: Annotations of a claim that do not go to its node.
+PRIVATE = frozenset({PODS})
+
+#: On a machine that its planned pods have not been put on yet: nobody else may come first.
+PLACING_TAINT = Taint(key="dovetail.sh/placing", effect=NO_SCHEDULE)
+
+__all__ = ["DISRUPTED_TAINT", "UNREGISTERED_TAINT"]
+
+
+def node_class_label(group: str, kind: str) -> str:
+    """The label that names a node's class: `karpenter.k8s.aws/ec2nodeclass`."""
+    return f"{group}/{kind.lower()}"

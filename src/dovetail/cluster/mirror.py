@@ -1,0 +1,370 @@
+"""The mirror: the cluster as the watches tell it, ready to be cut into snapshots.
+
+It holds frozen objects by reference and derives a machine's view again only when something about that
+machine changed, so that a cut costs what changed. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from dovetail.clock import Clock
+from dovetail.cluster import keys, machines
+from dovetail.cluster.reservations import Reservations, Target
+from dovetail.cluster.slim import Slimmer
+from dovetail.kube import resources as kinds
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
+from dovetail.planner.memory import Memory
+from dovetail.planner.snapshot import NodeState
+
+T = TypeVar("T")
+Listener = Callable[[Change[Any]], None]
+
+#: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
+NOMINATION = 20.0
+
+
+class Mirror:
+    """Runs until cancelled; `synced` is set once every watched kind has been listed."""
+
+    def __init__(self, kube: Kube, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._slimmer = Slimmer()
+        self._listeners: dict[str, list[Listener]] = {}
+        self._optional: list[Reflector[Any]] = []
+        self._required: list[Reflector[Any]] = []
+
+        self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
+        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=_keep_node)
+        self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim)
+        self.pools = self._watch(kinds.NODEPOOLS, NodePool)
+        self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)
+        self.namespaces = self._watch(kinds.NAMESPACES, Namespace)
+        self.volume_claims = self._watch(kinds.PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim)
+        self.volumes = self._watch(kinds.PERSISTENTVOLUMES, PersistentVolume)
+        self.storage_classes = self._watch(kinds.STORAGECLASSES, StorageClass)
+        self.csi_nodes = self._watch(kinds.CSINODES, CSINode, self._csi_node)
+        self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget)
+        self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass)
+        self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
+        self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
+
+        self._tell_claim = self._teller(kinds.NODECLAIMS, self._claim)
+
+        self.synced = asyncio.Event()
+        self.reservations = Reservations()
+        self.memory = Memory()
+        self._types: Mapping[str, InstanceType] = {}
+        self._marked: set[str] = set()
+        self._by_node: dict[str, dict[str, Pod]] = {}
+        self._by_uid: dict[str, Pod] = {}
+        self._unbound: dict[str, Pod] = {}
+        self._node_of: dict[str, dict[str, None]] = {}
+        self._claim_of: dict[str, str] = {}
+        self._states: dict[Target, NodeState] = {}
+        self._dirty: dict[Target, None] = {}
+
+    # -- running
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for reflector in (*self._required, *self._optional):
+                group.create_task(reflector.run(), name=f"watch {reflector.resource.name}")
+            group.create_task(self._sync(), name="mirror sync")
+
+    async def _sync(self) -> None:
+        for reflector in self._required:
+            await reflector.synced.wait()
+        for reflector in self._optional:
+            while not reflector.synced.is_set() and not isinstance(reflector.failure, NotFound):
+                await asyncio.sleep(0.05)
+        self.synced.set()
+
+    def age(self) -> float:
+        """How old the view may be, in seconds: the time since a watch that is broken last spoke."""
+        now = self._clock.monotonic()
+        return max((now - each.heard for each in self._required if each.failure is not None), default=0.0)
+
+    def failures(self) -> Mapping[str, str]:
+        """Watches that do not work, by kind."""
+        return {each.resource.name: str(each.failure) for each in self._required if each.failure is not None}
+
+    def listen(self, resource: kinds.Resource, listener: Listener) -> None:
+        """Call `listener` after every change of a kind; it must only take notes."""
+        self._listeners.setdefault(resource.name, []).append(listener)
+
+    # -- reading
+
+    def unbound(self) -> Iterable[Pod]:
+        """Pods without a node that are not finished, in the order they came."""
+        return self._unbound.values()
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        return tuple(self._by_node.get(node, {}).values())
+
+    def pod(self, uid: str) -> Pod | None:
+        return self._by_uid.get(uid)
+
+    def node_for(self, claim: NodeClaim) -> Node | None:
+        """The claim's node, if exactly one has its provider id."""
+        found = self.nodes_for(claim)
+        return found[0] if len(found) == 1 else None
+
+    def nodes_for(self, claim: NodeClaim) -> list[Node]:
+        names = self._node_of.get(claim.status.provider_id, {}) if claim.status.provider_id else {}
+        return [node for node in map(self.nodes.store.get, names) if node is not None]
+
+    def claim_for(self, node: Node) -> NodeClaim | None:
+        name = self._claim_of.get(node.spec.provider_id) if node.spec.provider_id else None
+        return self.claims.store.get(name) if name else None
+
+    def claims_of(self, pool: str) -> list[NodeClaim]:
+        return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
+
+    def states(self, types: Mapping[str, InstanceType]) -> tuple[NodeState, ...]:
+        """Every machine as the planner sees it now; unchanged ones keep their identity."""
+        if types is not self._types:
+            self._types = types
+            self._dirty = dict.fromkeys((*self._states, *self._dirty))
+        for _, target in self.reservations.expire(self._clock.monotonic()):
+            self._touch(target)
+        for target in self._dirty:
+            self._derive(target)
+        self._dirty.clear()
+        return tuple(self._states.values())
+
+    def state_of(self, node: str) -> NodeState | None:
+        return self._states.get(Target("node", node))
+
+    # -- notes of our own, ahead of the watches
+
+    def assume(self, claim: NodeClaim) -> None:
+        """A claim as the server has just answered it to us: known from now on, whatever the watch is doing."""
+        old = self.claims.store.get(claim.name)
+        if old is not None and int(old.metadata.resource_version) >= int(claim.metadata.resource_version):
+            return
+        self.claims.store.put(claim.name, claim)
+        self._tell_claim(Change("added" if old is None else "modified", claim.name, old, claim))
+
+    def promise(self, pod: Pod, target: Target, until: float | None = None) -> None:
+        before = self.reservations.of(pod.metadata.uid)
+        self.reservations.promise(pod.metadata.uid, target, until)
+        for each in (before, target):
+            if each is not None:
+                self._touch(each)
+
+    def break_promise(self, uid: str) -> None:
+        target = self.reservations.release(uid)
+        if target is not None:
+            self._touch(target)
+
+    def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
+        """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
+        for provider_id in provider_ids:
+            (self._marked.add if going else self._marked.discard)(provider_id)
+            for name in self._node_of.get(provider_id, ()):
+                self._touch(Target("node", name))
+            if provider_id in self._claim_of:
+                self._touch(Target("claim", self._claim_of[provider_id]))
+
+    def going(self, claim: NodeClaim | None, node: Node | None) -> bool:
+        """Whether a machine is on its way out."""
+        ids = {claim.status.provider_id if claim else "", node.spec.provider_id if node else ""} - {""}
+        return bool(
+            (claim and claim.metadata.deletion_timestamp)
+            or (node and node.metadata.deletion_timestamp)
+            or ids & self._marked
+        )
+
+    # -- deriving
+
+    def _derive(self, target: Target) -> None:
+        state = self._of_node(target.name) if target.kind == "node" else self._of_claim(target.name)
+        if state is None:
+            self._states.pop(target, None)
+        else:
+            self._states[target] = state
+
+    def _of_node(self, name: str) -> NodeState | None:
+        node = self.nodes.store.get(name)
+        if node is None:
+            return None
+        claim = self.claim_for(node)
+        pods = [pod for pod in self._by_node.get(name, {}).values() if not pod.finished]
+        pods += self._promised(Target("node", name))
+        if claim is not None:
+            pods += self._promised(Target("claim", claim.name))
+        csi = self.csi_nodes.store.get(name)
+        return machines.of_node(node, claim, pods, csi, self._types, deleting=self.going(claim, node))
+
+    def _of_claim(self, name: str) -> NodeState | None:
+        claim = self.claims.store.get(name)
+        if claim is None or self.nodes_for(claim):
+            return None
+        pods = self._promised(Target("claim", name))
+        return machines.of_claim(claim, pods, self._types, deleting=self.going(claim, None))
+
+    def _promised(self, target: Target) -> list[Pod]:
+        found = (self._by_uid.get(uid) for uid in self.reservations.on(target))
+        return [pod for pod in found if pod is not None]
+
+    def _touch(self, target: Target) -> None:
+        self._dirty[target] = None
+        if target.kind == "claim":
+            claim = self.claims.store.get(target.name)
+            for node in self.nodes_for(claim) if claim else ():
+                self._dirty[Target("node", node.metadata.name)] = None
+
+    # -- what the watches say
+
+    def _pod(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is not None:
+            self._drop_pod(change.key, old)
+        if new is None:
+            self._end_promise(change.object.metadata.uid)
+            return
+        self._by_uid[new.metadata.uid] = new
+        if new.spec.node_name:
+            self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
+            self._touch(Target("node", new.spec.node_name))
+            if self._is_settled(new):
+                self._end_promise(new.metadata.uid)
+        elif new.finished:
+            self._end_promise(new.metadata.uid)
+        else:
+            self._unbound[change.key] = new
+        promised = self.reservations.of(new.metadata.uid)
+        if promised is not None:
+            self._touch(promised)
+
+    def _is_settled(self, pod: Pod) -> bool:
+        """A bound pod keeps its promise only if it must move: its node is going."""
+        node = self.nodes.store.get(pod.spec.node_name)
+        return pod.finished or node is None or not self.going(self.claim_for(node), node)
+
+    def _drop_pod(self, key: str, old: Pod) -> None:
+        self._by_uid.pop(old.metadata.uid, None)
+        self._unbound.pop(key, None)
+        if old.spec.node_name:
+            pods = self._by_node.get(old.spec.node_name, {})
+            pods.pop(key, None)
+            if not pods:
+                self._by_node.pop(old.spec.node_name, None)
+            self._touch(Target("node", old.spec.node_name))
+
+    def _end_promise(self, uid: str) -> None:
+        target = self.reservations.release(uid)
+        if target is not None:
+            self._touch(target)
+
+    def _node(self, change: Change[Node]) -> None:
+        for node in (change.old, change.new):
+            if node is not None and node.spec.provider_id:
+                names = self._node_of.setdefault(node.spec.provider_id, {})
+                if node is change.new:
+                    names[change.key] = None
+                else:
+                    names.pop(change.key, None)
+                claim = self._claim_of.get(node.spec.provider_id)
+                if claim:
+                    self._touch(Target("claim", claim))
+        if change.new is None:
+            self.reservations.release_all(Target("node", change.key))
+        self._touch(Target("node", change.key))
+
+    def _claim(self, change: Change[NodeClaim]) -> None:
+        target = Target("claim", change.key)
+        if change.old is not None and change.old.status.provider_id:
+            self._claim_of.pop(change.old.status.provider_id, None)
+        claim = change.new
+        if claim is None:
+            self.reservations.release_all(target)
+            for name in self._node_of.get(change.object.status.provider_id, ()):
+                self._touch(Target("node", name))
+        else:
+            if claim.status.provider_id:
+                self._claim_of[claim.status.provider_id] = change.key
+            self._claim_promises(change, claim, target)
+        self._touch(target)
+
+    def _claim_promises(self, change: Change[NodeClaim], claim: NodeClaim, target: Target) -> None:
+        if claim.metadata.deletion_timestamp is not None:
+            self.reservations.release_all(target)
+        elif change.old is None and not claim.is_true("Initialized"):
+            for uid in planned(claim):
+                self.reservations.promise(uid, target)
+        elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
+            self.reservations.limit(target, self._clock.monotonic() + NOMINATION)
+
+    def _csi_node(self, change: Change[CSINode]) -> None:
+        self._touch(Target("node", change.key))
+
+    def _watch(
+        self,
+        resource: kinds.Resource,
+        kind: type[T],
+        handler: Callable[[Change[T]], None] | None = None,
+        *,
+        optional: bool = False,
+        keep: Callable[[T, T | None], T] | None = None,
+    ) -> Reflector[T]:
+        tell = self._teller(resource, handler)
+        reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep)
+        (self._optional if optional else self._required).append(reflector)
+        return reflector
+
+    def _teller(
+        self, resource: kinds.Resource, handler: Callable[[Change[T]], None] | None
+    ) -> Callable[[Change[T]], None]:
+        listeners = self._listeners.setdefault(resource.name, [])
+
+        def tell(change: Change[T]) -> None:
+            if handler is not None:
+                handler(change)
+            for listener in listeners:
+                listener(change)
+
+        return tell
+
+
+def planned(claim: NodeClaim) -> tuple[str, ...]:
+    """The UIDs of the pods a claim was bought for."""
+    text = claim.metadata.annotations.get(keys.PODS, "")
+    return tuple(filter(None, text.split(",")))
+
+
+def _keep_node(new: Node, old: Node | None) -> Node:
+    """Heartbeats change nothing that anybody derives from a node."""
+    if old is None:
+        return new
+    if (
+        new.spec == old.spec
+        and new.metadata.labels == old.metadata.labels
+        and new.metadata.annotations == old.metadata.annotations
+        and new.metadata.deletion_timestamp == old.metadata.deletion_timestamp
+        and new.metadata.finalizers == old.metadata.finalizers
+        and new.status.capacity == old.status.capacity
+        and new.status.allocatable == old.status.allocatable
+        and _beats(new) == _beats(old)
+        and new.status.node_info == old.status.node_info
+    ):
+        return old
+    return new
+
+
+def _beats(node: Node) -> list[tuple[str, str, str, Any]]:
+    return [(each.type, each.status, each.reason, each.last_transition_time) for each in node.status.conditions]

@@ -1,0 +1,81 @@
+"""NodePools as the planner sees them: the template, the weight, the limits, and the types they may buy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Taint
+from dovetail.model.quantity import resources
+from dovetail.planner.snapshot import Pool, PoolRequirement
+
+
+def usable(pool: NodePool) -> bool:
+    """A pool that pods may be planned onto new machines of: dynamic, ready, and not on its way out."""
+    return (
+        not pool.static
+        and pool.metadata.deletion_timestamp is None
+        and any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
+    )
+
+
+def ordered(pools: Iterable[NodePool]) -> list[NodePool]:
+    """Heavier first; of equal weight the last name first, as upstream does."""
+    by_name = sorted(pools, key=lambda pool: pool.name, reverse=True)
+    return sorted(by_name, key=lambda pool: -(pool.spec.weight or 0))
+
+
+def for_planner(pool: NodePool, types: Sequence[InstanceType]) -> Pool:
+    template = pool.spec.template
+    return Pool(
+        name=pool.name,
+        types=tuple(types),
+        weight=pool.spec.weight or 0,
+        requirements=tuple(
+            PoolRequirement(
+                key=term.key, operator=term.operator, values=tuple(term.values), min_values=term.min_values
+            )
+            for term in template.spec.requirements
+        ),
+        labels=labels(pool),
+        taints=tuple(_taint(each) for each in template.spec.taints),
+        startup_taints=tuple(_taint(each) for each in template.spec.startup_taints),
+        limits=resources(pool.spec.limits),
+    )
+
+
+def labels(pool: NodePool) -> dict[str, str]:
+    """What every machine of the pool is labelled with, the pool and its class among it."""
+    reference = pool.spec.template.spec.node_class_ref
+    return {
+        **pool.spec.template.metadata.labels,
+        keys.NODEPOOL: pool.name,
+        keys.node_class_label(reference.group, reference.kind): reference.name,
+    }
+
+
+def types_by_name(pools: Iterable[Pool]) -> dict[str, InstanceType]:
+    """The types of all pools; where pools differ about one, the first speaks."""
+    found: dict[str, InstanceType] = {}
+    for pool in pools:
+        for t in pool.types:
+            found.setdefault(t.name, t)
+    return found
+
+
+def usage(claims: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of machines' capacities, `nodes` among it, starting from the resources a status always shows."""
+    total = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage", "nodes"), 0)
+    for capacity in claims:
+        total["nodes"] += 1
+        for name, amount in capacity.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _taint(taint: object) -> Taint:
+    return msgspec.convert(taint, Taint, from_attributes=True)

@@ -1,0 +1,71 @@
+"""Whether machines are what was bought: a node with far less than its type promises is told about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.worker import every
+from dovetail.kube.errors import Conflict, NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.quantity import quantity, resources
+
+PERIOD = 600.0
+#: Less than this share of what was expected is too little.
+SHARE = 0.9
+
+
+class Consistency:
+    """The controller `nodeclaim.consistency`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        await every(PERIOD, self.check, "nodeclaim.consistency", self._context.log)
+
+    async def check(self) -> None:
+        for claim in tuple(self._context.mirror.claims.store.all()):
+            node = self._context.mirror.node_for(claim)
+            if node is None or claim.metadata.deletion_timestamp or not claim.is_true("Initialized"):
+                continue
+            await self._report(claim, tuple(issues(node, claim)))
+
+    async def _report(self, claim: NodeClaim, found: tuple[str, ...]) -> None:
+        context, meta = self._context, claim.metadata
+        conditions = Conditions(
+            CLAIM,
+            claim.status.conditions,
+            now=context.clock.now(),
+            created=meta.creation_timestamp,
+            generation=meta.generation,
+        )
+        for issue in found:
+            context.notices.failed_consistency(claim, issue)
+            context.log.error("consistency error", controller="nodeclaim.consistency", name=claim.name, error=issue)
+        if found:
+            conditions.false("ConsistentStateFound", "ConsistencyCheckFailed", "Consistency Check Failed")
+        else:
+            conditions.true("ConsistentStateFound")
+        if conditions.changed:
+            body = status_patch(meta.resource_version, conditions)
+            try:
+                await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status")
+            except (Conflict, NotFound):
+                return  # somebody was quicker; the next check comes
+
+
+def issues(node: Node, claim: NodeClaim) -> Iterator[str]:
+    """What the node has too little of."""
+    expected, found = resources(claim.status.capacity), resources(node.status.capacity)
+    for name, requested in resources(claim.spec.resources.requests).items():
+        wanted = expected.get(name, 0)
+        if requested and wanted and found.get(name, 0) < SHARE * wanted:
+            share = 100.0 * found.get(name, 0) / wanted
+            yield (
+                f"expected {quantity(name, wanted)} of resource {name}, but found "
+                f"{quantity(name, found.get(name, 0))} ({share:.1f}% of expected)"
+            )

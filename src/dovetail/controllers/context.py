@@ -1,0 +1,41 @@
+"""What every controller is given: the seams, the mirror, and the places to report to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.protocol import Cloud
+from dovetail.cluster.mirror import Mirror
+from dovetail.cluster.snapshots import Cutter
+from dovetail.controllers.health import RegistrationHealth
+from dovetail.controllers.ledger import Ledger
+from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.notices import Notices
+from dovetail.controllers.offers import Offers
+from dovetail.controllers.safety import Safety
+from dovetail.controllers.settings import Settings
+from dovetail.kube.client import Kube
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Passed whole; a controller takes from it what it needs and keeps nothing."""
+
+    kube: Kube
+    cloud: Cloud
+    clock: Clock
+    chance: Chance
+    settings: Settings
+    mirror: Mirror
+    cutter: Cutter
+    offers: Offers
+    ledger: Ledger
+    safety: Safety
+    health: RegistrationHealth
+    metrics: Metrics
+    notices: Notices
+    log: FilteringBoundLogger

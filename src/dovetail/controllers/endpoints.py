@@ -1,0 +1,53 @@
+"""`/metrics`, `/healthz`, `/readyz`: what monitoring and the kubelet ask.
+
+Alive is not ready: ready means that a pending pod would get a machine now, or that another replica leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from dovetail.controllers.metrics import Metrics
+
+#: What is wrong, in words; nothing when all is well.
+Problems = Callable[[], list[str]]
+
+
+@asynccontextmanager
+async def serving(metrics: Metrics, problems: Problems, metrics_port: int, health_port: int) -> AsyncIterator[None]:
+    """Serve both ports while the block runs; port 0 serves nothing."""
+    runners = []
+    try:
+        for port, routes in ((metrics_port, _metrics(metrics)), (health_port, _health(problems))):
+            if port:
+                app = web.Application()
+                app.add_routes(routes)
+                runner = web.AppRunner(app, access_log=None)
+                await runner.setup()
+                runners.append(runner)
+                await web.TCPSite(runner, "0.0.0.0", port).start()
+        yield
+    finally:
+        for runner in runners:
+            await runner.cleanup()
+
+
+def _metrics(metrics: Metrics) -> list[web.RouteDef]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), content_type="text/plain", charset="utf-8")
+
+    return [web.get("/metrics", answer)]
+
+
+def _health(problems: Problems) -> list[web.RouteDef]:
+    async def alive(_: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def ready(_: web.Request) -> web.Response:
+        found = problems()
+        return web.Response(status=503 if found else 200, text="\n".join(found) or "ok")
+
+    return [web.get("/healthz", alive), web.get("/readyz", ready)]

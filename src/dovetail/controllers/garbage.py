@@ -1,0 +1,88 @@
+"""Garbage both ways: claims whose machine is gone, and machines whose claim is gone.
+
+Only the provider id and the claim's UID count, never a name, and only a complete answer of the cloud: what
+was not listed because a call failed is not gone. Claims are read afresh before any machine is ended, since
+our mirror may be behind.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dovetail.cloud.protocol import Machine, MachineNotFound
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.worker import every
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+PERIOD = 120.0
+#: A machine this young may belong to a claim that is being written right now.
+YOUNG = timedelta(seconds=60)
+
+
+class Garbage:
+    """The controllers `nodeclaim.garbagecollection` and `instance.garbagecollection`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        await every(PERIOD, self.collect, "garbagecollection", self._context.log)
+
+    async def collect(self) -> None:
+        machines = await self._context.cloud.machines()
+        await self._orphan_claims(machines)
+        await self._orphan_machines(machines)
+
+    async def _orphan_claims(self, machines: tuple[Machine, ...]) -> None:
+        context = self._context
+        alive = {machine.provider_id for machine in machines}
+        for claim in tuple(context.mirror.claims.store.all()):
+            if (
+                not claim.is_true("Registered")
+                or claim.metadata.deletion_timestamp is not None
+                or claim.status.provider_id in alive
+            ):
+                continue
+            node = context.mirror.node_for(claim)
+            if node is not None and node.ready:
+                continue
+            await delete(context, claim, "garbage_collected")
+            context.log.info(
+                "garbage collecting nodeclaim with no cloudprovider representation",
+                controller="nodeclaim.garbagecollection",
+                NodeClaim=logs.ref(claim.name),
+                Node=logs.ref(claim.status.node_name),
+                **{"provider-id": claim.status.provider_id},
+            )
+
+    async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
+        context = self._context
+        oldest = context.clock.now() - YOUNG
+        suspects = [machine for machine in machines if machine.created < oldest and not self._owner_known(machine)]
+        if not suspects:
+            return
+        claims = (await context.kube.list(NODECLAIMS, type=NodeClaim)).items
+        uids = {claim.metadata.uid for claim in claims}
+        ids = {claim.status.provider_id for claim in claims}
+        for machine in suspects:
+            if machine.claim_uid in uids or machine.provider_id in ids or machine.state != "running":
+                continue
+            try:
+                await context.cloud.terminate(machine.provider_id)
+            except MachineNotFound:
+                continue
+            context.log.info(
+                "garbage collected cloudprovider instance",
+                controller="instance.garbagecollection",
+                **{"provider-id": machine.provider_id},
+            )
+
+    def _owner_known(self, machine: Machine) -> bool:
+        mirror = self._context.mirror
+        claim = mirror.claims.store.get(machine.claim_name or "")
+        return claim is not None and (
+            claim.metadata.uid == machine.claim_uid or claim.status.provider_id == machine.provider_id
+        )

@@ -1,0 +1,152 @@
+"""The ledger: every decision with its id, what it was based on, what it cost, and why.
+
+An id goes into the log line, the event, the annotation and the metric, so that any of them leads to the
+whole story. Recording never waits; a store keeps the decisions for at least seven days across restarts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.controllers.conditions import stamp
+
+KEPT = timedelta(days=7)
+#: Names of pods and machines shown in one decision; the counts are always exact.
+SHOWN = 50
+_IN_MEMORY = 5000
+
+
+class Bought(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A machine a decision asks for, with the cheaper offerings that lost and why."""
+
+    claim: str
+    pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    pods: int
+    options: int = 0
+    cheaper: tuple[str, ...] = ()
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Pods that got no place, and the funnel of each pool."""
+
+    pods: tuple[str, ...]
+    count: int
+    code: str
+    message: str
+    pools: Mapping[str, Any] = {}
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """`kind` is provision, refuse, disrupt, keep, launch-failed and the like; `reason` is of its vocabulary."""
+
+    id: str
+    kind: str
+    time: str
+    summary: str
+    reason: str = ""
+    view_age: float = 0.0
+    cost: float | None = None
+    before: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    bound_of: str = ""
+    tier: int = 0
+    seconds: float = 0.0
+    pods: tuple[str, ...] = ()
+    pod_count: int = 0
+    machines: tuple[Bought, ...] = ()
+    removed: tuple[str, ...] = ()
+    evictions: int = 0
+    refusals: tuple[Refusal, ...] = ()
+    subject: str = ""
+    detail: Mapping[str, Any] = {}
+
+
+class Store(Protocol):
+    """Where decisions survive the process."""
+
+    async def load(self) -> Iterable[Decision]: ...
+
+    async def append(self, decisions: Iterable[Decision]) -> None: ...
+
+    async def forget(self, before: str) -> None: ...
+
+
+class Ledger:
+    """Decisions in memory, newest last, and on their way to the store."""
+
+    def __init__(self, clock: Clock, chance: Chance, store: Store | None = None) -> None:
+        self._clock = clock
+        self._chance = chance
+        self._store = store
+        self._kept: deque[Decision] = deque(maxlen=_IN_MEMORY)
+        self._unsaved: list[Decision] = []
+
+    def new_id(self) -> str:
+        """An id that is short enough to read aloud."""
+        return f"d-{self._chance.suffix(8)}"
+
+    def now(self) -> str:
+        return stamp(self._clock.now())
+
+    def record(self, decision: Decision) -> None:
+        self._kept.append(decision)
+        self._unsaved.append(decision)
+
+    def decisions(self) -> tuple[Decision, ...]:
+        return tuple(self._kept)
+
+    def about(self, subject: str) -> tuple[Decision, ...]:
+        """Decisions that name a pod (`namespace/name`), a machine or a pool, newest last."""
+        return tuple(each for each in self._kept if concerns(each, subject))
+
+    async def restore(self) -> None:
+        """What was decided before this process, if a store remembers it."""
+        if self._store is None:
+            return
+        oldest = self._oldest()
+        for decision in await self._store.load():
+            if decision.time >= oldest:
+                self._kept.append(decision)
+
+    async def save(self) -> None:
+        """Bring what is new to the store; on failure it stays for the next time."""
+        if self._store is None or not self._unsaved:
+            return
+        batch = list(self._unsaved)
+        await self._store.append(batch)
+        del self._unsaved[: len(batch)]
+
+    async def forget(self) -> None:
+        """Drop what is older than it must be kept."""
+        oldest = self._oldest()
+        while self._kept and self._kept[0].time < oldest:
+            self._kept.popleft()
+        if self._store is not None:
+            await self._store.forget(oldest)
+
+    def _oldest(self) -> str:
+        moment: datetime = self._clock.now() - KEPT
+        return stamp(moment)
+
+
+def concerns(decision: Decision, subject: str) -> bool:
+    """Whether a decision names a pod, a machine or a pool."""
+    return (
+        subject == decision.subject
+        or subject in decision.pods
+        or subject in decision.removed
+        or any(subject in (each.claim, each.pool) for each in decision.machines)
+        or any(subject in each.pods for each in decision.refusals)
+    )

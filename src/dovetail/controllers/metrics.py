@@ -1,0 +1,163 @@
+"""Metrics, by Karpenter's names and labels, so that dashboards and alerts keep working; ours begin with `dovetail_`.
+
+One object per run owns the registry: two controllers in one process (a lab, a test) do not share numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from dovetail import __version__
+
+DURATIONS = (
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
+    1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60, 120, 150, 300, 450, 600,
+)  # fmt: skip
+
+_DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
+
+
+class Metrics:
+    """Every family is made once, here, with the labels it has for ever."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._claims()
+        self._pods()
+        self._pools()
+        self._planning()
+        self._state()
+        self._disruption()
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return generate_latest(self.registry)
+
+    def _claims(self) -> None:
+        self.claims_created = self._counter(
+            "nodeclaims_created", "NodeClaims created.", ("reason", "nodepool", "min_values_relaxed")
+        )
+        self.claims_terminated = self._counter(
+            "nodeclaims_terminated", "NodeClaims that ended.", ("nodepool", "capacity_type", "zone")
+        )
+        self.claims_disrupted = self._counter("nodeclaims_disrupted", "NodeClaims deleted by us, and why.", _DISRUPTED)
+        self.claims_unhealthy_disrupted = self._counter(
+            "nodeclaims_unhealthy_disrupted",
+            "NodeClaims replaced because their node was unhealthy.",
+            ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
+        )
+        self.instance_termination = self._histogram(
+            "nodeclaims_instance_termination_duration_seconds", "From the cloud's delete to its end.", ("nodepool",)
+        )
+        self.claim_termination = self._histogram(
+            "nodeclaims_termination_duration_seconds", "From a NodeClaim's delete to its end.", ("nodepool",)
+        )
+        self.nodes_created = self._counter("nodes_created", "Nodes that registered.", ("nodepool", "zone"))
+        self.nodes_terminated = self._counter("nodes_terminated", "Nodes that ended.", ("nodepool", "zone"))
+        self.node_termination = self._histogram(
+            "nodes_termination_duration_seconds", "From a node's delete to its end.", ("nodepool",)
+        )
+        self.node_lifetime = self._histogram(
+            "nodes_lifetime_duration_seconds", "Age of nodes at their end.", ("nodepool",)
+        )
+        self.nodes_drained = self._counter("nodes_drained", "Nodes that were drained.", ("nodepool",))
+        self.launch_latency = self._histogram(
+            "dovetail_launch_seconds", "From a NodeClaim's creation to its launch.", ("nodepool",), prefix=""
+        )
+
+    def _pods(self) -> None:
+        self.evictions = self._counter("pods_eviction_requests", "Eviction requests, by answer.", ("code",))
+        self.pods_drained = self._counter("pods_drained", "Pods drained.", ("reason",))
+        self.pods_disruption_initiated = self._counter(
+            "pods_disruption_initiated", "Pods on machines we began to remove.", _DISRUPTED
+        )
+        self.pod_bound = self._histogram(
+            "pods_provisioning_bound_duration_seconds", "From the first plan for a pod to its binding.", ()
+        )
+        self.pods_placed = self._counter(
+            "dovetail_pods_placed", "Planned pods, by what became of them.", ("outcome",), prefix=""
+        )
+
+    def _pools(self) -> None:
+        self.pool_limit = self._gauge("nodepools_limit", "Limits of a NodePool.", ("resource_type", "nodepool"))
+        self.pool_usage = self._gauge("nodepools_usage", "Resources of a NodePool.", ("resource_type", "nodepool"))
+        self.pool_cost = self._gauge("nodepools_cost_total", "Price of a NodePool's machines an hour.", ("nodepool",))
+        self.allowed_disruptions = self._gauge(
+            "nodepools_allowed_disruptions", "Machines a budget lets go now.", ("nodepool", "reason")
+        )
+        self.consuming_budgets = self._gauge(
+            "nodepools_nodes_consuming_budgets", "Machines that use up a budget.", ("nodepool", "reason")
+        )
+
+    def _planning(self) -> None:
+        self.scheduling = self._histogram(
+            "scheduler_scheduling_duration_seconds", "Time to plan a batch.", ("controller",)
+        )
+        self.queue_depth = self._gauge("scheduler_queue_depth", "Pods in the batch.", ("controller", "scheduling_id"))
+        self.unschedulable = self._gauge(
+            "scheduler_unschedulable_pods_count", "Pods without a place in the last plan.", ("controller",)
+        )
+        self.ignored = self._gauge("ignored_pod_count", "Pods that no plan can consider.", ())
+        self.ignored_pods = self._gauge("scheduler_ignored_pods_count", "Pods that no plan can consider.", ())
+        self.plan_cost = self._gauge(
+            "dovetail_plan_cost_dollars_per_hour", "What the last plan buys.", ("controller",), prefix=""
+        )
+        self.plan_bound = self._gauge(
+            "dovetail_plan_bound_dollars_per_hour", "No plan could cost less.", ("controller",), prefix=""
+        )
+        self.plan_gap = self._gauge(
+            "dovetail_plan_gap_ratio", "The last plan's cost above its bound.", ("controller",), prefix=""
+        )
+        self.decisions = self._counter("dovetail_decisions", "Decisions taken.", ("kind",), prefix="")
+        self.refused_plans = self._counter(
+            "dovetail_refused_plans", "Plans the verifier refused.", ("controller",), prefix=""
+        )
+
+    def _state(self) -> None:
+        self.synced = self._gauge("cluster_state_synced", "Whether the mirror is complete.", ())
+        self.node_count = self._gauge("cluster_state_node_count", "Machines in the mirror.", ())
+        self.unsynced_seconds = self._gauge(
+            "cluster_state_unsynced_time_seconds", "How long the mirror has been incomplete.", ()
+        )
+        self.view_age = self._gauge("dovetail_view_age_seconds", "How old our view may be.", (), prefix="")
+        self.safe_mode = self._gauge(
+            "dovetail_safe_mode", "1 while voluntary disruption is stopped.", ("cause",), prefix=""
+        )
+        self.cloud_seconds = self._histogram(
+            "cloudprovider_duration_seconds", "Cloud calls.", ("controller", "method", "provider")
+        )
+        self.cloud_errors = self._counter(
+            "cloudprovider_errors", "Failed cloud calls.", ("controller", "method", "provider", "error", "nodepool")
+        )
+        self._gauge("build_info", "What runs.", ("version", "goversion", "goarch", "commit")).labels(
+            __version__, "", "", __version__
+        ).set(1)
+
+    def _disruption(self) -> None:
+        labels = ("decision", "reason", "consolidation_type")
+        self.disruption_evaluation = self._histogram(
+            "voluntary_disruption_decision_evaluation_duration_seconds",
+            "Time to choose machines to remove.",
+            ("reason", "consolidation_type"),
+        )
+        self.disruption_decisions = self._counter("voluntary_disruption_decisions", "Disruptions decided.", labels)
+        self.disruption_eligible = self._gauge(
+            "voluntary_disruption_eligible_nodes", "Machines that could be removed.", ("reason",)
+        )
+        self.disruption_failures = self._counter(
+            "voluntary_disruption_queue_failures", "Disruptions that were rolled back.", labels
+        )
+        self.failed_validations = self._counter(
+            "voluntary_disruption_failed_validations", "Decisions that no longer held.", ("consolidation_type",)
+        )
+
+    def _counter(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Counter:
+        return Counter(prefix + name, text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Gauge:
+        return Gauge(prefix + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Histogram:
+        return Histogram(prefix + name, text, labels, registry=self.registry, buckets=DURATIONS)

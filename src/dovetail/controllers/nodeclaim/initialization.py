@@ -1,0 +1,43 @@
+"""Initialization: whether a registered node is what was bought, and ready for pods."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dovetail.cluster import keys
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.quantity import resources
+from dovetail.model.taints import ephemeral, same, text
+
+
+class Wanting(NamedTuple):
+    """What a node still lacks, as its claim's condition says it."""
+
+    reason: str
+    message: str
+
+
+def wanting(node: Node | None, claim: NodeClaim) -> Wanting | None:
+    """What is missing; None if the node is initialised (but for pods that we are still placing)."""
+    if node is None:
+        return Wanting("NodeNotFound", "Node not registered with cluster")
+    if not node.ready:
+        return Wanting("NodeNotReady", "Node status is NotReady")
+    for taint in node.spec.taints:
+        if any(taint.key == each.key and taint.effect == each.effect for each in claim.spec.startup_taints):
+            return Wanting("StartupTaintsExist", f'StartupTaint "{text(taint)}" still exists')
+    for taint in node.spec.taints:
+        if ephemeral(taint):
+            return Wanting("KnownEphemeralTaintsExist", f'KnownEphemeralTaint "{text(taint)}" still exists')
+    allocatable = resources(node.status.allocatable)
+    for name, amount in resources(claim.spec.resources.requests).items():
+        if amount and not allocatable.get(name):
+            return Wanting("ResourceNotRegistered", f'Resource "{name}" was requested but not registered')
+    return None
+
+
+def placing(node: Node) -> bool:
+    """Whether planned pods are still being put on the node."""
+    return any(same(each, keys.PLACING_TAINT) for each in node.spec.taints)
+

@@ -1,0 +1,210 @@
+"""Launch: the claim becomes a machine, once.
+
+The claim's UID is the token of the purchase, so asking again (after a crash, a lost answer, a conflict) gets
+the machine that was already bought. What can be bought follows from the claim alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.protocol import (
+    CloudError,
+    InsufficientCapacity,
+    Launch,
+    Machine,
+    NodeClassNotReady,
+    Remedy,
+)
+from dovetail.cluster import keys
+from dovetail.cluster.reservations import Target
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import Conditions, truncated
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.options import labels, options
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.quantity import format_resources
+
+#: How long a pool that cannot launch anything is left out of planning, in seconds.
+POOL_PAUSE = 180.0
+#: The longest pause between two tries of one launch, in seconds.
+LONGEST_PAUSE = 60.0
+
+
+class Launcher:
+    """Remembers machines until their claim's status has them, so that no cloud call is made twice for nothing."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._launched: dict[str, Machine] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    def forget(self, uid: str) -> None:
+        self._launched.pop(uid, None)
+        self._failures.pop(uid, None)
+
+    def pause(self, uid: str) -> float:
+        """Seconds until a failed launch may be tried again."""
+        return max(0.0, self._failures.get(uid, (0, 0.0))[1] - self._context.clock.monotonic())
+
+    async def launch(self, claim: NodeClaim, conditions: Conditions) -> Machine | None:
+        """The claim's machine; None if there is none yet (then the condition says why) or the claim was given up."""
+        uid = claim.metadata.uid
+        known = self._launched.get(uid)
+        if known is not None or self.pause(uid) > 0:
+            return known
+        try:
+            machine = await self._buy(claim)
+        except CloudError as problem:
+            await self._failed(claim, conditions, problem)
+            return None
+        self._context.safety.launch(True)
+        self._launched[uid] = machine
+        self._tell(claim, machine)
+        return machine
+
+    async def _failed(self, claim: NodeClaim, conditions: Conditions, problem: CloudError) -> None:
+        context = self._context
+        context.safety.launch(False, problem.message)
+        self._count(claim, problem)
+        if await self._given_up(claim, problem):
+            return
+        failures = self._failures.get(claim.metadata.uid, (0, 0.0))[0] + 1
+        seconds = min(LONGEST_PAUSE, 2.0 ** (failures - 1)) * (1.0 + 0.2 * context.chance.random())
+        self._failures[claim.metadata.uid] = (failures, context.clock.monotonic() + seconds)
+        conditions.unknown("Launched", _reason(problem), truncated(problem.message))
+        context.log.error(
+            "launching nodeclaim",
+            controller="nodeclaim.lifecycle",
+            NodeClaim=logs.ref(claim.name),
+            error=problem.message,
+            retry=round(seconds, 1),
+        )
+
+    async def _buy(self, claim: NodeClaim) -> Machine:
+        context = self._context
+        reference = claim.spec.node_class_ref
+        node_class = context.mirror.node_classes.store.get(reference.name)
+        if node_class is None and context.cloud.node_class_required:
+            raise NodeClassNotReady(f"{reference.kind} {reference.name!r} not found")
+        types = await context.cloud.instance_types(self._pool(claim), node_class or {})
+        choices = options(claim, types)
+        if not choices:
+            raise InsufficientCapacity("all requested instance types were unavailable during launch")
+        began = context.clock.monotonic()
+        machine = await context.cloud.launch(
+            Launch(
+                token=claim.metadata.uid,
+                claim=msgspec.to_builtins(claim),
+                node_class=node_class or {},
+                options=choices,
+                labels=labels(claim),
+                taints=_taints(claim),
+                tags={"karpenter.sh/nodeclaim": claim.name, **_pool_tag(claim)},
+            )
+        )
+        context.metrics.cloud_seconds.labels("nodeclaim.lifecycle", "Create", context.cloud.name).observe(
+            context.clock.monotonic() - began
+        )
+        return machine
+
+    def _pool(self, claim: NodeClaim) -> dict[str, Any]:
+        found = self._context.mirror.pools.store.get(claim.node_pool or "")
+        answer: dict[str, Any] = msgspec.to_builtins(found) if found else {}
+        return answer
+
+    async def _given_up(self, claim: NodeClaim, problem: CloudError) -> bool:
+        """Whether this claim will never launch, so that its pods are better planned anew."""
+        context = self._context
+        if problem.remedy is Remedy.NEXT_OFFERING:
+            reason = "insufficient_capacity"
+            context.notices.no_capacity(claim, problem.message)
+            for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))):
+                pod = context.mirror.pod(uid)
+                if pod and not pod.spec.node_name and not pod.finished and not pod.terminating:
+                    context.notices.no_capacity_for(pod, claim, problem.message)
+        elif isinstance(problem, NodeClassNotReady):
+            reason = "nodeclass_not_ready"
+            context.notices.class_not_ready(claim, problem.message)
+        elif problem.remedy is Remedy.NEXT_POOL:
+            reason = "launch_failed"
+            if claim.node_pool:
+                context.offers.pause(claim.node_pool, POOL_PAUSE, problem.message)
+        else:
+            return False
+        context.log.error(
+            "failed launching nodeclaim",
+            controller="nodeclaim.lifecycle",
+            NodeClaim=logs.ref(claim.name),
+            error=problem.message,
+        )
+        await delete(context, claim, reason)
+        return True
+
+    def _count(self, claim: NodeClaim, problem: CloudError) -> None:
+        self._context.metrics.cloud_errors.labels(
+            "nodeclaim.lifecycle", "Create", self._context.cloud.name, problem.reason or "unknown", claim.node_pool or ""
+        ).inc()
+
+    def _tell(self, claim: NodeClaim, machine: Machine) -> None:
+        created = claim.metadata.creation_timestamp
+        if created is not None:
+            waited = (self._context.clock.now() - created).total_seconds()
+            self._context.metrics.launch_latency.labels(claim.node_pool or "").observe(max(0.0, waited))
+        self._context.log.info(
+            "launched nodeclaim",
+            controller="nodeclaim.lifecycle",
+            controllerGroup="karpenter.sh",
+            controllerKind="NodeClaim",
+            NodeClaim=logs.ref(claim.name),
+            namespace="",
+            name=claim.name,
+            **{
+                "provider-id": machine.provider_id,
+                "instance-type": machine.instance_type,
+                "zone": machine.zone,
+                "capacity-type": machine.capacity_type,
+                "allocatable": format_resources(machine.allocatable),
+                "decision": claim.metadata.annotations.get(keys.DECISION, ""),
+            },
+        )
+
+
+async def delete(context: Context, claim: NodeClaim, reason: str) -> None:
+    """Delete a claim for a reason of ours; a claim that is gone already is as good."""
+    try:
+        await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
+    except NotFound:
+        return
+    context.metrics.claims_disrupted.labels(
+        reason, claim.node_pool or "", claim.metadata.labels.get(keys.CAPACITY_TYPE, ""), "", termination_mode(claim)
+    ).inc()
+
+
+def termination_mode(claim: NodeClaim) -> str:
+    """How hard a claim's end may be: without a grace period its drain may take for ever."""
+    grace = claim.spec.termination_grace_period
+    if grace is None:
+        return "graceful"
+    return "forceful" if not any(digit in grace for digit in "123456789") else "eventual"
+
+
+def _reason(problem: CloudError) -> str:
+    return problem.reason if problem.reason.isalnum() else "LaunchFailed"
+
+
+def _taints(claim: NodeClaim) -> tuple[dict[str, str], ...]:
+    """What the node is born with: the claim's taints, and the one that keeps everybody off until it is registered."""
+    written = [(t.key, t.value, t.effect) for t in (*claim.spec.taints, *claim.spec.startup_taints)]
+    written.append((keys.UNREGISTERED_TAINT.key, "", keys.UNREGISTERED_TAINT.effect))
+    return tuple(
+        {"key": key, **({"value": value} if value else {}), "effect": effect} for key, value, effect in written
+    )
+
+
+def _pool_tag(claim: NodeClaim) -> dict[str, str]:
+    return {keys.NODEPOOL: claim.node_pool} if claim.node_pool else {}

@@ -1,0 +1,234 @@
+"""A claim's way from wish to working node: launch, registration, initialization, each with its condition.
+
+Every step looks at what is there and does the next thing; none remembers. It may be killed after any write
+and goes on from what it finds. A step that takes too long ends the claim, and its pods are planned anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.cloud.protocol import Machine
+from dovetail.cluster import keys
+from dovetail.cluster.reservations import Target
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import CLAIM, TRUE, UNKNOWN, Conditions, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim import initialization, registration
+from dovetail.controllers.nodeclaim.finalization import finalize
+from dovetail.controllers.nodeclaim.launch import Launcher, delete
+from dovetail.controllers.settings import Place
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.quantity import format_resources, resources
+
+
+class Lifecycle:
+    """The controller `nodeclaim.lifecycle`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._launcher = Launcher(context)
+        self._worker = Worker("nodeclaim.lifecycle", self.reconcile, context.log, context.chance, workers=100)
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(NODES, self._node_changed)
+
+    async def run(self) -> None:
+        for claim in self._context.mirror.claims.store.all():
+            self._worker.add(claim.name)
+        await self._worker.run()
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        if change.new is not None:
+            self._worker.add(change.key)
+        else:
+            self._launcher.forget(change.object.metadata.uid)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        claim = self._context.mirror.claim_for(change.object)
+        if claim is not None:
+            self._worker.add(claim.name)
+
+    async def reconcile(self, name: str) -> Again:
+        context = self._context
+        claim = context.mirror.claims.store.get(name)
+        if claim is None:
+            return None
+        if claim.metadata.deletion_timestamp is not None:
+            return await finalize(context, claim)
+        if keys.FINALIZER not in claim.metadata.finalizers:
+            claim = await self._protected(claim)
+        conditions = Conditions(
+            CLAIM,
+            claim.status.conditions,
+            now=context.clock.now(),
+            created=claim.metadata.creation_timestamp,
+            generation=claim.metadata.generation,
+        )
+        fields: dict[str, Any] = {}
+        machine = await self._launch(claim, conditions, fields)
+        if conditions.status("Launched") == TRUE:
+            await self._register(claim, machine, conditions, fields)
+            await self._initialize(claim, conditions)
+        await self._write(claim, conditions, fields)
+        return await self._liveness(claim, conditions)
+
+    # -- the steps
+
+    async def _launch(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> Machine | None:
+        if conditions.status("Launched") == TRUE:
+            self._launcher.forget(claim.metadata.uid)
+            return None
+        machine = await self._launcher.launch(claim, conditions)
+        if machine is None:
+            return None
+        await self._label(claim, machine)
+        fields.update(
+            providerID=machine.provider_id,
+            imageID=machine.image_id,
+            capacity=format_resources(machine.capacity),
+            allocatable=format_resources(machine.allocatable),
+        )
+        conditions.true("Launched")
+        return machine
+
+    async def _register(
+        self, claim: NodeClaim, machine: Machine | None, conditions: Conditions, fields: dict[str, Any]
+    ) -> None:
+        if conditions.status("Registered") != UNKNOWN:
+            return
+        nodes = self._context.mirror.nodes_for(claim) if machine is None else []
+        if len(nodes) > 1:
+            conditions.false("Registered", "MultipleNodesFound", "Invariant violated, matched multiple nodes")
+            return
+        if not nodes:
+            conditions.unknown("Registered", "NodeNotFound", "Node not registered with cluster")
+            return
+        try:
+            node = await self._context.kube.get(NODES, nodes[0].metadata.name, type=Node)
+        except NotFound:
+            conditions.unknown("Registered", "NodeNotFound", "Node not registered with cluster")
+            return
+        if node.metadata.labels.get(keys.REGISTERED) != "true":
+            await self._sync(claim, node)
+        conditions.true("Registered")
+        fields["nodeName"] = node.metadata.name
+        self._tell_registered(claim, node)
+
+    async def _sync(self, claim: NodeClaim, node: Node) -> None:
+        context = self._context
+        if registration.taint_missing(node):
+            context.notices.unregistered_taint_missing(claim, keys.UNREGISTERED_TAINT.key)
+            context.log.error(
+                "node claim registration error",
+                controller="nodeclaim.lifecycle",
+                NodeClaim=logs.ref(claim.name),
+                taint=keys.UNREGISTERED_TAINT.key,
+                error="missing taint prevents registration-related race conditions on Karpenter-managed nodes",
+            )
+        place = context.settings.place is Place.BIND and any(context.mirror.reservations.on(_target(claim)))
+        await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, place=place))
+
+    async def _initialize(self, claim: NodeClaim, conditions: Conditions) -> None:
+        if conditions.status("Initialized") != UNKNOWN or conditions.status("Registered") != TRUE:
+            return
+        rebooting = conditions.get("Rebooting")
+        if rebooting is not None and rebooting.status == TRUE:
+            return
+        node = self._context.mirror.node_for(claim)
+        wanting = initialization.wanting(node, claim)
+        if wanting is not None:
+            conditions.unknown("Initialized", wanting.reason, wanting.message)
+            return
+        assert node is not None
+        if initialization.placing(node) or node.metadata.labels.get(keys.REGISTERED) != "true":
+            return
+        if node.metadata.labels.get(keys.INITIALIZED) != "true":
+            body = {"metadata": {"labels": {keys.INITIALIZED: "true"}}}
+            await self._context.kube.patch(NODES, node.metadata.name, body)
+        conditions.true("Initialized")
+        self._context.log.info(
+            "initialized nodeclaim",
+            controller="nodeclaim.lifecycle",
+            NodeClaim=logs.ref(claim.name),
+            Node=logs.ref(node.metadata.name),
+            allocatable=format_resources(resources(node.status.allocatable)),
+            **{"provider-id": claim.status.provider_id},
+        )
+
+    async def _liveness(self, claim: NodeClaim, conditions: Conditions) -> Again:
+        """Seconds until this claim has taken too long; it is deleted when they are over."""
+        if conditions.status("Registered") == TRUE:
+            return None
+        context, settings = self._context, self._context.settings
+        launched = conditions.status("Launched") == TRUE
+        step, limit = ("Registered", settings.registration_timeout) if launched else ("Launched", settings.launch_timeout)
+        left = limit - (context.clock.now() - conditions.since(step)).total_seconds()
+        if left > 0:
+            return min(left, self._launcher.pause(claim.metadata.uid) or left)
+        context.health.note(claim, False, conditions.get("Launched"))
+        reason = "registration_timeout" if launched else "launch_timeout"
+        await delete(context, claim, reason)
+        context.log.info(
+            "terminating due to timeout",
+            controller="nodeclaim.lifecycle",
+            NodeClaim=logs.ref(claim.name),
+            timeout=limit,
+            reason=reason,
+        )
+        return None
+
+    # -- the writes
+
+    async def _protected(self, claim: NodeClaim) -> NodeClaim:
+        """No launch without the finalizer: else a delete could leave the machine behind."""
+        finalizers = [*claim.metadata.finalizers, keys.FINALIZER]
+        body = {"metadata": {"resourceVersion": claim.metadata.resource_version, "finalizers": finalizers}}
+        fresh = await self._context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
+        self._context.mirror.assume(fresh)
+        return fresh
+
+    async def _label(self, claim: NodeClaim, machine: Machine) -> None:
+        """What the cloud decided is written on the claim; what the claim already says stands."""
+        labels = {k: v for k, v in machine.labels.items() if k not in claim.metadata.labels}
+        annotations = {k: v for k, v in machine.annotations.items() if claim.metadata.annotations.get(k) != v}
+        if labels or annotations:
+            body = {"metadata": {"labels": labels, "annotations": annotations}}
+            await self._context.kube.patch(NODECLAIMS, claim.name, body)
+
+    async def _write(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> None:
+        if not conditions.changed and not fields:
+            return
+        version = claim.metadata.resource_version
+        body = dict(status_patch(version, conditions, **fields))
+        if "providerID" in fields:
+            body["metadata"] = {}
+        try:
+            fresh = await self._context.kube.patch(
+                NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim
+            )
+        except NotFound:
+            return
+        self._context.mirror.assume(fresh)
+
+    def _tell_registered(self, claim: NodeClaim, node: Node) -> None:
+        context = self._context
+        context.log.info(
+            "registered nodeclaim",
+            controller="nodeclaim.lifecycle",
+            NodeClaim=logs.ref(claim.name),
+            Node=logs.ref(node.metadata.name),
+            **{"provider-id": claim.status.provider_id},
+        )
+        context.metrics.nodes_created.labels(
+            claim.node_pool or "", claim.metadata.labels.get(keys.ZONE, "")
+        ).inc()
+        context.health.note(claim, True)
+
+
+def _target(claim: NodeClaim) -> Target:
+    return Target("claim", claim.name)

@@ -1,0 +1,77 @@
+"""What a claim may be launched as: the offerings that meet its requirements and hold its requests.
+
+It follows from the claim and the cloud's types alone, so that a claim found after a crash, or made by hand,
+launches as well as one just planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.cloud.protocol import LaunchOption
+from dovetail.cluster import keys
+from dovetail.cluster.machines import provider_labels
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN
+from dovetail.model.quantity import resources
+from dovetail.model.requirements import Requirements, requirement
+
+#: Reserved capacity is paid for already; spot is cheap; on-demand is sure.
+_PRECEDENCE = {"reserved": 0, "spot": 1, "on-demand": 1}
+_LARGEST = float("inf")
+#: As many offerings as a fleet call is given.
+MOST = 1000
+
+
+def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOption, ...]:
+    """Cheapest first; ties by name, so that equal claims ask in equal order."""
+    wanted = Requirements.of_entries(claim.spec.requirements)
+    requests = resources(claim.spec.resources.requests)
+    given = {*claim.metadata.labels, NODEPOOL, REGION}
+    names = wanted.of(keys.INSTANCE_TYPE)
+    found = []
+    for t in types:
+        if not names.has(t.name) or not _holds(t, requests) or not _of_type(t).intersects(wanted):
+            continue
+        for offering in t.offerings:
+            if _launchable(offering) and _offered(t, offering, wanted, given):
+                found.append(LaunchOption(instance_type=t, offering=offering))
+    return tuple(sorted(found, key=_order)[:MOST])
+
+
+def labels(claim: NodeClaim) -> dict[str, str]:
+    """The labels a machine is launched with: the claim's own, and what its requirements leave no choice about."""
+    return {**provider_labels(claim), **claim.metadata.labels}
+
+
+def _order(option: LaunchOption) -> tuple[int, float, str, str, str]:
+    offering = option.offering
+    price = _LARGEST if offering.price is None else offering.price
+    rank = _PRECEDENCE.get(offering.capacity_type, 1)
+    return rank, price, option.instance_type.name, offering.zone, offering.capacity_type
+
+
+def _holds(t: InstanceType, requests: dict[str, int]) -> bool:
+    room = t.allocatable
+    return all(room.get(name, 0) >= amount for name, amount in requests.items() if amount)
+
+
+def _launchable(offering: Offering) -> bool:
+    return offering.available and (offering.reservation_capacity is None or offering.reservation_capacity > 0)
+
+
+def _of_type(t: InstanceType) -> Requirements:
+    cached: Requirements | None = t.__dict__.get("_requirements")
+    if cached is None:
+        cached = Requirements(requirement(key, "In", values) for key, values in t.labels.items() if values)
+        t.__dict__["_requirements"] = cached
+    return cached
+
+
+def _offered(t: InstanceType, offering: Offering, wanted: Requirements, given: set[str]) -> bool:
+    mine = {keys.ZONE: offering.zone, keys.CAPACITY_TYPE: offering.capacity_type, **offering.labels}
+    if not all(wanted[key].has(value) for key, value in mine.items() if key in wanted):
+        return False
+    known = {*mine, *t.labels, *given, keys.INSTANCE_TYPE}
+    return all(key in known or each.negative or key not in WELL_KNOWN for key, each in wanted.items())

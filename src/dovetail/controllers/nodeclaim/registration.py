@@ -1,0 +1,66 @@
+"""Registration: the machine's node has come; it gets the claim's labels, annotations, taints and finalizer.
+
+The taint that kept everybody off goes in the same write. If pods were planned for the machine, ours takes
+its place in that very write, so that nobody slips in between.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node, Taint
+from dovetail.model.taints import merge, same
+
+
+def patch(node: Node, claim: NodeClaim, *, place: bool) -> dict[str, Any]:
+    """The merge patch that registers a node; it loses to any write in between, because it replaces lists."""
+    metadata: dict[str, Any] = {
+        "resourceVersion": node.metadata.resource_version,
+        "labels": {**claim.metadata.labels, keys.REGISTERED: "true"},
+        "annotations": {k: v for k, v in claim.metadata.annotations.items() if k not in keys.PRIVATE},
+        "finalizers": list(dict.fromkeys((*node.metadata.finalizers, keys.FINALIZER))),
+        "ownerReferences": _owners(node, claim),
+    }
+    return {"metadata": metadata, "spec": {"taints": [manifest(t) for t in taints(node, claim, place=place)]}}
+
+
+def taints(node: Node, claim: NodeClaim, *, place: bool) -> tuple[Taint, ...]:
+    """The taints of a registered node."""
+    kept = tuple(each for each in node.spec.taints if not same(each, keys.UNREGISTERED_TAINT))
+    if node.metadata.labels.get(keys.DO_NOT_SYNC_TAINTS) != "true":
+        kept = merge(kept, map(_taint, (*claim.spec.taints, *claim.spec.startup_taints)))
+    return merge(kept, (keys.PLACING_TAINT,)) if place else kept
+
+
+def manifest(taint: Taint) -> dict[str, Any]:
+    written: dict[str, Any] = msgspec.to_builtins(taint)
+    return written
+
+
+def taint_missing(node: Node) -> bool:
+    """An unregistered node without the taint that protects it: pods may have come too early."""
+    return node.metadata.labels.get(keys.REGISTERED) != "true" and not any(
+        same(each, keys.UNREGISTERED_TAINT) for each in node.spec.taints
+    )
+
+
+def _taint(taint: object) -> Taint:
+    return msgspec.convert(taint, Taint, from_attributes=True)
+
+
+def _owners(node: Node, claim: NodeClaim) -> list[dict[str, Any]]:
+    others = [
+        msgspec.to_builtins(each) for each in node.metadata.owner_references if each.uid != claim.metadata.uid
+    ]
+    mine = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "name": claim.name,
+        "uid": claim.metadata.uid,
+        "blockOwnerDeletion": True,
+    }
+    return [*others, mine]

@@ -1,0 +1,129 @@
+"""A NodeClass's status: what its selectors select now, whether it can launch machines, and its orderly end.
+
+The cloud says what is found and what is wrong; here it is written down, looked at again every minute, and
+released when the last claim that used it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import FALSE, TRUE, Conditions, Family
+from dovetail.controllers.context import Context
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import Condition, ObjectMeta
+
+FINALIZER = "karpenter.k8s.aws/termination"
+#: Between two looks at what the selectors select, in seconds.
+LOOK = 60.0
+
+
+class NodeClasses:
+    """The controller `nodeclass`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker = Worker("nodeclass", self.reconcile, context.log, context.chance, workers=5)
+        context.mirror.listen(EC2NODECLASSES, self._class_changed)
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+
+    async def run(self) -> None:
+        for name in self._context.mirror.node_classes.store.keys():
+            self._worker.add(name)
+        await self._worker.run()
+
+    def _class_changed(self, change: Change[dict[str, Any]]) -> None:
+        old, new = change.old, change.new
+        if new is not None and (old is None or _essence(old) != _essence(new)):
+            self._worker.add(change.key)
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        """A class that waits for its claims to go hears of each."""
+        name = change.object.spec.node_class_ref.name
+        held = self._context.mirror.node_classes.store.get(name)
+        if change.new is None and held is not None and _meta(held).deletion_timestamp is not None:
+            self._worker.add(name)
+
+    async def reconcile(self, name: str) -> Again:
+        context = self._context
+        node_class = context.mirror.node_classes.store.get(name)
+        if node_class is None:
+            return None
+        meta = _meta(node_class)
+        if meta.deletion_timestamp is not None:
+            return await self._finalize(node_class, meta)
+        if FINALIZER not in meta.finalizers:
+            body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": [*meta.finalizers, FINALIZER]}}
+            await context.kube.patch(EC2NODECLASSES, name, body)
+        await self._write(node_class, meta)
+        return LOOK
+
+    async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
+        found = await self._context.cloud.resolve(node_class)
+        conditions = Conditions(
+            Family(tuple(each[0] for each in found.conditions)),
+            _conditions(node_class),
+            now=self._context.clock.now(),
+            created=meta.creation_timestamp,
+            generation=meta.generation,
+        )
+        for kind, status, reason, message in found.conditions:
+            if status == TRUE:
+                conditions.true(kind, reason, message)
+            elif status == FALSE:
+                conditions.false(kind, reason or kind, message)
+            else:
+                conditions.unknown(kind, reason or kind, message)
+        known = node_class.get("status") or {}
+        if not conditions.changed and all(known.get(key) == value for key, value in found.status.items()):
+            return
+        body = {"status": {**found.status, "conditions": conditions.manifest()}}
+        try:
+            await self._context.kube.patch(EC2NODECLASSES, meta.name, body, subresource="status")
+        except NotFound:
+            return
+
+    async def _finalize(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> Again:
+        context = self._context
+        if FINALIZER not in meta.finalizers:
+            return None
+        users = [
+            claim.name
+            for claim in context.mirror.claims.store.all()
+            if claim.spec.node_class_ref.name == meta.name and claim.spec.node_class_ref.kind == "EC2NodeClass"
+        ]
+        if users:
+            context.log.info(
+                "waiting on nodeclaims", controller="nodeclass", NodeClass=logs.ref(meta.name), NodeClaims=logs.some(users)
+            )
+            return LOOK
+        await context.cloud.release(node_class)
+        left = [each for each in meta.finalizers if each != FINALIZER]
+        body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": left}}
+        try:
+            await context.kube.patch(EC2NODECLASSES, meta.name, body)
+        except NotFound:
+            return None
+        return None
+
+
+def _meta(node_class: Mapping[str, Any]) -> ObjectMeta:
+    return msgspec.convert(node_class.get("metadata") or {}, ObjectMeta)
+
+
+def _conditions(node_class: Mapping[str, Any]) -> tuple[Condition, ...]:
+    return msgspec.convert((node_class.get("status") or {}).get("conditions") or (), tuple[Condition, ...])
+
+
+def _essence(node_class: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """What a new look would depend on: not our own status."""
+    metadata = node_class.get("metadata") or {}
+    return node_class.get("spec"), metadata.get("deletionTimestamp"), metadata.get("finalizers")

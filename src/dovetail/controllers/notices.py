@@ -1,0 +1,106 @@
+"""Notices: Kubernetes events in Karpenter's words, said once in a while and not a thousand times a second."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Literal
+
+from dovetail.clock import Clock
+from dovetail.controllers.conditions import truncated
+from dovetail.kube import resources as kinds
+from dovetail.kube.events import EventRecorder, Reference, reference
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+
+#: Identical notices about one object within so many seconds are one.
+DEDUPE = 120.0
+_REMEMBERED = 10_000
+
+Subject = Pod | Node | NodeClaim | NodePool
+
+
+class Notices:
+    """Publishes events. `rate` names a shared bucket of five a second, ten at once."""
+
+    def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
+        self._recorder = recorder
+        self._clock = clock
+        self._said: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
+        self._buckets: dict[str, tuple[float, float]] = {}
+
+    def publish(
+        self,
+        subject: Subject,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        dedupe: float = DEDUPE,
+        same: str = "",
+        rate: str = "",
+    ) -> bool:
+        """Say it, unless it was said lately. `same` is what makes two notices one; by default the message."""
+        about = reference(_resource(subject), subject)
+        now = self._clock.monotonic()
+        key = (about, reason, same or message)
+        if self._said.get(key, float("-inf")) > now or (rate and not self._take(rate, now)):
+            return False
+        self._said[key] = now + dedupe
+        self._said.move_to_end(key)
+        while len(self._said) > _REMEMBERED:
+            self._said.popitem(last=False)
+        return self._recorder.record(about, kind, reason, truncated(message))
+
+    # -- pods
+
+    def nominated(self, pod: Pod, claim: str | None, node: str | None = None) -> None:
+        where = ", ".join(
+            part for part in (f"nodeclaim/{claim}" if claim else "", f"node/{node}" if node else "") if part
+        )
+        self.publish(
+            pod, "Normal", "Nominated", f"Pod should schedule on: {where}", same=pod.metadata.uid, rate="nominated"
+        )
+
+    def failed_scheduling(self, pod: Pod, why: str) -> None:
+        self.publish(pod, "Warning", "FailedScheduling", f"Failed to schedule pod, {why}", dedupe=300.0)
+
+    def no_capacity_for(self, pod: Pod, claim: NodeClaim, why: str) -> None:
+        message = f"NodeClaim {claim.name} nominated for this pod failed to launch: {why}"
+        self.publish(
+            pod, "Warning", "InsufficientCapacityError", message, same=pod.metadata.uid, rate="no-capacity"
+        )
+
+    # -- claims and pools
+
+    def no_capacity(self, claim: NodeClaim, why: str) -> None:
+        self.publish(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.name} event: {why}")
+
+    def class_not_ready(self, claim: NodeClaim, why: str) -> None:
+        self.publish(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.name} event: {why}")
+
+    def unregistered_taint_missing(self, claim: NodeClaim, key: str) -> None:
+        message = f"Missing {key} taint which prevents registration related race conditions on Karpenter-managed nodes"
+        self.publish(claim, "Warning", "UnregisteredTaintMissing", message)
+
+    def failed_consistency(self, claim: NodeClaim, why: str) -> None:
+        self.publish(claim, "Warning", "FailedConsistencyCheck", why, dedupe=600.0)
+
+    def no_types(self, pool: NodePool) -> None:
+        message = "NodePool requirements filtered out all compatible available instance types"
+        self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
+
+    def _take(self, rate: str, now: float) -> bool:
+        tokens, at = self._buckets.get(rate, (10.0, now))
+        tokens = min(10.0, tokens + (now - at) * 5.0)
+        self._buckets[rate] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)
+        return tokens >= 1.0
+
+
+def _resource(subject: Subject) -> kinds.Resource:
+    if isinstance(subject, Pod):
+        return kinds.PODS
+    if isinstance(subject, Node):
+        return kinds.NODES
+    return kinds.NODECLAIMS if isinstance(subject, NodeClaim) else kinds.NODEPOOLS

@@ -1,0 +1,84 @@
+"""Offers: what each NodePool may buy now, asked of the cloud once for everybody who plans.
+
+A pool whose types cannot be had (its class is not ready, the call failed) is skipped with a reason; it never
+holds up the others. While the cloud's answer is the same object, so is the pool made of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.clock import Clock
+from dovetail.cloud.protocol import Cloud, CloudError
+from dovetail.cluster import pools
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.logs import ref
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.planner.snapshot import Pool
+
+#: A NodeClass that nobody wrote, for clouds that need none.
+NO_CLASS: Mapping[str, Any] = {}
+
+
+class Offers:
+    def __init__(self, mirror: Mirror, cloud: Cloud, clock: Clock, log: FilteringBoundLogger) -> None:
+        self._mirror = mirror
+        self._clock = clock
+        self._paused: dict[str, float] = {}
+        self._cloud = cloud
+        self._log = log
+        self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
+
+    def pause(self, pool: str, seconds: float, why: str) -> None:
+        """Leave a pool out of planning for a while: what it launches fails, and others may do better."""
+        self._paused[pool] = self._clock.monotonic() + seconds
+        self._log.error("ignoring nodepool, launches fail", NodePool=ref(pool), error=why, seconds=seconds)
+
+    def paused(self, pool: str) -> bool:
+        return self._paused.get(pool, float("-inf")) > self._clock.monotonic()
+
+    def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
+        """The pool's NodeClass object; None if it must exist and does not."""
+        reference = pool.spec.template.spec.node_class_ref
+        found = self._mirror.node_classes.store.get(reference.name)
+        if found is not None:
+            return found
+        return None if self._cloud.node_class_required else NO_CLASS
+
+    async def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
+        """What the cloud offers a pool; empty if its class is missing. Raises CloudError."""
+        node_class = self.node_class(pool)
+        if node_class is None:
+            return ()
+        return await self._cloud.instance_types(msgspec.to_builtins(pool), node_class)
+
+    async def pool(self, pool: NodePool) -> Pool | None:
+        """A pool ready for planning, or None if it has nothing to offer now."""
+        try:
+            types = await self.types(pool)
+        except CloudError as problem:
+            self._log.error(
+                "skipping, unable to resolve instance types", NodePool=ref(pool.name), error=problem.message
+            )
+            return None
+        if not types:
+            self._log.info("skipping, no resolved instance types found", NodePool=ref(pool.name))
+            return None
+        known = self._made.get(pool.name)
+        if known is not None and known[0] is pool and known[1] is types:
+            return known[2]
+        made = pools.for_planner(pool, types)
+        self._made[pool.name] = (pool, types, made)
+        return made
+
+    async def all(self, only: Iterable[NodePool] | None = None) -> list[Pool]:
+        """Every usable pool, in the order they are tried."""
+        candidates = self._mirror.pools.store.all() if only is None else only
+        wanted = pools.ordered(each for each in candidates if pools.usable(each) and not self.paused(each.name))
+        found = [await self.pool(each) for each in wanted]
+        return [each for each in found if each is not None]

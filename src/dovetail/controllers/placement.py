@@ -1,0 +1,202 @@
+"""Placing: the pods a machine was bought for are put on it before anybody else can come.
+
+The scheduler spreads where the plan had packed, and then more machines are needed than were planned. So a
+machine joins under a taint of ours, its pods are bound, and the taint goes. A pod that changed, went
+elsewhere, or needs the scheduler (volumes to be provisioned, devices) is left alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from dovetail.cluster import keys
+from dovetail.cluster.reservations import Target
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim import initialization
+from dovetail.controllers.nodeclaim.registration import manifest
+from dovetail.controllers.settings import Place
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import ApiError, Conflict, NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODES, PODS
+from dovetail.model.hostports import clash, host_ports
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.podrequests import requests
+from dovetail.model.pods import NodeSelectorTerm, Pod
+from dovetail.model.quantity import resources
+from dovetail.model.requirements import Requirements
+from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, same, untolerated
+
+#: Bindings on their way at once, over all machines.
+AT_ONCE = 32
+
+
+class Placement:
+    """The controller `placement`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._worker = Worker("placement", self.reconcile, context.log, context.chance, workers=20)
+        context.mirror.listen(NODES, self._node_changed)
+
+    async def run(self) -> None:
+        for node in self._context.mirror.nodes.store.all():
+            self._worker.add(node.metadata.name)
+        await self._worker.run()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is not None and change.new.metadata.labels.get(keys.REGISTERED) == "true":
+            self._worker.add(change.key)
+
+    async def reconcile(self, name: str) -> Again:
+        context = self._context
+        node = context.mirror.nodes.store.get(name)
+        claim = context.mirror.claim_for(node) if node else None
+        if node is None or claim is None or context.mirror.going(claim, node):
+            return None
+        if context.settings.place is Place.NOMINATE and not claim.is_true("Initialized"):
+            await self._nominate(claim, node)
+        if not initialization.placing(node):
+            return None
+        wanting = initialization.wanting(node, claim)
+        if wanting is not None and wanting.reason != "ResourceNotRegistered":
+            return None
+        if wanting is None:
+            await self._bind(claim, node)
+        await self._open(node)
+        return None
+
+    async def _bind(self, claim: NodeClaim, node: Node) -> None:
+        mirror = self._context.mirror
+        promised = [mirror.pod(uid) for uid in tuple(mirror.reservations.on(Target("claim", claim.name)))]
+        pods = [pod for pod in promised if pod is not None and not pod.spec.node_name]
+        ready = fitting(node, mirror.pods_on(node.metadata.name), (pod for pod in pods if self._bindable(pod)))
+        outcomes = await asyncio.gather(*(self._bind_one(pod, node) for pod in ready))
+        bound = sum(outcomes)
+        self._context.metrics.pods_placed.labels("bound").inc(bound)
+        self._context.metrics.pods_placed.labels("left").inc(len(pods) - bound)
+        if pods:
+            self._context.log.info(
+                "placed pod(s)",
+                controller="placement",
+                NodeClaim=logs.ref(claim.name),
+                Node=logs.ref(node.metadata.name),
+                planned=len(pods),
+                bound=bound,
+                decision=claim.metadata.annotations.get(keys.DECISION, ""),
+            )
+
+    def _bindable(self, pod: Pod) -> bool:
+        """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
+        if pod.finished or pod.terminating or pod.spec.scheduling_gates or pod.spec.resource_claims:
+            return False
+        claims = self._context.mirror.volume_claims.store
+        for volume in pod.spec.volumes:
+            if volume.ephemeral is not None:
+                return False
+            if volume.persistent_volume_claim is not None:
+                claim = claims.get(f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}")
+                if claim is None or not claim.bound:
+                    return False
+        return True
+
+    async def _bind_one(self, pod: Pod, node: Node) -> bool:
+        meta = pod.metadata
+        async with self._gate:
+            try:
+                await self._context.kube.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
+            except (Conflict, NotFound):
+                return False  # it went elsewhere, or away: it is left alone
+            except ApiError as problem:
+                self._context.log.error(
+                    "could not place pod", Pod=logs.ref(meta.name, meta.namespace), error=problem.message
+                )
+                return False
+        return True
+
+    async def _open(self, node: Node) -> None:
+        """Take our taint away, from the node as it is now."""
+        try:
+            fresh = await self._context.kube.get(NODES, node.metadata.name, type=Node)
+        except NotFound:
+            return
+        left = [manifest(each) for each in fresh.spec.taints if not same(each, keys.PLACING_TAINT)]
+        if len(left) < len(fresh.spec.taints):
+            body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": {"taints": left or None}}
+            await self._context.kube.patch(NODES, node.metadata.name, body)
+
+    async def _nominate(self, claim: NodeClaim, node: Node) -> None:
+        """Tell the scheduler where its pods are expected."""
+        mirror = self._context.mirror
+        body = {"status": {"nominatedNodeName": node.metadata.name}}
+        for uid in tuple(mirror.reservations.on(Target("claim", claim.name))):
+            pod = mirror.pod(uid)
+            if pod is None or pod.spec.node_name or pod.status.nominated_node_name or pod.finished:
+                continue
+            try:
+                await self._context.kube.patch(
+                    PODS, pod.metadata.name, body, pod.metadata.namespace, subresource="status"
+                )
+            except NotFound:
+                continue
+
+
+def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
+    """Those of `pods` that the node as it is can take together with what is there, in their order."""
+    room = dict(resources(node.status.allocatable))
+    ports = []
+    for pod in there:
+        if not pod.finished:
+            _take(room, pod)
+            ports.extend(host_ports(pod))
+    taints = [each for each in node.spec.taints if not same(each, keys.PLACING_TAINT)]
+    own = Requirements.of_labels({keys.HOSTNAME: node.metadata.name, **node.metadata.labels})
+    chosen = []
+    for pod in pods:
+        wanted = host_ports(pod)
+        if (
+            _room_for(room, pod)
+            and not untolerated(taints, pod.spec.tolerations, (NO_SCHEDULE, NO_EXECUTE))
+            and clash(wanted, ports) is None
+            and _selects(pod, own)
+        ):
+            _take(room, pod)
+            ports.extend(wanted)
+            chosen.append(pod)
+    return chosen
+
+
+def _room_for(room: dict[str, int], pod: Pod) -> bool:
+    return room.get("pods", 0) >= 1 and all(
+        room.get(name, 0) >= amount for name, amount in requests(pod).items() if amount and name != "pods"
+    )
+
+
+def _take(room: dict[str, int], pod: Pod) -> None:
+    room["pods"] = room.get("pods", 0) - 1
+    for name, amount in requests(pod).items():
+        if name != "pods":
+            room[name] = room.get(name, 0) - amount
+
+
+def _selects(pod: Pod, own: Requirements) -> bool:
+    """Whether the pod's selector and required node affinity hold for the node's labels."""
+    if not own.compatible(Requirements.of_labels(pod.spec.node_selector)):
+        return False
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_term_holds(term, own) for term in affinity.required.node_selector_terms)
+
+
+def _term_holds(term: NodeSelectorTerm, own: Requirements) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    name = own.of(keys.HOSTNAME)
+    if any(each.key != "metadata.name" or not any(map(name.has, each.values)) for each in term.match_fields):
+        return False
+    return own.compatible(Requirements.of_entries(term.match_expressions))

@@ -1,0 +1,112 @@
+"""Which pods ask for machines, and which of them no plan can serve as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dovetail.cluster.mirror import Mirror
+from dovetail.model.meta import condition
+from dovetail.model.pods import Pod
+from dovetail.model.workloads import PodDisruptionBudget
+
+#: Nobody may disrupt these, so nobody needs room for them elsewhere.
+_FOREVER = "true"
+
+
+def provisionable(pod: Pod, nominated_gone: bool = False) -> bool:
+    """A pod that the scheduler has given up on for now, and that is not bound to be somewhere anyway."""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    return (
+        not pod.spec.node_name
+        and not pod.finished
+        and not pod.terminating
+        and scheduled is not None
+        and scheduled.status == "False"
+        and scheduled.reason == "Unschedulable"
+        and (not pod.status.nominated_node_name or nominated_gone)
+        and not owned_by(pod, "DaemonSet", "Node")
+    )
+
+
+def owned_by(pod: Pod, *kinds: str) -> bool:
+    return any(owner.kind in kinds for owner in pod.metadata.owner_references)
+
+
+def waiting(mirror: Mirror) -> Iterator[Pod]:
+    """Provisionable pods that nobody has promised a machine."""
+    for pod in mirror.unbound():
+        nominated = pod.status.nominated_node_name
+        gone = bool(nominated) and nominated not in mirror.nodes.store
+        if provisionable(pod, gone) and mirror.reservations.of(pod.metadata.uid) is None:
+            yield pod
+
+
+def leaving(mirror: Mirror) -> Iterator[Pod]:
+    """Pods on machines that are going: their successors will need room. Those promised one already are left out."""
+    for node in mirror.nodes.store.all():
+        if not mirror.going(mirror.claim_for(node), node):
+            continue
+        for pod in mirror.pods_on(node.metadata.name):
+            if reschedulable(pod, mirror.budgets.store.all()) and not mirror.reservations.of(pod.metadata.uid):
+                yield pod
+
+
+def reschedulable(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
+    """A pod that will come back elsewhere once its machine goes."""
+    if pod.finished or owned_by(pod, "DaemonSet", "Node"):
+        return False
+    if pod.terminating and not owned_by(pod, "StatefulSet"):
+        return False
+    if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
+        return False
+    guards = [each for each in budgets if _guards(each, pod)]
+    return len(guards) < 2 and not any(_never_opens(each) for each in guards)
+
+
+def _guards(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    selector = budget.spec.selector
+    return (
+        budget.metadata.namespace == pod.metadata.namespace
+        and selector is not None
+        and selector.matches(pod.metadata.labels)
+    )
+
+
+def _never_opens(budget: PodDisruptionBudget) -> bool:
+    return budget.spec.max_unavailable in (0, "0", "0%") or budget.spec.min_available == "100%"
+
+
+def refusal(mirror: Mirror, pod: Pod) -> str | None:
+    """Why no plan can consider a pod, or None. Volumes that are not there (yet) are the usual reason."""
+    for volume in pod.spec.volumes:
+        name, ephemeral = "", False
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        elif volume.ephemeral is not None:
+            name, ephemeral = f"{pod.metadata.name}-{volume.name}", True
+        if name:
+            problem = _volume_problem(mirror, pod.metadata.namespace, name, ephemeral)
+            if problem:
+                return f"volume {volume.name!r}: {problem}"
+    return None
+
+
+def _volume_problem(mirror: Mirror, namespace: str, name: str, ephemeral: bool) -> str | None:
+    claim = mirror.volume_claims.store.get(f"{namespace}/{name}")
+    if claim is None:
+        return None if ephemeral else f'persistentvolumeclaim "{name}" not found'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
+    if claim.spec.volume_name:
+        volume = mirror.volumes.store.get(claim.spec.volume_name)
+        if volume is not None and volume.metadata.deletion_timestamp is not None:
+            return f'persistentvolume "{claim.spec.volume_name}" is being deleted'
+        return None if claim.bound else f'persistentvolumeclaim "{name}" is not bound completely'
+    storage = mirror.storage_classes.store.get(claim.spec.storage_class_name or "")
+    if storage is None:
+        return f'storageclass "{claim.spec.storage_class_name or ""}" of persistentvolumeclaim "{name}" not found'
+    if storage.volume_binding_mode == "Immediate":
+        return f'unbound immediate persistentvolumeclaim "{name}"'
+    return None

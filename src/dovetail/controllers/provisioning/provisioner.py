@@ -1,0 +1,269 @@
+"""The provisioner: wait for a batch, cut, plan, verify, buy, record.
+
+What it buys is written as NodeClaims that name their pods; everything after that is somebody else's work.
+If it dies between two of them, the pods of the missing ones are pending again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from dovetail.cluster import keys
+from dovetail.cluster.mirror import NOMINATION
+from dovetail.cluster.reservations import Target
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.provisioning import claims, pending, records
+from dovetail.controllers.provisioning.batcher import Batcher
+from dovetail.controllers.provisioning.planning import Planning
+from dovetail.kube.errors import ApiError, KubeError
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.snapshot import Snapshot
+
+#: A pod that got no place is looked at again after so many seconds, then after twice as many, up to the last.
+RETRY_FIRST, RETRY_LAST = 10.0, 60.0
+#: How many claims are written at once.
+AT_ONCE = 20
+
+
+class Provisioner:
+    """The controller `provisioner`."""
+
+    def __init__(self, context: Context) -> None:
+        settings = context.settings
+        self._context = context
+        self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration)
+        self._planning = Planning(context)
+        self._refused: dict[str, tuple[int, float]] = {}
+        self._told: dict[str, str] = {}
+        context.mirror.listen(PODS, self._pod_changed)
+        context.mirror.listen(NODES, self._node_changed)
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(NODEPOOLS, self._pool_changed)
+
+    # -- what wakes it
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_again(), name="provisioner retries")
+            while True:
+                await self._batcher.wait()
+                await self._context.mirror.synced.wait()
+                try:
+                    await self.provision()
+                except KubeError as problem:
+                    self._context.log.error("Reconciler error", controller="provisioner", error=str(problem))
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        pod = change.new
+        if pod is None:
+            self._refused.pop(change.object.metadata.uid, None)
+            self._told.pop(change.object.metadata.uid, None)
+        elif pending.provisionable(pod) and self._context.mirror.reservations.of(pod.metadata.uid) is None:
+            if pod.metadata.uid not in self._refused:
+                self._batcher.trigger(pod.metadata.uid)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        node = change.new
+        if node is not None and self._context.mirror.going(self._context.mirror.claim_for(node), node):
+            self._batcher.trigger(node.metadata.uid)
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        """A claim that goes leaves its pods waiting."""
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            self._batcher.trigger(change.object.metadata.uid)
+
+    def _pool_changed(self, change: Change[NodePool]) -> None:
+        """A pool that became usable, or changed what it offers, may have a place for those who had none."""
+        old, new = change.old, change.new
+        if new is not None and (old is None or old.spec != new.spec or _ready(old) != _ready(new)):
+            self._refused.clear()
+            self._batcher.trigger(new.metadata.uid)
+
+    async def _look_again(self) -> None:
+        """Pods without a place are tried again, ever less often; everybody else was tried at once."""
+        while True:
+            await asyncio.sleep(1.0)
+            now = self._context.clock.monotonic()
+            for pod in pending.waiting(self._context.mirror):
+                if self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
+                    self._batcher.trigger(pod.metadata.uid)
+
+    # -- one batch
+
+    async def provision(self) -> Plan | None:
+        """Plan for everybody who waits now, and buy what the plan says."""
+        context = self._context
+        began = context.clock.monotonic()
+        pods = self._wanted()
+        if not pods:
+            return None
+        if not any(not pool.static for pool in context.mirror.pools.store.all()):
+            context.log.info("no dynamic nodepools found", controller="provisioner")
+            self._refuse(pods, "no nodepools found")
+            return None
+        offers = await context.offers.all()
+        snapshot = context.cutter.cut(offers, pods)
+        plan = await self._planning.provision(snapshot)
+        if plan is None:
+            return None
+        decision = context.ledger.new_id()
+        self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
+        by_key = {pod.metadata.key: pod for pod in pods}
+        await self._buy(plan, by_key, decision)
+        self._promise(plan, by_key)
+        self._report_refused(plan, by_key, decision)
+        return plan
+
+    def _wanted(self) -> list[Pod]:
+        """Pods to place. Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice."""
+        mirror, context = self._context.mirror, self._context
+        found, ignored = [], 0
+        for pod in pending.waiting(mirror):
+            problem = pending.refusal(mirror, pod)
+            if problem is None:
+                found.append(pod)
+            else:
+                ignored += 1
+                context.log.debug(
+                    "ignoring pod", Pod=logs.ref(pod.metadata.name, pod.metadata.namespace), error=problem
+                )
+                context.notices.failed_scheduling(pod, problem)
+                self._postpone(pod)
+        context.metrics.ignored_pods.set(ignored)
+        return [*found, *pending.leaving(mirror)]
+
+    async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def create(machine: Machine) -> str:
+            async with gate:
+                return await self._create(machine, pods, decision)
+
+        made = await asyncio.gather(*(create(machine) for machine in plan.machines))
+        names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
+        self._context.ledger.record(records.bought(self._context.ledger, self._context.mirror, plan, names, decision))
+
+    async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str:
+        """Write one claim; its name, or nothing if the server would not have it."""
+        context = self._context
+        pool = context.mirror.pools.store.get(machine.pool)
+        if pool is None:
+            return ""
+        mine = [pods[key] for key in machine.pods if key in pods]
+        body = claims.manifest(machine, pool, decision, [pod.metadata.uid for pod in mine])
+        try:
+            claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
+        except ApiError as problem:
+            context.log.error(
+                "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=problem.message
+            )
+            return ""
+        context.mirror.assume(claim)
+        self._tell_created(claim, machine, decision)
+        for pod in mine:
+            context.notices.nominated(pod, claim.name)
+        return claim.name
+
+    def _promise(self, plan: Plan, pods: Mapping[str, Pod]) -> None:
+        """Room on machines that are there or coming is kept for those it was planned for."""
+        mirror = self._context.mirror
+        until = self._context.clock.monotonic() + NOMINATION
+        nodes: set[str] = set()
+        count = 0
+        for key, place in plan.placements.items():
+            if place.node is None or key not in pods:
+                continue
+            count += 1
+            nodes.add(place.node)
+            node = mirror.nodes.store.get(place.node)
+            claim = mirror.claim_for(node) if node else mirror.claims.store.get(place.node)
+            coming = claim is not None and not claim.is_true("Initialized")
+            target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
+            mirror.promise(pods[key], target, None if coming else until)
+            self._context.notices.nominated(pods[key], claim.name if claim else None, place.node if node else None)
+        if count:
+            self._context.log.info(
+                "computed unready node(s) will fit pod(s)", controller="provisioner", nodes=len(nodes), pods=count
+            )
+
+    # -- what is told
+
+    def _report_refused(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
+        context = self._context
+        refused = plan.unschedulable
+        context.metrics.unschedulable.labels("provisioner").set(len(refused))
+        news = False
+        for key, why in refused.items():
+            pod = pods.get(key)
+            if pod is None:
+                continue
+            self._postpone(pod)
+            message = f"{why.message} ({why.code})"
+            context.notices.failed_scheduling(pod, message)
+            if self._told.get(pod.metadata.uid) != message:
+                self._told[pod.metadata.uid] = message
+                news = True
+                context.log.error(
+                    "could not schedule pod", controller="provisioner",
+                    Pod=logs.ref(pod.metadata.name, pod.metadata.namespace),
+                    error=why.message, code=why.code, decision=decision,
+                )  # fmt: skip
+        for key in pods.keys() - refused.keys():
+            self._refused.pop(pods[key].metadata.uid, None)
+        if news:
+            context.ledger.record(records.refused(context.ledger, context.mirror, plan, decision))
+
+    def _refuse(self, pods: Sequence[Pod], why: str) -> None:
+        for pod in pods:
+            self._context.notices.failed_scheduling(pod, why)
+            self._postpone(pod)
+
+    def _postpone(self, pod: Pod) -> None:
+        times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1
+        pause = min(RETRY_LAST, RETRY_FIRST * 2 ** (times - 1))
+        self._refused[pod.metadata.uid] = (times, self._context.clock.monotonic() + pause)
+
+    def _tell(self, plan: Plan, snapshot: Snapshot, decision: str, seconds: float) -> None:
+        context, metrics = self._context, self._context.metrics
+        keys_ = [pod.metadata.key for pod in snapshot.pending]
+        context.log.info(
+            "found provisionable pod(s)", controller="provisioner", Pods=logs.some(keys_),
+            duration=f"{seconds * 1000:.3f}ms", decision=decision,
+        )  # fmt: skip
+        metrics.scheduling.labels("provisioner").observe(plan.seconds)
+        metrics.plan_cost.labels("provisioner").set(plan.cost.per_hour)
+        if plan.cost.lower_bound is not None:
+            metrics.plan_bound.labels("provisioner").set(plan.cost.lower_bound)
+        if plan.cost.gap is not None:
+            metrics.plan_gap.labels("provisioner").set(plan.cost.gap)
+        if plan.machines:
+            context.log.info(
+                "computed new nodeclaim(s) to fit pod(s)", controller="provisioner",
+                nodeclaims=len(plan.machines), pods=sum(len(machine.pods) for machine in plan.machines),
+                decision=decision, cost=round(plan.cost.per_hour, 6), bound=plan.cost.lower_bound, gap=plan.cost.gap,
+                tier=plan.tier,
+            )  # fmt: skip
+
+    def _tell_created(self, claim: NodeClaim, machine: Machine, decision: str) -> None:
+        context = self._context
+        types = list(dict.fromkeys(choice.instance_type for choice in machine.offerings))
+        context.log.info(
+            "created nodeclaim", controller="provisioner", NodePool=logs.ref(machine.pool),
+            NodeClaim=logs.ref(claim.name), requests=logs.amounts(machine.requests), decision=decision,
+            price=machine.price, **{"instance-types": logs.some(types)},
+        )  # fmt: skip
+        context.metrics.claims_created.labels(
+            "provisioned", machine.pool, claim.metadata.annotations.get(keys.MIN_VALUES_RELAXED, "false")
+        ).inc()
+
+
+def _ready(pool: NodePool) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)

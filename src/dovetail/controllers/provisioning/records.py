@@ -1,0 +1,79 @@
+"""What the ledger keeps of a batch: what was bought and why, and who was refused and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.ledger import SHOWN, Bought, Decision, Ledger, Refusal
+from dovetail.planner.plan import Machine, Plan
+
+
+def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str], decision: str) -> Decision:
+    """`names` are the claims' names by the plan's own."""
+    pods = [pod for machine in plan.machines for pod in machine.pods]
+    placed = [key for key, place in plan.placements.items() if place.node is not None]
+    return Decision(
+        id=decision,
+        kind="provision",
+        time=ledger.now(),
+        summary=(
+            f"{len(plan.machines)} machine(s) for {len(pods)} pod(s) at ${plan.cost.per_hour:.4f}/h, "
+            f"{len(placed)} pod(s) on machines that are there"
+        ),
+        view_age=mirror.age(),
+        cost=plan.cost.per_hour,
+        bound=plan.cost.lower_bound,
+        gap=plan.cost.gap,
+        bound_of=plan.cost.bound_of,
+        tier=plan.tier,
+        seconds=plan.seconds,
+        pods=tuple((*pods, *placed)[:SHOWN]),
+        pod_count=len(pods) + len(placed),
+        machines=tuple(_bought(machine, names.get(machine.name, "")) for machine in plan.machines[:SHOWN]),
+    )
+
+
+def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decision:
+    """Pods with the same reason are one entry."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for key, why in plan.unschedulable.items():
+        groups.setdefault((why.code, why.message), []).append(key)
+    return Decision(
+        id=decision,
+        kind="refuse",
+        time=ledger.now(),
+        summary=f"{len(plan.unschedulable)} pod(s) have no place",
+        view_age=mirror.age(),
+        pod_count=len(plan.unschedulable),
+        refusals=tuple(
+            Refusal(
+                pods=tuple(pods[:SHOWN]),
+                count=len(pods),
+                code=code,
+                message=message,
+                pools=msgspec.to_builtins(plan.unschedulable[pods[0]].pools),
+            )
+            for (code, message), pods in groups.items()
+        ),
+    )
+
+
+def _bought(machine: Machine, claim: str) -> Bought:
+    choice = machine.choice
+    return Bought(
+        claim=claim,
+        pool=machine.pool,
+        instance_type=choice.instance_type,
+        zone=choice.zone,
+        capacity_type=choice.capacity_type,
+        price=choice.price,
+        pods=len(machine.pods),
+        options=len(machine.offerings),
+        cheaper=tuple(
+            f"{lost.choice.instance_type}/{lost.choice.zone}/{lost.choice.capacity_type}: {lost.because}"
+            for lost in machine.cheaper[:10]
+        ),
+    )

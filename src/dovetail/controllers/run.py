@@ -1,0 +1,150 @@
+"""All controllers together, on a client, a cloud and a clock: the autoscaler as `dovetail run` and the lab run it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock, VirtualLoop
+from dovetail.cloud.protocol import Cloud
+from dovetail.cluster.mirror import Mirror
+from dovetail.cluster.snapshots import Cutter
+from dovetail.controllers import history, logs
+from dovetail.controllers.consistency import Consistency
+from dovetail.controllers.context import Context
+from dovetail.controllers.endpoints import serving
+from dovetail.controllers.garbage import Garbage
+from dovetail.controllers.health import RegistrationHealth
+from dovetail.controllers.ledger import Ledger, Store
+from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
+from dovetail.controllers.nodeclass import NodeClasses
+from dovetail.controllers.nodepool import NodePools
+from dovetail.controllers.notices import Notices
+from dovetail.controllers.observer import Observer
+from dovetail.controllers.offers import Offers
+from dovetail.controllers.placement import Placement
+from dovetail.controllers.provisioning.provisioner import Provisioner
+from dovetail.controllers.safety import Cause, Safety
+from dovetail.controllers.settings import Settings
+from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder
+from dovetail.kube.lease import LeaderElection
+from dovetail.planner.snapshot import MinValues, Preferences
+
+
+class Controller(Protocol):
+    async def run(self) -> None: ...
+
+
+#: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
+CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+    NodeClasses,
+    NodePools,
+    Lifecycle,
+    Placement,
+    Provisioner,
+    Garbage,
+    Consistency,
+    Observer,
+)
+NAMESPACE = "kube-system"
+
+
+class Autoscaler:
+    """Made once; `run` watches, waits for the lease if asked to, and leads until cancelled."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cloud: Cloud,
+        clock: Clock,
+        chance: Chance,
+        settings: Settings,
+        *,
+        log: FilteringBoundLogger | None = None,
+        identity: str = "dovetail",
+    ) -> None:
+        self.settings = settings
+        self.log = log or logs.logger(clock, level=settings.log_level)
+        self.metrics = Metrics()
+        self.mirror = Mirror(kube, clock)
+        self.safety = Safety(clock, self.metrics, self.log)
+        self._namespace = settings.leader_election_namespace or NAMESPACE
+        self.election = (
+            None
+            if settings.disable_leader_election
+            else LeaderElection(kube, settings.leader_election_name, self._namespace, identity)
+        )
+        writer = kube.fenced(self.election.check) if self.election else kube
+        self._recorder = EventRecorder(writer, "karpenter")
+        self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
+        self.context = Context(
+            kube=writer,
+            cloud=cloud,
+            clock=clock,
+            chance=chance,
+            settings=settings,
+            mirror=self.mirror,
+            cutter=Cutter(
+                self.mirror,
+                preferences=Preferences(settings.preference_policy),
+                min_values=MinValues(settings.min_values_policy),
+            ),
+            offers=Offers(self.mirror, cloud, clock, self.log),
+            ledger=self.ledger,
+            safety=self.safety,
+            health=RegistrationHealth(),
+            metrics=self.metrics,
+            notices=Notices(self._recorder, clock),
+            log=self.log,
+        )
+
+    def _store(self, kube: Kube) -> Store:
+        if self.settings.history:
+            return history.File(Path(self.settings.history))
+        return history.ConfigMaps(kube, self._namespace)
+
+    async def run(self) -> None:
+        settings = self.settings
+        async with serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.mirror.run(), name="mirror")
+                if self.election is None:
+                    await self.lead()
+                else:
+                    await self.election.run(self.lead)
+
+    async def lead(self) -> None:
+        """Act, from now until cancelled."""
+        await self.mirror.synced.wait()
+        if not isinstance(asyncio.get_running_loop(), VirtualLoop):
+            gc.collect()
+            gc.freeze()
+        await self.ledger.restore()
+        controllers = [make(self.context) for make in CONTROLLERS]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run(), name="events")
+            for controller in controllers:
+                group.create_task(controller.run(), name=type(controller).__name__)
+
+    def problems(self) -> list[str]:
+        """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own."""
+        if self.election is not None and not self.election.leading:
+            return []
+        if not self.mirror.synced.is_set():
+            waiting = ", ".join(f"{kind}: {why}" for kind, why in self.mirror.failures().items())
+            return [f"the cluster has not been read yet {waiting}".strip()]
+        blocking = (Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.LAUNCHES_FAIL)
+        return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in blocking]
+
+
+async def run(kube: Kube, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings) -> None:
+    """Run the autoscaler until cancelled."""
+    await Autoscaler(kube, cloud, clock, chance, settings).run()

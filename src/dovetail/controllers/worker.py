@@ -1,0 +1,78 @@
+"""A worker brings objects up to date, one key at a time, several keys at once.
+
+It is the client's work queue with our rules on top: a reconciliation says when it wants to look again,
+a conflict is simply another look, and every failure is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from structlog.typing import FilteringBoundLogger
+
+from dovetail.chance import Chance
+from dovetail.cloud.protocol import CloudError
+from dovetail.kube.errors import Conflict, KubeError
+from dovetail.kube.queue import WorkQueue
+from dovetail.kube.retries import Retries
+
+#: What a reconciliation answers: seconds until it wants to look again, or None for "when something changes".
+Again = float | None
+
+#: The pause after a conflict: long enough for the watch to bring what we had not seen.
+AFTER_CONFLICT = 0.05
+
+
+class Worker:
+    """Calls `reconcile(key)`. `base` and `cap` bound the pause after failures, in seconds."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[str], Awaitable[Again]],
+        log: FilteringBoundLogger,
+        chance: Chance,
+        *,
+        workers: int = 20,
+        base: float = 1.0,
+        cap: float = 60.0,
+    ) -> None:
+        self.name = name
+        self._reconcile = reconcile
+        self._log = log
+        self._workers = workers
+        self._queue: WorkQueue[str] = WorkQueue(Retries(base=base, cap=cap), chance.child("worker", name))
+
+    def add(self, key: str, after: float = 0.0) -> None:
+        """Look at `key`, at the latest `after` seconds from now."""
+        self._queue.add_after(key, after)
+
+    async def run(self) -> None:
+        await self._queue.work(self._handle, failed=self._failed, workers=self._workers)
+
+    async def _handle(self, key: str) -> None:
+        try:
+            again = await self._reconcile(key)
+        except Conflict:
+            again = AFTER_CONFLICT
+        if again is not None:
+            self._queue.add_after(key, max(again, 0.001))
+
+    def _failed(self, key: str, problem: Exception, pause: float) -> None:
+        if isinstance(problem, KubeError | CloudError):
+            self._log.error("Reconciler error", controller=self.name, name=key, error=str(problem), retry=pause)
+        else:
+            self._log.error(
+                "Reconciler error", controller=self.name, name=key, error=repr(problem), exc_info=problem, retry=pause
+            )
+
+
+async def every(seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger) -> None:
+    """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same."""
+    while True:
+        try:
+            await act()
+        except (KubeError, CloudError) as problem:
+            log.error("Reconciler error", controller=name, error=str(problem))
+        await asyncio.sleep(seconds)
