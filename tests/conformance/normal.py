@@ -1,7 +1,7 @@
 """Answers with what may differ between two servers taken out, and nothing else.
 
-Identifiers become numbers in the order they are first seen, so "the same uid again" is still checked; the same
-holds for the resourceVersion of objects, so a write that changes nothing is visible. Times, ages, addresses and
+Identifiers become numbers, by object and in the order they are first seen, so "the same uid again" is still
+checked; the same holds for the resourceVersion of objects, so a write that changes nothing is visible. Times, ages, addresses and
 tokens become words.
 """
 
@@ -25,7 +25,8 @@ class Normal:
     """Remembers what it numbered, for one topic on one server."""
 
     def __init__(self) -> None:
-        self._numbers: dict[str, dict[str, str]] = {}
+        self._seen: dict[str, list[str]] = {}
+        self._uids: dict[str, str] = {}
 
     def answer(self, response: Response, body: bytes) -> dict[str, Any]:
         """What is compared of a plain response."""
@@ -54,22 +55,25 @@ class Normal:
         return value
 
     def text(self, text: str) -> str:
-        text = _UID.sub(lambda found: self._number("uid", found.group()), text)
+        text = _UID.sub(lambda found: self._uids.get(found.group(), "<uid>"), text)
         text = _TIME.sub("<time>", text)
         return _RV_TEXT.sub(lambda found: f"{found.group(1)}<version>", text)
 
     def _object(self, value: dict[str, Any]) -> dict[str, Any]:
         if "columnDefinitions" in value and "rows" in value:
             value = _without_ages(value)
+        name = str(value.get("generateName") or value.get("name") or "")
+        uid = value.get("uid")
+        if name and isinstance(uid, str) and _UID.fullmatch(uid) and uid not in self._uids:
+            self._uids[uid] = self._number("uid", name, uid)
         shown = {key: self.value(item) for key, item in value.items()}
         if value.get("resourceVersion"):
-            listed = not ("name" in value or "uid" in value or "generateName" in value)
-            number = "<version>" if listed else self._number("version", f"{value['resourceVersion']}")
-            shown["resourceVersion"] = number
+            version = str(value["resourceVersion"])
+            shown["resourceVersion"] = self._number("version", name, version) if name else "<version>"
         if value.get("continue"):
             shown["continue"] = "<continue>"
         if value.get("generateName") and str(value.get("name", "")).startswith(value["generateName"][:57]):
-            shown["name"] = value["generateName"] + self._number("name", value["name"])
+            shown["name"] = self._number("name", value["generateName"], value["name"])
         for key in ("clusterIP", "hostIP"):
             if value.get(key) not in (None, "", "None"):
                 shown[key] = "<address>"
@@ -79,9 +83,12 @@ class Normal:
             shown["nodePort"] = "<port>"
         return shown
 
-    def _number(self, kind: str, text: str) -> str:
-        known = self._numbers.setdefault(kind, {})
-        return known.setdefault(text, f"<{kind} {len(known) + 1}>")
+    def _number(self, kind: str, name: str, text: str) -> str:
+        """The how-manieth of its kind this is for the object called `name`."""
+        seen = self._seen.setdefault(f"{kind} {name}", [])
+        if text not in seen:
+            seen.append(text)
+        return f"<{kind} {seen.index(text) + 1} of {name}>"
 
 
 def _without_ages(value: dict[str, Any]) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Run:
         return {"code": response.status, "events": [self._normal.event(line) for line in heard]}
 
     async def _hear(self, name: str) -> dict[str, Any]:
+        if name not in self._open:
+            return {"events": "the watch was refused"}
         task, heard, _ = self._open.pop(name)
         count = -1
         while count != len(heard):
@@ -74,7 +76,7 @@ class Run:
         return self._normal.answer(response, response.body)
 
     def _request(self, step: Step) -> Request:
-        headers = dict(step.headers)
+        headers = {"user-agent": "conformance/1.0", "accept": "application/json", **step.headers}
         if step.anonymous:
             headers["authorization"] = ""
         if step.token:

@@ -19,7 +19,7 @@ from dovetail.kube.errors import Disconnected
 from dovetail.kube.transport import Request, Response
 
 _STREAMING = ("watch", "follow")
-_TRUE = ("1", "true", "t", "True", "TRUE")
+_FALSE = ("0", "false")
 
 
 class Credentials(Protocol):
@@ -144,7 +144,8 @@ def _url(server: str, request: Request) -> URL:
 
 
 def _streams(request: Request) -> bool:
-    return any(name in _STREAMING and value in _TRUE for name, value in request.query)
+    """By the rule of the API server: whatever does not say no says yes."""
+    return any(name in _STREAMING and value.lower() not in _FALSE for name, value in request.query)
 
 
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
