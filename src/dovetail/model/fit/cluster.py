@@ -1,0 +1,97 @@
+"""The cluster as fitting sees it: nodes with their pods, and what pods refer to.
+
+It can be cut whole from lists (`Cluster.of`) or kept up to date object by object. A pod that names a node
+nobody knows waits until the node appears.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dovetail.model.fit.nodeinfo import NodeInfo
+from dovetail.model.fit.owners import Owners
+from dovetail.model.fit.podinfo import PodInfo, pod_info
+from dovetail.model.fit.storage import Storage
+from dovetail.model.nodes import Namespace, Node
+from dovetail.model.pods import Pod
+
+
+class Cluster:
+    """Nodes in the order they came; namespaces by name with their labels."""
+
+    def __init__(self, storage: Storage | None = None, owners: Owners | None = None) -> None:
+        self.nodes: dict[str, NodeInfo] = {}
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        self.storage = storage or Storage()
+        self.owners = owners or Owners()
+        self._homeless: dict[str, dict[str, PodInfo]] = {}
+        self._placed: dict[str, str] = {}
+        self.generation = 0
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Iterable[Node],
+        pods: Iterable[Pod] = (),
+        namespaces: Iterable[Namespace] = (),
+        storage: Storage | None = None,
+        owners: Owners | None = None,
+    ) -> Cluster:
+        """A snapshot of these objects; pods that have ended or have no node do not count."""
+        cluster = cls(storage, owners)
+        for namespace in namespaces:
+            cluster.namespaces[namespace.metadata.name] = namespace.metadata.labels
+        for node in nodes:
+            cluster.set_node(node)
+        for pod in pods:
+            if pod.spec.node_name and not pod.finished:
+                cluster.place(pod_info(pod), pod.spec.node_name)
+        return cluster
+
+    def set_node(self, node: Node) -> NodeInfo:
+        """A node appeared or changed."""
+        name = node.metadata.name
+        info = self.nodes.get(name)
+        if info is None:
+            info = self.nodes[name] = NodeInfo(node)
+            for each in self._homeless.pop(name, {}).values():
+                info.add(each)
+        else:
+            info.set_node(node)
+        self.generation += 1
+        return info
+
+    def remove_node(self, name: str) -> None:
+        """A node is gone; its pods are remembered until they go as well."""
+        info = self.nodes.pop(name, None)
+        if info is not None and info.pods:
+            self._homeless[name] = dict(info.pods)
+        self.generation += 1
+
+    def place(self, info: PodInfo, name: str) -> None:
+        """A pod is on a node; where it was counted before, it is counted no more."""
+        self.remove(info.key)
+        node = self.nodes.get(name)
+        if node is None:
+            self._homeless.setdefault(name, {})[info.key] = info
+        else:
+            node.add(info)
+        self._placed[info.key] = name
+        self.storage.use(info.pod, 1)
+        self.generation += 1
+
+    def remove(self, key: str) -> PodInfo | None:
+        """A pod holds its place no more."""
+        name = self._placed.pop(key, None)
+        if name is None:
+            return None
+        node = self.nodes.get(name)
+        info = node.remove(key) if node is not None else self._homeless.get(name, {}).pop(key, None)
+        if info is not None:
+            self.storage.use(info.pod, -1)
+        self.generation += 1
+        return info
+
+    def placed_on(self, key: str) -> str | None:
+        """The node a pod is counted on."""
+        return self._placed.get(key)

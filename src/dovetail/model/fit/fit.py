@@ -1,0 +1,78 @@
+"""One pod against the cluster: every filter of kube-scheduler's default profile, in its order."""
+
+from __future__ import annotations
+
+from dovetail.model.fit.affinity import AffinityState
+from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.local import check_ports, check_resources, check_static
+from dovetail.model.fit.nodeinfo import NodeInfo
+from dovetail.model.fit.podinfo import PodInfo
+from dovetail.model.fit.rejection import NODE_AFFINITY_CONFLICT, Rejection
+from dovetail.model.fit.spread import SpreadState
+from dovetail.model.fit.volumes import VolumeState
+from dovetail.model.pods import NodeSelectorTerm
+
+
+class Fit:
+    """What one pod asks of every node. `rejection` is set when no node could do, whatever it is."""
+
+    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+        self.pod = pod
+        self.node_name = pod.pod.spec.node_name
+        self.only, conflict = _named_nodes(pod.shape.node_terms)
+        self.volumes = VolumeState(pod, cluster) if pod.shape.volumes else None
+        self.spread = SpreadState(pod, cluster) if pod.shape.spread else None
+        self.affinity: AffinityState | None = AffinityState(pod, cluster)
+        if self.affinity.idle:
+            self.affinity = None
+        self.rejection = conflict or (self.volumes.rejection if self.volumes else None)
+
+    def check(self, info: NodeInfo) -> Rejection | None:
+        """None if the pod fits the node as it is, else the first rejection."""
+        shape = self.pod.shape
+        found = (
+            check_static(shape, info.node, self.node_name)
+            or (check_ports(shape, info) if shape.ports else None)
+            or check_resources(shape, info)
+        )
+        if found is None and self.volumes is not None:
+            found = self.volumes.check(info)
+        if found is None and self.spread is not None:
+            found = self.spread.check(info)
+        if found is None and self.affinity is not None:
+            found = self.affinity.check(info)
+        return found
+
+    def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
+        """Count a pod that comes to a node (+1) or goes from it (-1); the caller changes the node itself."""
+        if self.spread is not None:
+            self.spread.move(pod, info, change)
+        if self.affinity is not None:
+            self.affinity.move(pod, info, change)
+        if self.volumes is not None:
+            self.volumes.move(pod, change)
+
+    def copy(self) -> Fit:
+        """The same question, to try moves on."""
+        twin = Fit.__new__(Fit)
+        twin.pod, twin.node_name, twin.only, twin.rejection = self.pod, self.node_name, self.only, self.rejection
+        twin.volumes = self.volumes.copy() if self.volumes else None
+        twin.spread = self.spread.copy() if self.spread else None
+        twin.affinity = self.affinity.copy() if self.affinity else None
+        return twin
+
+
+def _named_nodes(terms: tuple[NodeSelectorTerm, ...] | None) -> tuple[frozenset[str] | None, Rejection | None]:
+    """The nodes that the terms name outright, if every term does; a DaemonSet's pod looks at one node only."""
+    if not terms:
+        return None, None
+    names: set[str] = set()
+    for term in terms:
+        named: set[str] | None = None
+        for each in term.match_fields:
+            if each.key == "metadata.name" and each.operator == "In":
+                named = set(each.values) if named is None else named & set(each.values)
+        if named is None:
+            return None, None
+        names |= named
+    return (frozenset(names), None) if names else (None, NODE_AFFINITY_CONFLICT)

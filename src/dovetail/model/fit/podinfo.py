@@ -1,0 +1,210 @@
+"""A pod as scheduling sees it, worked out once for all pods that are alike.
+
+Two pods with the same namespace, labels and scheduling fields share one `PodInfo.shape`; so thousands of
+replicas cost one parse. What selectors ask of a pod is its `kind`: namespace, labels and whether it is going.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from dovetail.model.fit.terms import AffinityTerm, Spread, WeightedTerm, affinity_terms, spreads, weighted_terms
+from dovetail.model.hostports import HostPort, host_ports
+from dovetail.model.nodes import Node
+from dovetail.model.podrequests import requests, scored_requests
+from dovetail.model.pods import (
+    Container,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PreferredSchedulingTerm,
+    Toleration,
+    Volume,
+)
+from dovetail.model.selector import LabelSelectorRequirement, integer
+
+_MATCH_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+
+
+class Kind(msgspec.Struct, frozen=True, eq=False, gc=False, weakref=True):
+    """What a selector can tell of a pod. Interned: the same facts are the same object."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+
+
+_KINDS: WeakValueDictionary[tuple[str, frozenset[tuple[str, str]], bool], Kind] = WeakValueDictionary()
+
+
+def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> Kind:
+    """The one Kind of these facts."""
+    key = (namespace, frozenset(labels.items()), terminating)
+    known = _KINDS.get(key)
+    if known is None:
+        known = _KINDS[key] = Kind(namespace, dict(labels), terminating)
+    return known
+
+
+class Shape(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """Everything scheduling asks of a pod that does not depend on its name."""
+
+    namespace: str
+    labels: Mapping[str, str]
+    requests: Mapping[str, int]
+    scored: Mapping[str, int]
+    ports: tuple[HostPort, ...]
+    tolerations: tuple[Toleration, ...]
+    node_selector: Mapping[str, str]
+    node_terms: tuple[NodeSelectorTerm, ...] | None
+    node_preferences: tuple[PreferredSchedulingTerm, ...]
+    affinity: tuple[AffinityTerm, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
+    preferred_affinity: tuple[WeightedTerm, ...]
+    preferred_anti_affinity: tuple[WeightedTerm, ...]
+    spread: tuple[Spread, ...]
+    soft_spread: tuple[Spread, ...]
+    own_spread: bool
+    volumes: tuple[Volume, ...]
+    images: tuple[str, ...]
+
+    @property
+    def has_affinity(self) -> bool:
+        """Has something to say about other pods, so that others must listen when they are placed."""
+        return bool(self.affinity or self.anti_affinity or self.preferred_affinity or self.preferred_anti_affinity)
+
+
+class PodInfo(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """A pod with its shape. `held` is what it takes of its node: a resize in flight counts in full."""
+
+    pod: Pod
+    shape: Shape
+    kind: Kind
+    held: Mapping[str, int]
+    scored: Mapping[str, int]
+
+    @property
+    def key(self) -> str:
+        return self.pod.metadata.uid or self.pod.metadata.key
+
+    @property
+    def priority(self) -> int:
+        return self.pod.spec.priority or 0
+
+
+_SHAPES: dict[bytes, Shape] = {}
+_LARGEST_CACHE = 100_000
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def _signature(pod: Pod) -> bytes:
+    spec = pod.spec
+    facts = (
+        pod.metadata.namespace,
+        pod.metadata.labels,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.topology_spread_constraints,
+        [_asked(each) for each in spec.containers],
+        [_asked(each) for each in spec.init_containers],
+        spec.overhead,
+        spec.resources,
+        spec.volumes,
+    )
+    return _encoder.encode(facts)
+
+
+def _asked(container: Container) -> tuple[object, ...]:
+    return container.name, container.resources.requests, container.ports, container.restart_policy, container.image
+
+
+def shape_of(pod: Pod) -> Shape:
+    """The shape a pod shares with its likes."""
+    signature = _signature(pod)
+    known = _SHAPES.get(signature)
+    if known is None:
+        if len(_SHAPES) > _LARGEST_CACHE:
+            _SHAPES.clear()
+        known = _SHAPES[signature] = _shape(pod)
+    return known
+
+
+def _shape(pod: Pod) -> Shape:
+    spec = pod.spec
+    unresized = msgspec.structs.replace(pod, status=type(pod.status)())
+    node_affinity = spec.affinity.node_affinity if spec.affinity else None
+    pod_affinity = spec.affinity.pod_affinity if spec.affinity else None
+    pod_anti_affinity = spec.affinity.pod_anti_affinity if spec.affinity else None
+    required = node_affinity.required if node_affinity else None
+    return Shape(
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels,
+        requests=requests(unresized),
+        scored=scored_requests(unresized),
+        ports=host_ports(pod),
+        tolerations=spec.tolerations,
+        node_selector=spec.node_selector,
+        node_terms=required.node_selector_terms if required is not None else None,
+        node_preferences=node_affinity.preferred if node_affinity else (),
+        affinity=affinity_terms(pod, pod_affinity.required if pod_affinity else ()),
+        anti_affinity=affinity_terms(pod, pod_anti_affinity.required if pod_anti_affinity else ()),
+        preferred_affinity=weighted_terms(pod, pod_affinity.preferred if pod_affinity else ()),
+        preferred_anti_affinity=weighted_terms(pod, pod_anti_affinity.preferred if pod_anti_affinity else ()),
+        spread=spreads(pod, "DoNotSchedule"),
+        soft_spread=spreads(pod, "ScheduleAnyway"),
+        own_spread=bool(spec.topology_spread_constraints),
+        volumes=spec.volumes,
+        images=tuple(each.image for each in (*spec.init_containers, *spec.containers)),
+    )
+
+
+def pod_info(pod: Pod) -> PodInfo:
+    """A pod, prepared."""
+    shape = shape_of(pod)
+    kind = kind_of(shape.namespace, shape.labels, pod.metadata.deletion_timestamp is not None)
+    resized = pod.status.resources is not None or any(
+        each.resources is not None for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    )
+    if resized:
+        return PodInfo(pod, shape, kind, requests(pod), scored_requests(pod))
+    return PodInfo(pod, shape, kind, shape.requests, shape.scored)
+
+
+def node_matches(shape: Shape, node: Node) -> bool:
+    """Whether a node is one that the pod's selector and required node affinity ask for."""
+    labels = node.metadata.labels
+    for key, value in shape.node_selector.items():
+        if labels.get(key) != value:
+            return False
+    return shape.node_terms is None or any(term_matches(term, node) for term in shape.node_terms)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """Every expression and field of a term must hold; a term that asks for nothing matches nothing."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    labels = node.metadata.labels
+    if not all(_label_matches(each, labels) for each in term.match_expressions):
+        return False
+    return all(_field_matches(each, node.metadata.name) for each in term.match_fields)
+
+
+def _label_matches(each: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    if each.operator in _MATCH_OPERATORS:
+        return LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values).matches(labels)
+    if each.operator not in ("Gt", "Lt") or len(each.values) != 1 or each.key not in labels:
+        return False
+    mine, bound = integer(labels[each.key]), integer(each.values[0])
+    if mine is None or bound is None:
+        return False
+    return mine > bound if each.operator == "Gt" else mine < bound
+
+
+def _field_matches(each: NodeSelectorRequirement, name: str) -> bool:
+    if each.key != "metadata.name" or len(each.values) != 1:
+        return False
+    return (name == each.values[0]) == (each.operator == "In")

@@ -1,0 +1,67 @@
+"""What the cluster knows of storage, as far as placing pods is concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dovetail.model.pods import Pod, Volume
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
+
+
+class Storage:
+    """Claims by `namespace/name`, everything else by name; `used` counts the placed pods of a claim."""
+
+    def __init__(
+        self,
+        claims: Iterable[PersistentVolumeClaim] = (),
+        volumes: Iterable[PersistentVolume] = (),
+        classes: Iterable[StorageClass] = (),
+        csi_nodes: Iterable[CSINode] = (),
+        attachments: Iterable[VolumeAttachment] = (),
+    ) -> None:
+        self.claims = {each.metadata.key: each for each in claims}
+        self.volumes = {each.metadata.name: each for each in volumes}
+        self.classes = {each.metadata.name: each for each in classes}
+        self.csi_nodes = {each.metadata.name: each for each in csi_nodes}
+        self.attachments = {each.metadata.name: each for each in attachments}
+        self.used: dict[str, int] = {}
+        self.generation = 0
+
+    def use(self, pod: Pod, change: int) -> None:
+        """A pod that uses claims was placed or has left."""
+        for volume in pod.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                key = f"{pod.metadata.namespace}/{volume.persistent_volume_claim.claim_name}"
+                self.used[key] = self.used.get(key, 0) + change
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def waits(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the claim's class binds only once a pod has a node."""
+        storage_class = self.classes.get(class_of(claim))
+        return storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
+
+
+def class_of(claim: PersistentVolumeClaim) -> str:
+    """The storage class a claim asks for; the old annotation wins."""
+    return claim.metadata.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name or "")
+
+
+def claim_name(pod: Pod, volume: Volume) -> str | None:
+    """The claim behind a volume: its own, or the one made for an ephemeral volume."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    if volume.ephemeral is not None:
+        return f"{pod.metadata.name}-{volume.name}"
+    return None
+
+
+def claim_volumes(pod: Pod) -> Iterator[tuple[Volume, str]]:
+    """The pod's volumes that have a claim, with its name."""
+    for volume in pod.spec.volumes:
+        name = claim_name(pod, volume)
+        if name is not None:
+            yield volume, name

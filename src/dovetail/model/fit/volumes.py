@@ -1,0 +1,258 @@
+"""Volumes: whether what a pod mounts can be had on a node.
+
+Four filters of kube-scheduler: disks that one node may hold only once, attach limits, binding of claims
+and the affinity of their volumes, and the zone labels of old volumes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.model.fit.binding import find_volume, volume_allows
+from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.nodeinfo import NodeInfo
+from dovetail.model.fit.podinfo import PodInfo
+from dovetail.model.fit.rejection import DISK, ONCE_POD, VOLUME_LIMIT, VOLUME_ZONE, Rejection
+from dovetail.model.fit.storage import Storage, claim_name, claim_volumes, class_of
+from dovetail.model.labels import REGION, ZONE
+from dovetail.model.pods import Pod, Volume
+from dovetail.model.quantity import Quantity, parse
+from dovetail.model.volumes import PersistentVolumeClaim, TopologySelectorTerm
+
+_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+_OLD_REGION = "failure-domain.beta.kubernetes.io/region"
+_ZONE_LABELS = (_OLD_ZONE, _OLD_REGION, ZONE, REGION)
+_SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+class VolumeState:
+    """What a pod's volumes ask, worked out once; `rejection` says that no node will do."""
+
+    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+        self.pod = pod.pod
+        self.storage = cluster.storage
+        self.bound: list[PersistentVolumeClaim] = []
+        self.unbound: list[PersistentVolumeClaim] = []
+        self.zones: list[tuple[str, frozenset[str]]] = []
+        self.once = 0
+        self.once_claims: set[str] = set()
+        self.disks = [each for each in self.pod.spec.volumes if _exclusive(each)]
+        self.claims = list(claim_volumes(self.pod))
+        self.rejection = self._restrict() or self._bind() or self._find_zones() if self.claims else None
+
+    @property
+    def idle(self) -> bool:
+        return not self.claims and not self.disks
+
+    def _restrict(self) -> Rejection | None:
+        namespace = self.pod.metadata.namespace
+        for volume, name in self.claims:
+            if volume.ephemeral is not None:
+                continue
+            claim = self.storage.claim(namespace, name)
+            if claim is None:
+                return Rejection("VolumeRestrictions", (f'persistentvolumeclaim "{name}" not found',))
+            if "ReadWriteOncePod" in claim.spec.access_modes:
+                self.once_claims.add(name)
+        self.once = sum(1 for name in self.once_claims if self.storage.used.get(f"{namespace}/{name}", 0) > 0)
+        return None
+
+    def _bind(self) -> Rejection | None:
+        immediate = False
+        for volume, name in self.claims:
+            claim = self.storage.claim(self.pod.metadata.namespace, name)
+            problem = _unusable(self.pod, volume, name, claim)
+            if problem is not None:
+                return Rejection("VolumeBinding", (problem,))
+            if claim is None:
+                continue
+            if claim.bound:
+                self.bound.append(claim)
+            elif self.storage.waits(claim) and not claim.spec.volume_name:
+                self.unbound.append(claim)
+            else:
+                immediate = True
+        if immediate:
+            return Rejection("VolumeBinding", ("pod has unbound immediate PersistentVolumeClaims",))
+        return None
+
+    def _find_zones(self) -> Rejection | None:
+        for volume, name in self.claims:
+            claim = self.storage.claim(self.pod.metadata.namespace, name)
+            if volume.ephemeral is not None or claim is None or not claim.spec.volume_name:
+                continue
+            persistent = self.storage.volumes.get(claim.spec.volume_name)
+            if persistent is None:
+                return Rejection("VolumeZone", (f'persistentvolume "{claim.spec.volume_name}" not found',))
+            for key in _ZONE_LABELS:
+                if key in persistent.metadata.labels:
+                    self.zones.append((key, frozenset(persistent.metadata.labels[key].split("__"))))
+        return None
+
+    def check(self, info: NodeInfo) -> Rejection | None:
+        for disk in self.disks:
+            if any(_clash(disk, other) for held in info.pods.values() for other in held.shape.volumes):
+                return DISK
+        if self.once > 0:
+            return ONCE_POD
+        if not self.claims:
+            return None
+        return self._check_limit(info) or self._check_binding(info) or self._check_zone(info.labels)
+
+    def _check_limit(self, info: NodeInfo) -> Rejection | None:
+        csi = self.storage.csi_nodes.get(info.name)
+        limits = {
+            each.name: each.allocatable.count
+            for each in (csi.spec.drivers if csi else ())
+            if each.allocatable is not None and each.allocatable.count is not None
+        }
+        if not limits:
+            return None
+        wanted = _attached(self.pod, self.storage)
+        held: dict[str, str] = {}
+        for other in info.pods.values():
+            if other.shape.volumes:
+                held.update(_attached(other.pod, self.storage))
+        for attachment in self.storage.attachments.values():
+            if attachment.spec.node_name == info.name:
+                volume = self.storage.volumes.get(attachment.spec.source.persistent_volume_name)
+                if volume is not None and volume.spec.csi is not None and attachment.spec.attacher:
+                    driver = attachment.spec.attacher
+                    held[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
+        fresh = [driver for handle, driver in wanted.items() if handle not in held]
+        for driver in set(fresh):
+            limit = limits.get(driver)
+            in_use = sum(1 for each in held.values() if each == driver)
+            if limit is not None and in_use + fresh.count(driver) > limit:
+                return VOLUME_LIMIT
+        return None
+
+    def _check_binding(self, info: NodeInfo) -> Rejection | None:
+        reasons: list[str] = []
+        bound_ok, volumes_exist = self._check_bound(info)
+        if not bound_ok:
+            reasons.append("node(s) didn't match PersistentVolume's node affinity")
+        if not self._check_unbound(info):
+            reasons.append("node(s) didn't find available persistent volumes to bind")
+        if not volumes_exist:
+            reasons.append("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
+        return Rejection("VolumeBinding", tuple(reasons)) if reasons else None
+
+    def _check_bound(self, info: NodeInfo) -> tuple[bool, bool]:
+        for claim in self.bound:
+            volume = self.storage.volumes.get(claim.spec.volume_name)
+            if volume is None:
+                return True, False
+            if not volume_allows(volume, info.labels):
+                return False, True
+        return True, True
+
+    def _check_unbound(self, info: NodeInfo) -> bool:
+        to_match: list[PersistentVolumeClaim] = []
+        to_provision: list[PersistentVolumeClaim] = []
+        for claim in self.unbound:
+            selected = claim.metadata.annotations.get(_SELECTED_NODE)
+            if selected is not None and selected != info.name:
+                return False
+            (to_match if selected is None else to_provision).append(claim)
+        chosen: set[str] = set()
+        for claim in sorted(to_match, key=_size):
+            volume = find_volume(claim, self.storage, info.labels, chosen)
+            if volume is None:
+                to_provision.append(claim)
+            else:
+                chosen.add(volume.metadata.name)
+        return all(self._provisionable(claim, info) for claim in to_provision)
+
+    def _provisionable(self, claim: PersistentVolumeClaim, info: NodeInfo) -> bool:
+        storage_class = self.storage.classes.get(class_of(claim))
+        if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
+            return False
+        return _topology_allows(storage_class.allowed_topologies, info.labels)
+
+    def _check_zone(self, labels: Mapping[str, str]) -> Rejection | None:
+        if not any(key in labels for key in _ZONE_LABELS):
+            return None
+        for key, values in self.zones:
+            value = labels.get(key)
+            if value is None:
+                value = labels.get({_OLD_ZONE: ZONE, _OLD_REGION: REGION}.get(key, key))
+            if value is None or value not in values:
+                return VOLUME_ZONE
+        return None
+
+    def move(self, pod: PodInfo, change: int) -> None:
+        """Count a pod that comes or goes among the users of a claim that allows only one."""
+        if self.once_claims and pod.shape.volumes:
+            names = [
+                each.persistent_volume_claim.claim_name
+                for each in pod.shape.volumes
+                if each.persistent_volume_claim is not None
+            ]
+            self.once += change * sum(1 for name in names if name in self.once_claims)
+
+    def copy(self) -> VolumeState:
+        twin = VolumeState.__new__(VolumeState)
+        for name, value in vars(self).items():
+            setattr(twin, name, value)
+        return twin
+
+
+def _exclusive(volume: Volume) -> bool:
+    return volume.aws_elastic_block_store is not None or volume.gce_persistent_disk is not None
+
+
+def _clash(mine: Volume, other: Volume) -> bool:
+    if mine.aws_elastic_block_store is not None and other.aws_elastic_block_store is not None:
+        return mine.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id
+    disk, its = mine.gce_persistent_disk, other.gce_persistent_disk
+    if disk is not None and its is not None:
+        return disk.pd_name == its.pd_name and not (disk.read_only and its.read_only)
+    return False
+
+
+def _unusable(pod: Pod, volume: Volume, name: str, claim: PersistentVolumeClaim | None) -> str | None:
+    """What keeps a claim from being used at all, in words."""
+    if claim is None:
+        if volume.ephemeral is not None:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        return f'persistentvolumeclaim "{name}" not found'
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    owner = claim.metadata.controller
+    if volume.ephemeral is not None and (owner is None or owner.uid != pod.metadata.uid):
+        where = pod.metadata.namespace
+        return f"PVC {where}/{name} was not created for pod {where}/{pod.metadata.name} (pod is not owner)"
+    return None
+
+
+def _attached(pod: Pod, storage: Storage) -> dict[str, str]:
+    """The volumes a pod attaches through a CSI driver: unique name to driver."""
+    found: dict[str, str] = {}
+    for volume in pod.spec.volumes:
+        name = claim_name(pod, volume)
+        claim = storage.claim(pod.metadata.namespace, name) if name else None
+        if claim is None:
+            continue
+        persistent = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+        if persistent is not None:
+            if persistent.spec.csi is not None:
+                found[f"{persistent.spec.csi.driver}/{persistent.spec.csi.volume_handle}"] = persistent.spec.csi.driver
+            continue
+        storage_class = storage.classes.get(class_of(claim))
+        if storage_class is not None and storage_class.provisioner:
+            found[f"{storage_class.provisioner}/unbound/{claim.metadata.key}"] = storage_class.provisioner
+    return found
+
+
+def _topology_allows(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str]) -> bool:
+    if not terms:
+        return True
+    return any(all(labels.get(each.key) in each.values for each in term.match_label_expressions) for term in terms)
+
+
+def _size(claim: PersistentVolumeClaim) -> Quantity:
+    return parse(claim.spec.resources.requests.get("storage", "0"))
