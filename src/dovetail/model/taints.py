@@ -65,7 +65,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 def _compares(toleration: Toleration, taint: Taint) -> bool:
     mine, its = integer(toleration.value), integer(taint.value)
-    if mine is None or its is None:
+    if mine is None or its is None or (str(mine), str(its)) != (toleration.value, taint.value):
         return False
     return its < mine if toleration.operator == "Lt" else its > mine
 
