@@ -18,8 +18,6 @@ from dovetail.model.taints import UNREGISTERED as UNREGISTERED_TAINT
 
 FINALIZER = "karpenter.sh/termination"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
-HASH = "karpenter.sh/nodepool-hash"
-HASH_VERSION = "karpenter.sh/nodepool-hash-version"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
 

@@ -15,7 +15,7 @@ from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
-from dovetail.model.kinds.hashes import HASH_VERSION, nodepool_hash
+from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.validation import pool_problems
@@ -77,7 +77,7 @@ class NodePools:
         return None
 
     async def _hash(self, pool: NodePool) -> None:
-        wanted = {keys.HASH: nodepool_hash(pool), keys.HASH_VERSION: HASH_VERSION}
+        wanted = {hashes.HASH_ANNOTATION: hashes.pool_hash(pool), hashes.VERSION_ANNOTATION: hashes.VERSION}
         if any(pool.metadata.annotations.get(key) != value for key, value in wanted.items()):
             try:
                 await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})

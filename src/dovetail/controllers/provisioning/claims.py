@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster import keys, pools
-from dovetail.model.kinds.hashes import HASH_VERSION, nodepool_hash
+from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import format_resources
 from dovetail.planner.plan import Machine
@@ -60,8 +60,8 @@ def owner(pool: NodePool) -> dict[str, Any]:
 def _annotations(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str]) -> dict[str, str]:
     return {
         **pool.spec.template.metadata.annotations,
-        keys.HASH: nodepool_hash(pool),
-        keys.HASH_VERSION: HASH_VERSION,
+        hashes.HASH_ANNOTATION: hashes.pool_hash(pool),
+        hashes.VERSION_ANNOTATION: hashes.VERSION,
         keys.MIN_VALUES_RELAXED: str(machine.min_values_relaxed).lower(),
         keys.DECISION: decision,
         keys.PRICE: f"{machine.price:.6g}",
