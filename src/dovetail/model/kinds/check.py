@@ -20,6 +20,7 @@ from dovetail.model.meta import ObjectMeta
 
 Path = tuple[str | int, ...]
 
+_PLAIN = Field()
 #: Problems that keep the server from looking at the rules.
 BLOCKING = frozenset({"type", "required", "enum", "length", "items"})
 
@@ -52,6 +53,11 @@ class Node(msgspec.Struct):
     required: tuple[str, ...] = ()
     each: Node | None = None
     pattern: re.Pattern[str] | None = None
+    limited: bool = True  # whether more than the type is asked
+    leaf: bool = True
+    defaults: tuple[str, ...] = ()
+    ruled: tuple[str, ...] = ()  # fields with rules in them or below
+    rules_within: bool = False
 
 
 def go_pattern(text: str) -> re.Pattern[str]:
@@ -84,7 +90,24 @@ def tree(struct: type[msgspec.Struct]) -> Node:
     root = _node(struct, Field())
     for name in ("apiVersion", "kind"):
         root.fields[name] = Node("string", Field())
+    _prepare(root)
     return root
+
+
+def _prepare(node: Node) -> bool:
+    """Note where there is nothing to check, so that checking need not go there."""
+    node.limited = node.type != "string" or (
+        node.field != _PLAIN
+        and any(
+            limit is not None for limit in (node.pattern, node.field.enum, node.field.min_length, node.field.max_length)
+        )
+    )
+    node.leaf = node.type not in ("object", "map", "array")
+    node.defaults = tuple(name for name, child in node.fields.items() if child.field.default is not None)
+    node.ruled = tuple(name for name, child in node.fields.items() if _prepare(child))
+    inner = node.each is not None and _prepare(node.each)
+    node.rules_within = bool(node.ruled) or inner or bool(node.field.rules)
+    return node.rules_within
 
 
 def describe(obj: Mapping[str, Any]) -> Node | None:
@@ -100,7 +123,8 @@ def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[
     if root is None:
         return []
     whole = _filled(obj, root)
-    found = list(_shape(whole, root, ()))
+    found: list[Problem] = []
+    _shape(whole, root, (), found)
     if not any(problem.kind in BLOCKING for problem in found):
         found.extend(_rules(whole, None if old is None else _filled(old, root), root, ()))
     return found
@@ -114,117 +138,119 @@ def defaulted(obj: Mapping[str, Any]) -> Json:
 
 
 def _filled(value: Any, node: Node) -> Any:
-    if isinstance(value, Mapping):
-        if node.type == "any":
-            return value
-        inner = node.fields if node.type == "object" else None
-        found = {}
+    """Nulls dropped and defaults filled in; what needs neither is not copied."""
+    kind = node.type
+    if kind == "object" and isinstance(value, dict):
+        fields, found = node.fields, {}
         for key, member in value.items():
-            child = inner.get(key) if inner is not None else node.each
-            if member is None and child is not None:
-                continue
-            found[key] = member if child is None else _filled(member, child)
-        for key, child in node.fields.items():
-            if key not in found and child.field.default is not None:
-                found[key] = _filled(copy(child.field.default), child)
+            child = fields.get(key)
+            if child is None:
+                found[key] = member
+            elif member is not None:
+                found[key] = member if child.leaf else _filled(member, child)
+        for key in node.defaults:
+            if key not in found:
+                found[key] = _filled(copy(fields[key].field.default), fields[key])
         return found
-    if isinstance(value, list) and node.each is not None:
+    if kind == "map" and isinstance(value, dict) and node.each is not None:
+        return {key: _filled(member, node.each) for key, member in value.items() if member is not None}
+    if kind == "array" and isinstance(value, list) and node.each is not None and not node.each.leaf:
         return [_filled(member, node.each) for member in value]
     return value
 
 
-def _shape(value: Any, node: Node, path: Path) -> Iterator[Problem]:
+def _shape(value: Any, node: Node, path: Path, found: list[Problem]) -> None:
     kind = node.type
     if kind == "string":
-        if isinstance(value, str):
-            if node.field is not _PLAIN:
-                yield from _string(value, node, path)
-        else:
-            yield from _misplaced(value, "string", path)
+        if not isinstance(value, str):
+            found.extend(_misplaced(value, "string", path))
+        elif node.limited:
+            found.extend(_string(value, node, path))
     elif kind == "array":
         if isinstance(value, list):
-            yield from _array(value, node, path)
+            _array(value, node, path, found)
         else:
-            yield from _misplaced(value, "array", path)
-    elif kind in ("object", "map"):
-        if isinstance(value, Mapping):
-            yield from _object(value, node, path) if kind == "object" else _map(value, node, path)
+            found.extend(_misplaced(value, "array", path))
+    elif kind == "object":
+        if isinstance(value, dict):
+            _object(value, node, path, found)
         else:
-            yield _mistyped(value, "object", path)
+            found.append(_mistyped(value, "object", path))
+    elif kind == "map":
+        if isinstance(value, dict):
+            _map(value, node, path, found)
+        else:
+            found.append(_mistyped(value, "object", path))
     elif kind != "any":
-        yield from _scalar(value, node, path)
+        found.extend(_scalar(value, node, path))
 
 
-_PLAIN = Field()
-
-
-def _object(value: Mapping[str, Any], node: Node, path: Path) -> Iterator[Problem]:
+def _object(value: Mapping[str, Any], node: Node, path: Path, found: list[Problem]) -> None:
     for name in node.required:
         if name not in value:
-            yield Problem((*path, name), "required", "Required value")
+            found.append(Problem((*path, name), "required", "Required value"))
     if node.field.max_properties is not None and len(value) > node.field.max_properties:
-        yield _too_many(len(value), node.field.max_properties, path)
+        found.append(_too_many(len(value), node.field.max_properties, path))
+    fields = node.fields
     for key, member in value.items():
-        child = node.fields.get(key)
+        child = fields.get(key)
         if child is None:
-            yield Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"')
+            found.append(Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"'))
         else:
-            yield from _shape(member, child, (*path, key))
+            _shape(member, child, (*path, key), found)
 
 
-def _map(value: Mapping[str, Any], node: Node, path: Path) -> Iterator[Problem]:
+def _map(value: Mapping[str, Any], node: Node, path: Path, found: list[Problem]) -> None:
     most = node.field.max_properties
     if most is not None and len(value) > most:
-        yield _too_many(len(value), most, path)
+        found.append(_too_many(len(value), most, path))
     if node.each is not None:
         for key, member in value.items():
-            yield from _shape(member, node.each, (*path, key))
+            _shape(member, node.each, (*path, key), found)
 
 
 def _too_many(count: int, most: int, path: Path) -> Problem:
     return Problem(path, "items", f"Too many: {count}: must have at most {most} items")
 
 
-def _array(value: list[Any], node: Node, path: Path) -> Iterator[Problem]:
+def _array(value: list[Any], node: Node, path: Path, found: list[Problem]) -> None:
     field = node.field
     if field.max_items is not None and len(value) > field.max_items:
-        yield _too_many(len(value), field.max_items, path)
+        found.append(_too_many(len(value), field.max_items, path))
     if field.min_items is not None and len(value) < field.min_items:
-        yield Problem(
-            path,
-            "range",
-            f"Invalid value: {len(value)}: {render(path)} in body should have at least {field.min_items} items",
-        )
+        text = f"{render(path)} in body should have at least {field.min_items} items"
+        found.append(Problem(path, "range", f"Invalid value: {len(value)}: {text}"))
     if field.list_type == "set":
         for index, member in enumerate(value):
             if member in value[:index]:
-                yield Problem((*path, index), "range", f"Duplicate value: {_json(member)}")
-    if node.each is not None:
+                found.append(Problem((*path, index), "range", f"Duplicate value: {_json(member)}"))
+    each = node.each
+    if each is not None and (each.limited or not all(type(member) is str for member in value)):
         for index, member in enumerate(value):
-            yield from _shape(member, node.each, (*path, index))
+            _shape(member, each, (*path, index), found)
 
 
 def _string(value: str, node: Node, path: Path) -> Iterator[Problem]:
     field = node.field
     if field.max_length is not None and len(value) > field.max_length:
         yield Problem(path, "length", f"Too long: may not be more than {field.max_length} bytes")
-    where = render(path)
     if field.min_length is not None and len(value) < field.min_length:
-        text = f"{where} in body should be at least {field.min_length} chars long"
+        text = f"{render(path)} in body should be at least {field.min_length} chars long"
         yield Problem(path, "range", f"Invalid value: {_json(value)}: {text}")
     elif node.pattern is not None and not node.pattern.search(value):
-        yield Problem(path, "pattern", f"Invalid value: {_json(value)}: {where} in body should match '{field.pattern}'")
+        text = f"{render(path)} in body should match '{field.pattern}'"
+        yield Problem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
     if field.enum is not None and value not in field.enum:
         supported = ", ".join(f'"{choice}"' for choice in field.enum)
         yield Problem(path, "enum", f"Unsupported value: {_json(value)}: supported values: {supported}")
 
 
 def _scalar(value: Any, node: Node, path: Path) -> Iterator[Problem]:
-    kind, where = node.type, render(path)
+    kind = node.type
     if kind == "quantity":
         if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
             if isinstance(value, str) and node.pattern is not None and not node.pattern.search(value):
-                text = f"{where} in body should match '{QUANTITY}'"
+                text = f"{render(path)} in body should match '{QUANTITY}'"
                 yield Problem(path, "pattern", f"Invalid value: {_json(value)}: {text}")
         else:
             yield from _misplaced(value, "integer,string", path)
@@ -241,18 +267,17 @@ def _scalar(value: Any, node: Node, path: Path) -> Iterator[Problem]:
 
 
 def _range(value: float, field: Field, path: Path) -> Iterator[Problem]:
-    where = render(path)
     if field.minimum is not None and value < field.minimum:
-        text = f"{where} in body should be greater than or equal to {field.minimum}"
+        text = f"{render(path)} in body should be greater than or equal to {field.minimum}"
         yield Problem(path, "range", f"Invalid value: {value}: {text}")
     if field.maximum is not None and value > field.maximum:
-        text = f"{where} in body should be less than or equal to {field.maximum}"
+        text = f"{render(path)} in body should be less than or equal to {field.maximum}"
         yield Problem(path, "range", f"Invalid value: {value}: {text}")
 
 
 def _misplaced(value: Any, wanted: str, path: Path) -> Iterator[Problem]:
     """An object where a list or a word should be: the server calls its fields unknown, strictly."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key in value:
             yield Problem((*path, key), "unknown", f'unknown field "{render((*path, key))}"')
     yield _mistyped(value, wanted, path)
@@ -284,20 +309,20 @@ def _rules(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
         if not held:
             shown = f"{_json(value)}: " if isinstance(value, str | int) else ""
             yield Problem(path, "rule", f"Invalid value: {shown}{rule.message}")
-    if isinstance(value, Mapping):
-        for key, child in node.fields.items():
+    if isinstance(value, dict):
+        for key in node.ruled:
             if key in value:
-                before = old.get(key) if isinstance(old, Mapping) else None
-                yield from _rules(value[key], before, child, (*path, key))
-        if node.type == "map" and node.each is not None and node.each.field.rules:
+                before = old.get(key) if isinstance(old, dict) else None
+                yield from _rules(value[key], before, node.fields[key], (*path, key))
+        if node.type == "map" and node.each is not None and node.each.rules_within:
             for key, member in value.items():
                 yield from _rules(member, None, node.each, (*path, key))
-    elif isinstance(value, list) and node.each is not None and (node.each.fields or node.each.field.rules):
+    elif isinstance(value, list) and node.each is not None and node.each.rules_within:
         for index, member in enumerate(value):
             yield from _rules(member, None, node.each, (*path, index))
 
 
 def _error(value: Any, error: Exception, message: str) -> str:
     text = f"no such key: {error.args[0]}" if isinstance(error, KeyError) else str(error)
-    name = "array" if isinstance(value, list) else "object" if isinstance(value, Mapping) else "string"
+    name = "array" if isinstance(value, list) else "object" if isinstance(value, dict) else "string"
     return f'Invalid value: "{name}": {text} evaluating rule: {message}'

@@ -1,0 +1,179 @@
+"""What the API server cannot check of a pool or an overlay: the controllers' checks, in Karpenter's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from dovetail.model import labels
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import RESERVED, NodeOverlay
+from dovetail.model.kinds.parts import ClaimTerm, Taint, Term
+
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+
+_NAME_RULE = (
+    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+_QUALIFIED_RULE = (
+    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
+    "'example.com/MyName')"
+)
+_SUBDOMAIN_RULE = (
+    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
+    "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_VALUE_RULE = (
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
+)
+
+
+def qualified_name(key: str) -> list[str]:
+    """Why a label or taint key is no qualified name, in Kubernetes' words."""
+    parts = key.split("/")
+    if len(parts) > 2:
+        return [_QUALIFIED_RULE]
+    found = []
+    if len(parts) == 2:
+        if not parts[0]:
+            found.append("prefix part must be non-empty")
+        elif len(parts[0]) > 253:
+            found.append("prefix part must be no more than 253 bytes")
+        elif not _SUBDOMAIN.fullmatch(parts[0]):
+            found.append(_SUBDOMAIN_RULE)
+    name = parts[-1]
+    if not name:
+        found.append("name part must be non-empty")
+    elif len(name) > 63:
+        found.append("name part must be no more than 63 bytes")
+    if not _NAME.fullmatch(name):
+        found.append(_NAME_RULE)
+    return found
+
+
+def label_value(value: str) -> list[str]:
+    """Why a label's value is none, in Kubernetes' words."""
+    found = ["must be no more than 63 bytes"] if len(value) > 63 else []
+    if not _VALUE.fullmatch(value):
+        found.append(_VALUE_RULE)
+    return found
+
+
+def pool_problems(pool: NodePool) -> list[str]:
+    """Why a NodePool cannot be used: the message of its ValidationSucceeded condition, in parts."""
+    template = pool.spec.template
+    found = list(_labels(template.metadata.labels))
+    seen: set[tuple[str, str]] = set()
+    found.extend(_taints(template.spec.taints, "taints", seen))
+    found.extend(_taints(template.spec.startup_taints, "startupTaints", seen))
+    found.extend(_requirements(template.spec.requirements))
+    found.extend(
+        f'invalid key: "{term.key}" in requirements, restricted'
+        for term in template.spec.requirements
+        if term.key == labels.NODEPOOL
+    )
+    return found
+
+
+def _labels(given: Mapping[str, str]) -> Iterator[str]:
+    for key, value in sorted(given.items()):
+        if key == labels.PROVISIONER_NAME:
+            continue  # a Provisioner's nodes carry its name
+        if key == labels.NODEPOOL:
+            yield f'invalid key name "{key}" in labels, restricted'
+        for text in qualified_name(key):
+            yield f'invalid key name "{key}" in labels, "{text}"'
+        for text in label_value(value):
+            yield f"invalid value: {value} for label[{key}], {text}"
+        refused = labels.restricted(key)
+        if refused is not None:
+            yield f'invalid key name "{key}" in labels, {refused}'
+
+
+def _taints(taints: Sequence[Taint], field: str, seen: set[tuple[str, str]]) -> Iterator[str]:
+    for taint in taints:
+        for text in qualified_name(taint.key):
+            yield f"invalid value: {text} in {field}"
+        if taint.value:
+            for text in qualified_name(taint.value):
+                yield f"invalid value: {text} in {field}"
+        if taint.effect not in EFFECTS:
+            yield f'invalid value: "{taint.effect}" in {field}'
+        if (taint.key, taint.effect) in seen:
+            yield f"duplicate taint Key/Effect pair {taint.key}={taint.effect}"
+        seen.add((taint.key, taint.effect))
+
+
+def _requirements(terms: Sequence[Term]) -> Iterator[str]:
+    for term in terms:
+        problems = list(requirement_problems(term))
+        if problems:
+            yield f"invalid value: {'; '.join(problems)} in requirements, restricted"
+
+
+def requirement_problems(term: Term) -> Iterator[str]:
+    """Why one requirement cannot be used."""
+    key, operator, values = labels.normalise(term.key), term.operator, term.values
+    least = term.min_values if isinstance(term, ClaimTerm) else None
+    if operator not in OPERATORS:
+        yield f"key {key} has an unsupported operator {operator} not in [{' '.join(OPERATORS)}]"
+    refused = labels.restricted(key)
+    if refused is not None:
+        yield refused
+    yield from _known_values(key, operator, values, least)
+    for text in qualified_name(key):
+        yield f"key {key} is not a qualified name, {text}"
+    for value in values:
+        for text in label_value(value):
+            yield f"invalid value {value} for key {key}, {text}"
+    if operator == "In" and not values:
+        yield f"key {key} with operator In must have a value defined"
+    if operator == "In" and least is not None and len(values) < least:
+        yield f"key {key} with operator In must have at least minimum number of values defined in 'values' field"
+    if operator in ("Gt", "Lt", "Gte", "Lte") and not (len(values) == 1 and _is_natural(values[0])):
+        yield f"key {key} with operator {operator} must have a single positive integer value"
+
+
+def _known_values(key: str, operator: str, values: Sequence[str], least: int | None) -> Iterator[str]:
+    if key != labels.CAPACITY_TYPE or operator != "In":
+        return
+    good = [value for value in values if value in labels.CAPACITY_TYPES]
+    known = " ".join(labels.CAPACITY_TYPES)
+    if not good:
+        given = " ".join(values)
+        yield f"no valid values found in [{given}] for {key}, expected one of: [{known}], got: [{given}]"
+    elif least is not None and len(good) < least:
+        yield (
+            f"not enough valid values found in [{' '.join(values)}] for {key}, expected at least {least} valid values "
+            f"from: [{known}], got: {len(good)}"
+        )
+
+
+def _is_natural(text: str) -> bool:
+    digits = text[1:] if text[:1] == "+" else text
+    return digits.isascii() and digits.isdigit() and int(digits) < 2**63
+
+
+def overlay_problems(overlay: NodeOverlay) -> list[str]:
+    """Why a NodeOverlay cannot be used."""
+    found = list(_requirements(overlay.spec.requirements))
+    found.extend(
+        f"key {term.key} with operator NotIn must have a value defined"
+        for term in overlay.spec.requirements
+        if term.operator == "NotIn" and not term.values
+    )
+    found.extend(
+        f"invalid capacity: {name} in resource, restricted" for name in overlay.spec.capacity if name in RESERVED
+    )
+    return found
