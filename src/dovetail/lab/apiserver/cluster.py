@@ -80,7 +80,7 @@ class StoredCluster:
             return record.obj
         ctx = self._context(resource, obj["metadata"].get("namespace"), obj["metadata"]["name"], "UPDATE")
         if manager:
-            managedfields.track_update(resource, record.obj, obj, manager, "", ctx.now)
+            managedfields.track_update(resource, record.obj, obj, manager, "", ctx.now, self.server.registry)
         old = record.obj
         stored = self.server.store.put(table, key, obj).obj
         resource.strategy.committed(stored, old, ctx)

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 ACCEPTED = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 ACCEPTED_CUSTOM = ("application/json", "application/yaml")
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-_PEEK = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+PEEK = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 
 
 class Expected(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ def decode(
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        text = f"json: cannot unmarshal {go_value(value)} into Go value of type {_PEEK}"
+        text = f"json: cannot unmarshal {go_value(value)} into Go value of type {PEEK}"
         raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     check_identity(value, expected, body)
     return to_object(value, repeated, expected, validation, warn)
@@ -104,14 +104,7 @@ def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body
     if not api_version or not isinstance(api_version, str):
         raise _unrecognized(expected, f"Object 'apiVersion' is missing in '{shown}'")
     if (kind, api_version) != (expected.kind, expected.api_version):
-        group, _, version = api_version.rpartition("/")
-        raise status.bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {expected.kind}: '
-            f"converting to {expected.group}/{expected.version}: {group}/{version}"
-            if False
-            else f"the object provided is unrecognized (must be of type {expected.kind}): "
-            f"expected kind {expected.kind} in {expected.api_version}, got {kind} in {api_version}"
-        )
+        raise _unrecognized(expected, f"expected {expected.api_version} {expected.kind}, got {api_version} {kind}")
 
 
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:

@@ -11,6 +11,8 @@ from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import decode, documents, fielderror, options as query, reads, respond, selectors, status
 from dovetail.lab.apiserver.call import Call, table_of
 from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.kinds.types import meta_schema
+from dovetail.lab.apiserver.normal import go_value, normalise
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.store import Record
 from dovetail.lab.apiserver.writes import dry_record, refused
@@ -62,14 +64,22 @@ def _body_options(call: Call) -> Json:
     try:
         value, _ = parse(call.request.body)
     except documents.SyntaxProblem as problem:
-        raise status.bad_request(
-            f"couldn't get version/kind; json parse error: {problem}"
-        ) from problem
+        raise status.bad_request(f"couldn't get version/kind; json parse error: {problem}") from problem
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise status.bad_request("the object provided is unrecognized (must be of type DeleteOptions)")
-    return value
+        target = decode.PEEK
+        text = f"json: cannot unmarshal {go_value(value)} into Go value of type {target}"
+        raise status.bad_request(f"couldn't get version/kind; json parse error: {text}")
+    kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
+    if kind != "DeleteOptions":
+        raise status.bad_request(
+            f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+        )
+    options, reading = normalise(meta_schema("DeleteOptions"), value)
+    if reading.error is not None:
+        raise status.bad_request(reading.error)
+    return options  # type: ignore[no-any-return]
 
 
 def delete(call: Call) -> Response:

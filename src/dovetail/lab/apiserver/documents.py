@@ -152,7 +152,20 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     return value, loader.duplicates
 
 
+_GO_WORDS = {
+    "expected the node content": "did not find expected node content",
+    "could not find expected ':'": "could not find expected ':'",
+    "expected <block end>": "did not find expected key",
+    "mapping values are not allowed": "mapping values are not allowed in this context",
+}
+
+
+def _kind_of(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or ""
+    return next((start for start in _GO_WORDS if problem.startswith(start)), problem)
+
+
 def _yaml_problem(error: Exception) -> str:
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"yaml: line {error.problem_mark.line + 1}: {error.problem}"
+        return f"yaml: line {error.problem_mark.line + 1}: {_GO_WORDS.get(_kind_of(error), error.problem)}"
     return f"yaml: {error}"

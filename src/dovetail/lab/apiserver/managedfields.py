@@ -1,20 +1,350 @@
-"""Field ownership."""
+"""managedFields: who owns which field, kept by every write.
+
+A manager is a name, an operation, a subresource and, for updates, a version. An update takes what it changes from
+everybody else; beyond ten updaters the oldest share one entry. Tracking stays off for an object whose entries were
+cleared, until somebody applies.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.registry import ResourceType
+import msgspec
+
+from dovetail.lab.apiserver import fieldset, normal, ownership
+from dovetail.lab.apiserver.fieldset import Node, Path
+from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.registry import Registry, ResourceType
 
 Json = dict[str, Any]
+MAX_UPDATERS = 10
+ANCIENT = "ancient-changes"
+BEFORE_FIRST_APPLY = "before-first-apply"
+_META: tuple[Path, ...] = tuple(
+    ("f:metadata", f"f:{name}")
+    for name in (
+        "name",
+        "namespace",
+        "creationTimestamp",
+        "selfLink",
+        "uid",
+        "clusterName",
+        "generation",
+        "managedFields",
+        "resourceVersion",
+    )
+)
+
+
+class Manager(msgspec.Struct, frozen=True):
+    """Who owns. Appliers are the same in every version."""
+
+    name: str
+    operation: str
+    version: str = ""
+    subresource: str = ""
+
+    def shown(self) -> str:
+        """As a conflict names it."""
+        from dovetail.lab.apiserver.fielderror import quoted
+
+        text = quoted(self.name)
+        if self.subresource:
+            text += f" with subresource {quoted(self.subresource)}"
+        return f"{text} using {self.version}" if self.operation == "Update" else text
+
+
+class Owned(msgspec.Struct):
+    """What a manager owns, in which version it is written down, and since when."""
+
+    fields: Node
+    version: str
+    time: str | None = None
+
+
+Managers = dict[Manager, Owned]
+
+
+def read(entries: list[Json] | None) -> Managers | None:
+    """The managers of an object; None if the entries make no sense."""
+    managers: Managers = {}
+    for entry in entries or []:
+        operation = entry.get("operation", "")
+        version = entry.get("apiVersion", "")
+        fields = entry.get("fieldsV1") or {}
+        sound = operation in ("Apply", "Update") and version and entry.get("fieldsType") == "FieldsV1"
+        if not sound or not fieldset.valid(fields):
+            return None
+        applier = operation == "Apply"
+        manager = Manager(
+            entry.get("manager", ""), operation, "" if applier else version, entry.get("subresource", "")
+        )
+        managers[manager] = Owned(fields, version, entry.get("time"))
+    return managers
+
+
+def write(managers: Managers) -> list[Json]:
+    entries: list[Json] = []
+    for manager, owned in managers.items():
+        entry: Json = {"manager": manager.name, "operation": manager.operation, "apiVersion": owned.version}
+        if owned.time is not None:
+            entry["time"] = owned.time
+        entry["fieldsType"] = "FieldsV1"
+        entry["fieldsV1"] = owned.fields
+        if manager.subresource:
+            entry["subresource"] = manager.subresource
+        entries.append(entry)
+    entries.sort(
+        key=lambda entry: (
+            entry["operation"],
+            entry.get("time", ""),
+            entry["manager"],
+            entry["apiVersion"],
+            entry.get("subresource", ""),
+        )
+    )
+    return entries
+
+
+def put(obj: Json, managers: Managers) -> None:
+    if managers:
+        obj["metadata"]["managedFields"] = write(managers)
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def is_reset(entries: Any) -> bool:
+    """An empty list, or a list of one empty entry, clears everything."""
+    if not isinstance(entries, list):
+        return False
+    return not entries or (len(entries) == 1 and not any(entries[0].values()))
+
+
+def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
+    """The fields a door throws away, which nobody can come to own through it."""
+    if subresource == "status":
+        if resource.custom:
+            return (("f:metadata",), ("f:spec",))
+        if resource.plural == "pods":
+            return (
+                ("f:spec",),
+                ("f:metadata", "f:deletionTimestamp"),
+                ("f:metadata", "f:ownerReferences"),
+            )
+        return (("f:spec",),)
+    return (("f:status",),) if "status" in resource.subresources else ()
+
+
+def strip(fields: Node) -> Node:
+    """Without what nobody owns: identity and bookkeeping."""
+    fields = fieldset.difference(fields, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": {}})
+    if "f:metadata" in fields:
+        gone: Node = {}
+        for path in _META:
+            gone = fieldset.union(gone, fieldset.single(path))
+        fields = fieldset.difference(fields, gone)
+    return fields
+
+
+class Versions:
+    """The change of an object, in whichever version a manager wrote its fields down."""
+
+    def __init__(self, resource: ResourceType, registry: Registry | None, old: Json, new: Json, subresource: str) -> None:
+        self.resource = resource
+        self.registry = registry
+        self.old = old
+        self.new = new
+        self.ignored = ignored(resource, subresource)
+        own = ownership.compare(resource.schema, old, new).without(self.ignored)
+        self._changes: dict[str, ownership.Change | None] = {resource.api_version: own}
+
+    def change(self, version: str) -> ownership.Change | None:
+        """None if the version is not served any more: its managers are forgotten."""
+        if version not in self._changes:
+            self._changes[version] = self._converted(version)
+        return self._changes[version]
+
+    def _converted(self, version: str) -> ownership.Change | None:
+        group, _, short = version.rpartition("/")
+        other = self.registry.lookup(group, short, self.resource.plural) if self.registry is not None else None
+        if other is None:
+            return None
+        old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
+        return ownership.compare(other.schema, old, new).without(self.ignored)
+
+
+def convert(obj: Json, resource: ResourceType, other: ResourceType) -> Json:
+    """An object in another version of its resource."""
+    copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    stored = copy
+    if resource.storage != (resource.group, resource.version):
+        stored = resource.strategy.to_storage(copy, resource.version)
+    if other.storage != (other.group, other.version):
+        stored = other.strategy.from_storage(stored, other.version)
+    return {**stored, "kind": other.kind, "apiVersion": other.api_version}
+
+
+def take(managers: Managers, versions: Versions, keep: Manager | None) -> Managers:
+    """Everybody but `keep` loses what changed or went."""
+    out: Managers = {}
+    for manager, owned in managers.items():
+        if manager == keep:
+            out[manager] = owned
+            continue
+        change = versions.change(owned.version)
+        if change is None:
+            continue
+        fields = owned.fields
+        for gone in (change.modified, change.added, change.removed):
+            if gone:
+                fields = fieldset.difference(fields, gone)
+        if fields:
+            out[manager] = Owned(fields, owned.version, owned.time)
+    return out
+
+
+def _cap(managers: Managers) -> Managers:
+    updaters = [manager for manager in managers if manager.operation == "Update"]
+    if len(updaters) <= MAX_UPDATERS:
+        return managers
+    updaters.sort(key=lambda each: (managers[each].time or "", each.name, each.version, each.subresource))
+    out = dict(managers)
+    count = len(updaters)
+    first: dict[str, Manager] = {}
+    for manager in updaters:
+        if count <= MAX_UPDATERS:
+            break
+        owned = out[manager]
+        bucket = Manager(ANCIENT, "Update", owned.version)
+        if owned.version not in first:
+            first[owned.version] = manager
+            continue
+        if bucket not in out:
+            out[bucket] = out.pop(first[owned.version])
+        out[bucket] = Owned(fieldset.union(owned.fields, out[bucket].fields), owned.version, owned.time)
+        del out[manager]
+        count -= 1
+    return out
+
+
+def _live_or_new(old: Json | None, new: Json, subresource: str) -> Managers:
+    """The managers to go on from: those of the request if it brings sound ones, else the stored ones."""
+    stored = (read(old["metadata"].get("managedFields")) or {}) if old is not None else {}
+    if subresource:
+        return stored
+    given = new["metadata"].get("managedFields")
+    if is_reset(given):
+        return {}
+    managers = read(given)
+    return managers or stored
 
 
 def track_create(resource: ResourceType, obj: Json, manager: str, now: datetime) -> None:
-    obj["metadata"].pop("managedFields", None)
+    """The creator owns everything it sent, defaults included."""
+    given = obj["metadata"].pop("managedFields", None)
+    if is_reset(given):
+        return
+    managers = read(given) or {}
+    empty = zero_of(resource)
+    change = ownership.compare(resource.schema, empty, obj).without(ignored(resource, ""))
+    fields = strip(fieldset.union(change.modified, change.added))
+    if fields:
+        own = Manager(manager, "Update", resource.api_version)
+        managers = {**managers, own: Owned(fields, resource.api_version, stamp(now))}
+    put(obj, managers)
+
+
+def zero_of(resource: ResourceType) -> Json:
+    if resource.custom:
+        return {"kind": resource.kind, "apiVersion": resource.api_version}
+    return normal.zero(resource.schema)
 
 
 def track_update(
-    resource: ResourceType, old: Json, obj: Json, manager: str, subresource: str, now: datetime
+    resource: ResourceType,
+    old: Json,
+    obj: Json,
+    manager: str,
+    subresource: str,
+    now: datetime,
+    registry: Registry | None = None,
 ) -> None:
+    """The updater owns what it changed; others lose it. Nothing changes where nothing is tracked."""
+    managers = _live_or_new(old, obj, subresource)
     obj["metadata"].pop("managedFields", None)
+    if not managers:
+        return
+    before = {**old, "metadata": {k: v for k, v in old["metadata"].items() if k != "managedFields"}}
+    put(obj, updated(resource, registry, managers, before, obj, Manager(manager, "Update", resource.api_version, subresource), now))
+
+
+def updated(
+    resource: ResourceType,
+    registry: Registry | None,
+    managers: Managers,
+    old: Json,
+    new: Json,
+    own: Manager,
+    now: datetime,
+) -> Managers:
+    versions = Versions(resource, registry, old, new, own.subresource)
+    change = versions.change(resource.api_version)
+    assert change is not None
+    managers = take(managers, versions, None)
+    fields = strip(change.touched())
+    if fields:
+        previous = managers.get(own)
+        if previous is not None:
+            fields = fieldset.union(fields, previous.fields)
+        managers[own] = Owned(fields, resource.api_version, stamp(now))
+    return _cap(managers)
+
+
+def track_scale(
+    resource: ResourceType, old: Json, obj: Json, manager: str, path: Path, operation: str = "Update"
+) -> None:
+    """A write through /scale: the replicas change hands, and the entry has no time."""
+    managers = read(old["metadata"].get("managedFields")) or {}
+    obj["metadata"].pop("managedFields", None)
+    own = Manager(manager, operation, "" if operation == "Apply" else resource.api_version, "scale")
+    before, after = _at(old, path), _at(obj, path)
+    if (before or 0) != (after or 0):
+        gone = fieldset.single(path)
+        out: Managers = {}
+        for each, owned in managers.items():
+            left = owned.fields if each == own else fieldset.difference(owned.fields, gone)
+            if left:
+                out[each] = Owned(left, owned.version, owned.time)
+        if after:
+            previous = managers.get(own)
+            out[own] = Owned(gone, resource.api_version, previous.time if previous else None)
+        else:
+            out.pop(own, None)
+        managers = out
+    put(obj, managers)
+
+
+def _at(obj: Any, path: Path) -> Any:
+    for name in path:
+        obj = obj.get(name[2:]) if isinstance(obj, dict) else None
+    return obj
+
+
+def equal_but_for_times(one: Json, other: Json) -> bool:
+    """Whether two objects are the same apart from when their fields were written."""
+    mine, theirs = one["metadata"], other["metadata"]
+    if mine.keys() != theirs.keys() or one.keys() != other.keys():
+        return False
+    if any(one[name] != other[name] for name in one if name != "metadata"):
+        return False
+    if any(mine[name] != theirs[name] for name in mine if name != "managedFields"):
+        return False
+    left, right = mine.get("managedFields"), theirs.get("managedFields")
+    if left == right:
+        return True
+    return _timeless(left) == _timeless(right)
+
+
+def _timeless(entries: Any) -> list[Json]:
+    return [{name: item for name, item in entry.items() if name != "time"} for entry in entries or []]

@@ -40,7 +40,7 @@ class Slot:
         self.schema = field.schema
         self.struct = field.owner or schema.struct
         kind = field.schema.kind
-        self.read = _READERS[kind]
+        self.read = READERS[kind]
         self.drop_zero = field.omitempty and not field.pointer and kind not in _STRUCT_KINDS
         self.default = _default_of(field)
 
@@ -175,7 +175,7 @@ def read_array(reading: Reading, schema: Schema, value: Any, at: At, struct: str
         return None
     items = schema.items
     assert items is not None
-    read = _READERS[items.kind]
+    read = READERS[items.kind]
     out: list[Any] = []
     for index, item in enumerate(value):
         if item is None:
@@ -203,7 +203,7 @@ def read_map(reading: Reading, schema: Schema, value: Any, at: At, struct: str) 
                 break
         else:
             return value or None
-    read = _READERS[items.kind]
+    read = READERS[items.kind]
     out: Json = {}
     for name, item in value.items():
         out[name] = _null_item(items) if item is None else read(reading, items, item, at, struct)
@@ -312,7 +312,7 @@ def read_any(reading: Reading, schema: Schema, value: Any, at: At, struct: str) 
     return value
 
 
-_READERS: dict[str, Callable[[Reading, Schema, Any, At, str], Any]] = {
+READERS: dict[str, Callable[[Reading, Schema, Any, At, str], Any]] = {
     "object": read_object,
     "array": read_array,
     "map": read_map,

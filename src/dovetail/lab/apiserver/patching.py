@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import documents, fielderror, respond, status, writes
+from dovetail.lab.apiserver import decode, documents, fielderror, gorder, respond, status, writes
 from dovetail.lab.apiserver.call import Call
-from dovetail.lab.apiserver.decode import media_type, to_object
+from dovetail.lab.apiserver.decode import Expected, media_type, to_object
+from dovetail.lab.apiserver.normal import go_value
 from dovetail.lab.apiserver.options import WriteOptions, write_options
-from dovetail.lab.apiserver.patches import jsonpatch
+from dovetail.lab.apiserver.patches import jsonpatch, unstructured
 from dovetail.lab.apiserver.patches.merge import merge
-from dovetail.lab.apiserver.patches.strategic import StrategicFailure, strategic
+from dovetail.lab.apiserver.patches.strategic import StrategicFailure, go_map, strategic
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Record
 
@@ -22,15 +21,16 @@ JSON = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
-APPLY_CBOR = "application/apply-patch+cbor"
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def patch(call: Call) -> Response:
-    media = media_type(call.content_type)
-    accepted = [JSON, MERGE, APPLY] if call.resource.custom else [JSON, MERGE, STRATEGIC, APPLY]
+    media = media_type(call.content_type) if call.content_type else "application/json"
+    custom = call.resource.custom
+    accepted = [JSON, MERGE, APPLY] if custom else [JSON, MERGE, STRATEGIC, APPLY]
     if media not in accepted:
-        raise status.unsupported_media(accepted)
+        if custom:
+            raise status.unsupported_media(accepted)
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     call.wanted()
     options = write_options(call.request, "PatchOptions", apply=media == APPLY)
     if media == APPLY:
@@ -40,9 +40,7 @@ def patch(call: Call) -> Response:
     record = call.server.store.get(call.table, call.key)
     if record is None:
         raise status.not_found(call.resource.group, call.resource.plural, call.name)
-    current = _shown(call, record)
-    patched, repeated = changed(call, media, current, call.request.body)
-    obj = read_back(call, patched, repeated, options)
+    obj = changed(call, media, _shown(call, record), options)
     if call.door is not None and call.door.merge is not None:
         return _through_view(call, record, obj, options)
     check_identity(call, obj)
@@ -55,29 +53,49 @@ def _shown(call: Call, record: Record) -> Json:
     return door.view(obj, call.resource) if door is not None and door.view is not None else obj
 
 
-def changed(call: Call, media: str, current: Json, body: bytes) -> tuple[Json, list[str]]:
-    """The object after the patch, and the patch's own duplicate keys."""
+def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Json:
+    """The object after the patch."""
+    prefix = "" if media == STRATEGIC else "error decoding patch: "
     try:
-        document, repeated = documents.parse_json(body)
+        document, repeated = documents.parse_json(call.request.body)
     except documents.SyntaxProblem as problem:
-        raise bad_patch(media, body, str(problem)) from problem
+        raise status.bad_request(f"{prefix}{problem}") from problem
     if media == JSON:
-        return _json_patched(current, document), repeated
+        patched, touched = _json_patched(current, document), gorder.of_json(document)
+        return read_back(call, patched, repeated, options, touched)
     if not isinstance(document, dict):
-        raise not_a_map(media, document)
+        target = "map[string]interface {}"
+        raise status.bad_request(f"{prefix}json: cannot unmarshal {go_value(document)} into Go value of type {target}")
     if media == MERGE:
-        return merge(current, document), repeated
+        return read_back(call, merge(current, document), repeated, options, gorder.of_merge(document))
+    return _strategic(call, current, document, options)
+
+
+def _strategic(call: Call, current: Json, document: Json, options: WriteOptions) -> Json:
+    expected = call.expected()
     try:
-        return strategic(current, document, call.expected().schema), repeated
+        patched = strategic(current, document, expected.schema)
     except StrategicFailure as failure:
         raise status.internal(str(failure)) from failure
+    shown = go_map(document)
+    problem = unstructured.problem(expected.schema, patched)
+    if problem:
+        raise misfit(shown, problem)
+    patched["kind"], patched["apiVersion"] = expected.kind, expected.api_version
+    try:
+        return to_object(patched, [], expected, options.validation, call.warn)
+    except StatusError as error:
+        raise misfit(shown, _reason(expected, error)) from error
 
 
 def _json_patched(current: Json, document: Any) -> Json:
     try:
         patched = jsonpatch.apply(current, document)
     except jsonpatch.BadPatch as bad:
-        raise status.bad_request(f"error decoding patch: {bad}") from bad
+        target = "[]handlers.jsonPatchOp" if not isinstance(document, list) else "handlers.jsonPatchOp"
+        wrong = document if not isinstance(document, list) else next(x for x in document if not isinstance(x, dict))
+        text = f"json: cannot unmarshal {go_value(wrong)} into Go value of type {target}"
+        raise status.bad_request(f"error decoding patch: {text}") from bad
     except jsonpatch.PatchFailure as failure:
         raise status.rejected() from failure
     if not isinstance(patched, dict):
@@ -85,39 +103,36 @@ def _json_patched(current: Json, document: Any) -> Json:
     return patched
 
 
-def bad_patch(media: str, body: bytes, problem: str) -> StatusError:
-    if media == JSON:
-        return status.bad_request(f"error decoding patch: {problem}")
-    return status.bad_request(f"error decoding patch: {problem}")
+def misfit(shown: str, problem: str) -> StatusError:
+    return status.invalid("", "", "", [fielderror.invalid("patch", shown, problem)])
 
 
-def not_a_map(media: str, document: Any) -> StatusError:
-    from dovetail.lab.apiserver.normal import go_value
-
-    target = "map[string]interface {}"
-    return status.bad_request(
-        f"error decoding patch: json: cannot unmarshal {go_value(document)} into Go value of type {target}"
-    )
+def _reason(expected: Expected, error: StatusError) -> str:
+    prefix = f'{expected.kind} in version "{expected.version}" cannot be handled as a {expected.kind}: '
+    return error.message.removeprefix(prefix)
 
 
-def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOptions) -> Json:
+def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOptions, touched: Any) -> Json:
     """The patched document as an object; what does not fit is 422, with the whole object in the message."""
     expected = call.expected()
-    text = _encode(patched).decode()
+    before = dict(patched)
     try:
+        decode.check_identity(patched, expected, b"")
         return to_object(patched, repeated, expected, options.validation, call.warn)
     except StatusError as error:
-        prefix = f'{expected.kind} in version "{expected.version}" cannot be handled as a {expected.kind}: '
-        cause = fielderror.invalid("patch", text, error.message.removeprefix(prefix))
-        refused = status.invalid("", "", "", [cause])
-        raise refused from error
+        given = f'{patched.get("kind")} in version '
+        reason = _reason(expected, error)
+        if reason.startswith(given):
+            reason = reason.partition(": ")[2]
+        raise misfit(gorder.text(expected.schema, before, touched), reason) from error
 
 
 def check_identity(call: Call, obj: Json) -> None:
     """A patch cannot rename or move."""
-    metadata = obj["metadata"]
-    if metadata.get("name", "") != call.name:
-        given = metadata.get("name", "")
+    given = obj["metadata"].get("name", "")
+    if not given:
+        raise writes.no_name(call)
+    if given != call.name:
         raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
     writes.check_namespace(call, obj)
 
@@ -125,7 +140,6 @@ def check_identity(call: Call, obj: Json) -> None:
 def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
     door = call.door
     assert door is not None and door.view is not None
-    obj = writes.merge_view(call, record, view)
-    stored = writes.update_object(call, record, obj, options, unconditional=True)
+    stored = writes.update_through_view(call, record, view, options, unconditional=True)
     shown = respond.in_version(stored.fresh(), call.resource)
     return respond.one(call, door.view(shown, call.resource), 200)

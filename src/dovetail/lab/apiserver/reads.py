@@ -167,16 +167,17 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
         rows: Iterable[Record] = (past[key] for key in sorted(past) if key.startswith(prefix) and key > after)
     else:
         rows = store.table(call.table).under(prefix)
-    if test is not None:
-        rows = (record for record in rows if test(respond.show(record, resource)))
-    if options.limit <= 0:
-        return Page(list(rows), version)
     iterator = iter(rows)
-    records = list(islice(iterator, options.limit))
+    chosen: Iterable[Record] = iterator
+    if test is not None:
+        chosen = (record for record in iterator if test(respond.show(record, resource)))
+    if options.limit <= 0:
+        return Page(list(chosen), version)
+    records = list(islice(chosen, options.limit))
     rest = sum(1 for _ in iterator)
     if not rest:
         return Page(records, version)
-    token = write_token(version, records[-1].key.removeprefix(prefix))
+    token = write_token(version, "/" + records[-1].key.removeprefix(prefix))
     return Page(records, version, token, None if test is not None else rest)
 
 
@@ -200,7 +201,7 @@ def read_token(options: ListOptions) -> tuple[int, str]:
         raise _bad_token(gojson.problem(raw) or str(error)) from error
     if not isinstance(document, dict) or document.get("v") != "meta.k8s.io/v1":
         raise _bad_token("server does not recognize this encoded version")
-    return int(document.get("rv", 0)), str(document.get("start", "")).rstrip("\0")
+    return int(document.get("rv", 0)), str(document.get("start", "")).rstrip("\0").removeprefix("/")
 
 
 def _bad_token(why: str) -> StatusError:
@@ -217,4 +218,4 @@ def compacted(options: ListOptions, version: int) -> StatusError:
             "up in the list."
         )
         return status.expired(message)
-    return status.expired(f"The resourceVersion for the provided list is too old.")
+    return status.expired("The resourceVersion for the provided list is too old.")

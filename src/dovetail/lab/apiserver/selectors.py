@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
-from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver import labelquery, status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.registry import ResourceType
 from dovetail.model.selector import FieldTerm, SelectorError, parse_fields, parse_labels
@@ -33,14 +34,16 @@ def compile(call: Call, labels: str, fields: str) -> Test | None:  # noqa: A001 
 
 def _labels(text: str) -> Test:
     try:
+        labelquery.check(text)
         query = parse_labels(text)
-    except SelectorError as error:
+    except (labelquery.QueryError, SelectorError) as error:
         raise status.bad_request(str(error)) from error
     matches = query.matches
     return lambda obj: matches(obj["metadata"].get("labels") or {})
 
 
 def _fields(text: str, resource: ResourceType) -> Test:
+    _check_escapes(text)
     try:
         terms = parse_fields(text)
     except SelectorError as error:
@@ -57,6 +60,22 @@ def _fields(text: str, resource: ResourceType) -> Test:
         return all(_holds(term, obj, values) for term in terms)
 
     return test
+
+
+def _check_escapes(text: str) -> None:
+    """A value may hold `,`, `=` and backslashes only behind a backslash."""
+    for part in re.split(r"(?<!\\),", text):
+        value = re.split(r"!=|==|=", part, maxsplit=1)[-1]
+        escaped = False
+        for rune in value if "=" in part else "":
+            if escaped:
+                if rune not in "\\,=":
+                    raise status.bad_request(f"invalid field selector: invalid escape sequence: \\{rune}")
+                escaped = False
+            elif rune == "\\":
+                escaped = True
+            elif rune == "=":
+                raise status.bad_request(f"invalid field selector: unescaped character in value: {ord(rune)}")
 
 
 def _holds(term: FieldTerm, obj: Json, values: Any) -> bool:

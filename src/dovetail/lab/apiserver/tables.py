@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import columns
+from dovetail.lab.apiserver import columns, status
 from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.columns import pods
 from dovetail.lab.apiserver.columns.cells import Header, age
+from dovetail.lab.apiserver.fielderror import invalid
 from dovetail.lab.apiserver.registry import ResourceType
 
 Json = dict[str, Any]
@@ -26,7 +28,11 @@ class Options(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, request: Request) -> Options:
-        return cls(request.parameter("includeObject") or "Metadata")
+        include = request.parameter("includeObject") or "Metadata"
+        if include not in ("Metadata", "Object", "None"):
+            problem = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+            raise status.bad_request(f"Unable to convert to Table as requested: {problem}")
+        return cls(include)
 
 
 def of_objects(
@@ -35,6 +41,11 @@ def of_objects(
     headers, cells = layout(call.resource, call)
     now = call.server.clock.now()
     rows = [{"cells": cells(obj, now), "object": _object(obj, options, wanted)} for obj in objects]
+    if call.resource.plural == "pods" and not call.resource.group:
+        for row, obj in zip(rows, objects, strict=True):
+            finished = pods.conditions(obj)
+            if finished:
+                row["conditions"] = finished
     if not metadata and len(objects) == 1:
         metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
     return {
@@ -59,7 +70,7 @@ def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool) -> Json:
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
         "columnDefinitions": [each.definition() for each in headers] if header else None,
-        "rows": [{"cells": [None] * len(headers) if False else [], "object": shown}],
+        "rows": [{"cells": [None] * len(headers), "object": shown}],
     }
 
 

@@ -60,7 +60,7 @@ class Watcher:
         self.waiter: asyncio.Future[None] | None = None
         self.overrun = False
         self.sent = 0
-        self.table_options = tables.Options.of(call.request)
+        self.table_options = tables.Options.of(call.request) if wanted.form == "Table" else tables.Options()
         self.header_sent = False
         resource = call.resource
         self.form = (resource.version, wanted.form, wanted.version, self.table_options.include)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import fielderror, managedfields, respond, status
+from dovetail.lab.apiserver import fielderror, fieldset, managedfields, respond, status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.decode import decode
 from dovetail.lab.apiserver.fielderror import quoted
@@ -198,9 +198,7 @@ def update(call: Call) -> Response:
     if given != call.name:
         if given:
             raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
-        raise status.bad_request(
-            f"name must be provided" if False else f"the name of the object () does not match the name on the URL ({call.name})"
-        )
+        raise no_name(call)
     record = call.server.store.get(call.table, call.key)
     if record is None:
         if resource.strategy.create_on_update and not call.subresource:
@@ -212,6 +210,12 @@ def update(call: Call) -> Response:
     return updated(call, update_object(call, record, obj, options))
 
 
+def no_name(call: Call) -> StatusError:
+    return status.bad_request(
+        f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+    )
+
+
 def updated(call: Call, record: Record) -> Response:
     return created(call, record, 200)
 
@@ -220,9 +224,35 @@ def put_view(call: Call, record: Record, view: Json, options: WriteOptions) -> R
     """PUT on scale: the view's change is put into the object."""
     door = call.door
     assert door is not None and door.merge is not None and door.view is not None
-    obj = merge_view(call, record, view)
-    stored = update_object(call, record, obj, options)
+    stored = update_through_view(call, record, view, options)
     return respond.one(call, door.view(respond.show(stored, call.resource), call.resource), 200)
+
+
+def update_through_view(
+    call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False
+) -> Record:
+    """Put a changed view back; of the object's fields only the replicas change hands."""
+    resource = call.resource
+    obj = merge_view(call, record, view)
+    manager = call.manager(options.manager)
+    old = respond.show(record, resource)
+    path = replicas_path(resource)
+
+    def track(made: Json) -> None:
+        managedfields.track_scale(resource, old, made, manager, path)
+
+    return update_object(call, record, obj, options, track, unconditional)
+
+
+def replicas_path(resource: ResourceType) -> fieldset.Path:
+    """Where the scale subresource finds the replicas."""
+    if resource.custom and resource.definition is not None:
+        for version in resource.definition["spec"]["versions"]:
+            if version["name"] == resource.version:
+                scale = (version.get("subresources") or {}).get("scale") or {}
+                names = scale.get("specReplicasPath", ".spec.replicas").strip(".").split(".")
+                return tuple(fieldset.field(name) for name in names)
+    return ("f:spec", "f:replicas")
 
 
 def merge_view(call: Call, record: Record, view: Json) -> Json:
@@ -261,7 +291,9 @@ def update_object(
         raise wrong_uid(call, given_uid, old["metadata"].get("uid", ""))
     strategy.default(obj)
     if track is None:
-        managedfields.track_update(resource, respond.show(record, resource), obj, ctx.manager, call.subresource, ctx.now)
+        shown = respond.show(record, resource)
+        door, registry = call.subresource, call.server.registry
+        managedfields.track_update(resource, shown, obj, ctx.manager, door, ctx.now, registry)
     else:
         track(obj)
     if resource.storage != (resource.group, resource.version):
@@ -306,7 +338,7 @@ def check_version(call: Call, obj: Json, record: Record, unconditional: bool) ->
         return
     if text and not (text.isascii() and text.isdigit()):
         problem = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
-        raise status.internal(f"metadata.resourceVersion: Invalid value: {quoted(text)}: {problem}")
+        raise status.internal(problem)
     version = int(text or "0")
     if version == 0:
         if not resource.strategy.unconditional_update:
@@ -341,17 +373,13 @@ def commit_update(call: Call, record: Record, obj: Json, ctx: Context) -> Record
             store.delete(call.table, record.key)
             resource.strategy.committed(None, old, ctx)
         return dry_record(record.key, obj, record.rv)
-    if same(obj, old):
+    if obj == old or managedfields.equal_but_for_times(obj, old):
         return record
     if ctx.dry_run:
         return dry_record(record.key, obj, record.rv)
     stored = store.put(call.table, record.key, obj)
     resource.strategy.committed(stored.obj, old, ctx)
     return stored
-
-
-def same(obj: Json, old: Json) -> bool:
-    return obj == old
 
 
 def released(obj: Json, old: Json) -> bool:

@@ -6,16 +6,17 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from dovetail.lab.apiserver.columns import cells
 from dovetail.lab.apiserver.columns.cells import Header
 
 Json = dict[str, Any]
 Layout = tuple[tuple[Header, ...], Callable[[Json, datetime], list[Any]]]
 
 NAME = Header("Name", format="name")
+CREATED = Header("Created At", "date")
+#: Kinds without columns of their own.
 DEFAULT: Layout = (
-    (NAME, Header("Age")),
-    lambda obj, now: [obj["metadata"].get("name", ""), cells.age(obj["metadata"].get("creationTimestamp"), now)],
+    (NAME, CREATED),
+    lambda obj, now: [obj["metadata"].get("name", ""), obj["metadata"].get("creationTimestamp")],
 )
 
 _layouts: dict[tuple[str, str], Layout] = {}

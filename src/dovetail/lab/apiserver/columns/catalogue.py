@@ -2,6 +2,54 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.columns import Layout
+from dovetail.lab.apiserver.columns import Layout, clusters, others, pods, workloads
 
-LAYOUTS: dict[tuple[str, str], Layout] = {}
+_RBAC = "rbac.authorization.k8s.io"
+_STORAGE = "storage.k8s.io"
+_NETWORK = "networking.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io"
+
+LAYOUTS: dict[tuple[str, str], Layout] = {
+    ("", "pods"): (pods.HEADERS, pods.cells),
+    ("", "nodes"): (clusters.NODES, clusters.node),
+    ("", "namespaces"): (clusters.NAMESPACES, clusters.namespace),
+    ("", "events"): (clusters.EVENTS, clusters.event),
+    ("events.k8s.io", "events"): (clusters.EVENTS, clusters.event),
+    ("", "services"): (clusters.SERVICES, clusters.service),
+    ("", "endpoints"): (clusters.ENDPOINTS, clusters.endpoints),
+    ("discovery.k8s.io", "endpointslices"): (clusters.SLICES, clusters.endpoint_slice),
+    (_NETWORK, "ingresses"): (clusters.INGRESSES, clusters.ingress),
+    (_NETWORK, "ingressclasses"): (clusters.INGRESS_CLASSES, clusters.ingress_class),
+    (_NETWORK, "networkpolicies"): (clusters.POLICIES, clusters.network_policy),
+    ("apps", "deployments"): (workloads.DEPLOYMENTS, workloads.deployment),
+    ("apps", "replicasets"): (workloads.REPLICAS, workloads.replicaset),
+    ("", "replicationcontrollers"): (workloads.REPLICAS, workloads.replicationcontroller),
+    ("apps", "statefulsets"): (workloads.STATEFULSETS, workloads.statefulset),
+    ("apps", "daemonsets"): (workloads.DAEMONSETS, workloads.daemonset),
+    ("apps", "controllerrevisions"): (workloads.REVISIONS, workloads.revision),
+    ("batch", "jobs"): (workloads.JOBS, workloads.job),
+    ("batch", "cronjobs"): (workloads.CRONJOBS, workloads.cronjob),
+    ("policy", "poddisruptionbudgets"): (workloads.BUDGETS, workloads.budget),
+    ("autoscaling", "horizontalpodautoscalers"): (workloads.AUTOSCALERS, workloads.autoscaler),
+    ("autoscaling", "scales"): (workloads.SCALES, workloads.scale),
+    ("", "configmaps"): (others.CONFIGMAPS, others.configmap),
+    ("", "secrets"): (others.SECRETS, others.secret),
+    ("", "serviceaccounts"): (others.ACCOUNTS, others.account),
+    ("", "persistentvolumes"): (others.VOLUMES, others.volume),
+    ("", "persistentvolumeclaims"): (others.CLAIMS, others.claim),
+    ("", "resourcequotas"): (others.QUOTAS, others.quota),
+    ("", "podtemplates"): (others.TEMPLATES, others.template),
+    (_STORAGE, "storageclasses"): (others.STORAGE_CLASSES, others.storage_class),
+    (_STORAGE, "volumeattachments"): (others.ATTACHMENTS, others.attachment),
+    (_STORAGE, "volumeattributesclasses"): (others.ATTRIBUTES_CLASSES, others.attributes_class),
+    (_STORAGE, "csinodes"): (others.CSI_NODES, others.csi_node),
+    (_STORAGE, "csidrivers"): (others.CSI_DRIVERS, others.csi_driver),
+    ("coordination.k8s.io", "leases"): (others.LEASES, others.lease),
+    ("scheduling.k8s.io", "priorityclasses"): (others.PRIORITIES, others.priority),
+    (_RBAC, "rolebindings"): (others.BINDINGS, others.binding),
+    (_RBAC, "clusterrolebindings"): (others.BINDINGS, others.binding),
+    (_ADMISSION, "mutatingwebhookconfigurations"): (others.WEBHOOKS, others.webhook),
+    (_ADMISSION, "validatingwebhookconfigurations"): (others.WEBHOOKS, others.webhook),
+    ("node.k8s.io", "runtimeclasses"): (others.RUNTIMES, others.runtime),
+    ("certificates.k8s.io", "certificatesigningrequests"): (others.CERTIFICATES, others.certificate),
+}

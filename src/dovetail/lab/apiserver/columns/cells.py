@@ -73,3 +73,51 @@ def human(seconds: float) -> str:
         rest = days % 365
         return f"{days // 365}y" if rest == 0 else f"{days // 365}y{rest}d"
     return f"{days // 365}y"
+
+
+def created(obj: Json, now: datetime) -> str:
+    return age(obj["metadata"].get("creationTimestamp"), now)
+
+
+def containers(template: Json | None) -> tuple[str, str]:
+    """Names and images of a template's containers."""
+    found = ((template or {}).get("spec") or {}).get("containers") or []
+    return ",".join(each.get("name", "") for each in found), ",".join(each.get("image", "") for each in found)
+
+
+def labels(values: Json | None) -> str:
+    """A set of labels, or <none>."""
+    if not values:
+        return "<none>"
+    return ",".join(f"{name}={item}" for name, item in sorted(values.items()))
+
+
+_WORDS = {"In": "in", "NotIn": "notin"}
+
+
+def selector(value: Json | None) -> str:
+    """A label selector in its canonical text; empty if it selects everything."""
+    parts: list[tuple[str, str]] = []
+    for name, item in ((value or {}).get("matchLabels") or {}).items():
+        parts.append((name, f"{name}={item}"))
+    for each in (value or {}).get("matchExpressions") or []:
+        name, operator = each["key"], each["operator"]
+        if operator == "Exists":
+            parts.append((name, name))
+        elif operator == "DoesNotExist":
+            parts.append((name, f"!{name}"))
+        else:
+            parts.append((name, f"{name} {_WORDS.get(operator, operator)} ({','.join(sorted(each.get('values') or []))})"))
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
+
+
+def shown_selector(value: Json | None) -> str:
+    return "<none>" if value is None else selector(value) or "<none>"
+
+
+def listed(items: list[str], count: int, most: int) -> str:
+    """A list cut after a few."""
+    text = ",".join(items[:most])
+    if not items:
+        return "<unset>"
+    return f"{text} + {count - most} more..." if count > most else text

@@ -2,13 +2,121 @@
 
 from __future__ import annotations
 
+from functools import cache
+
+from dovetail.lab.apiserver.kinds import (
+    autoscaling,
+    claims,
+    core,
+    events,
+    extras,
+    jobs,
+    leases,
+    networking,
+    nodes,
+    policy,
+    rbac,
+    reviews,
+    services,
+    storage,
+    workloads,
+)
 from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.pod.strategy import PodStrategy
 from dovetail.lab.apiserver.registry import Strategy
 
-_STRATEGIES: dict[tuple[str, str], Strategy] = {}
 _PLAIN = KindStrategy()
 
 
 def strategy_of(group: str, plural: str) -> Strategy:
     """The strategy of a built-in resource; kinds that mean nothing in particular share one."""
-    return _STRATEGIES.get((group, plural), _PLAIN)
+    return _strategies().get((group, plural), _PLAIN)
+
+
+def _core() -> dict[str, Strategy]:
+    return {
+        "pods": PodStrategy(),
+        "nodes": nodes.NodeStrategy(),
+        "namespaces": core.NamespaceStrategy(),
+        "configmaps": core.ConfigMapStrategy(),
+        "secrets": core.SecretStrategy(),
+        "serviceaccounts": core.ServiceAccountStrategy(),
+        "services": services.ServiceStrategy(),
+        "endpoints": networking.EndpointsStrategy(),
+        "events": events.EventStrategy(""),
+        "limitranges": core.LimitRangeStrategy(),
+        "resourcequotas": core.ResourceQuotaStrategy(),
+        "podtemplates": core.PodTemplateStrategy(),
+        "persistentvolumes": claims.VolumeStrategy(),
+        "persistentvolumeclaims": claims.ClaimStrategy(),
+        "replicationcontrollers": workloads.ReplicationControllerStrategy(),
+    }
+
+
+@cache
+def _strategies() -> dict[tuple[str, str], Strategy]:
+    from dovetail.lab.apiserver.crd.definitions import DefinitionStrategy
+
+    groups: dict[str, dict[str, Strategy]] = {
+        "": _core(),
+        "apps": {
+            "deployments": workloads.DeploymentStrategy(),
+            "replicasets": workloads.ReplicaSetStrategy(),
+            "statefulsets": workloads.StatefulSetStrategy(),
+            "daemonsets": workloads.DaemonSetStrategy(),
+            "controllerrevisions": extras.RevisionStrategy(),
+        },
+        "batch": {"jobs": jobs.JobStrategy(), "cronjobs": jobs.CronJobStrategy()},
+        "autoscaling": {"horizontalpodautoscalers": autoscaling.AutoscalerStrategy()},
+        "policy": {"poddisruptionbudgets": policy.BudgetStrategy()},
+        "scheduling.k8s.io": {"priorityclasses": policy.PriorityClassStrategy()},
+        "coordination.k8s.io": {"leases": leases.LeaseStrategy()},
+        "events.k8s.io": {"events": events.EventStrategy("events.k8s.io")},
+        "discovery.k8s.io": {"endpointslices": networking.EndpointSliceStrategy()},
+        "storage.k8s.io": {
+            "storageclasses": storage.StorageClassStrategy(),
+            "csinodes": storage.CSINodeStrategy(),
+            "csidrivers": storage.CSIDriverStrategy(),
+            "volumeattachments": storage.VolumeAttachmentStrategy(),
+        },
+        "networking.k8s.io": {
+            "ingresses": networking.IngressStrategy(),
+            "ingressclasses": networking.IngressClassStrategy(),
+            "networkpolicies": networking.NetworkPolicyStrategy(),
+            "ipaddresses": networking.IPAddressStrategy(),
+            "servicecidrs": extras.WithStatusStrategy(),
+        },
+        "rbac.authorization.k8s.io": {
+            "roles": rbac.RoleStrategy(namespaced=True),
+            "clusterroles": rbac.RoleStrategy(namespaced=False),
+            "rolebindings": rbac.BindingStrategy(namespaced=True),
+            "clusterrolebindings": rbac.BindingStrategy(namespaced=False),
+        },
+        "authorization.k8s.io": {
+            "selfsubjectaccessreviews": reviews.AccessReviewStrategy(subject=False),
+            "subjectaccessreviews": reviews.AccessReviewStrategy(subject=True),
+            "localsubjectaccessreviews": reviews.AccessReviewStrategy(subject=True),
+            "selfsubjectrulesreviews": reviews.RulesReviewStrategy(),
+        },
+        "authentication.k8s.io": {
+            "tokenreviews": reviews.TokenReviewStrategy(),
+            "selfsubjectreviews": reviews.SelfReviewStrategy(),
+        },
+        "node.k8s.io": {"runtimeclasses": extras.RuntimeClassStrategy()},
+        "certificates.k8s.io": {"certificatesigningrequests": extras.CertificateRequestStrategy()},
+        "admissionregistration.k8s.io": {
+            "mutatingwebhookconfigurations": extras.WebhookStrategy(),
+            "validatingwebhookconfigurations": extras.WebhookStrategy(),
+            "validatingadmissionpolicies": extras.PolicyStrategy(),
+            "validatingadmissionpolicybindings": extras.PolicyBindingStrategy(),
+            "mutatingadmissionpolicies": extras.PolicyStrategy(),
+            "mutatingadmissionpolicybindings": extras.PolicyBindingStrategy(),
+        },
+        "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
+        "apiregistration.k8s.io": {"apiservices": extras.WithStatusStrategy()},
+        "flowcontrol.apiserver.k8s.io": {
+            "flowschemas": extras.NamedByUrlStrategy(),
+            "prioritylevelconfigurations": extras.NamedByUrlStrategy(),
+        },
+    }
+    return {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}

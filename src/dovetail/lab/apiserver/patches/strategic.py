@@ -34,7 +34,7 @@ def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
         if directive == "delete":
             return {}
         if directive != "merge":
-            raise StrategicFailure(f"Unknown patch type: {directive} in map: {_go_map(patch)}")
+            raise StrategicFailure(f"unknown patch type: {directive} in map: {go_map(patch)}")
     out = dict(target)
     _retain_keys(out, patch)
     for name in sorted(patch):
@@ -52,6 +52,11 @@ def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
         if name.startswith(_DELETE):
             _delete_primitives(out, name.removeprefix(_DELETE), patch[name])
     for name in patch:
+        if name.startswith(_ORDER) and schema is not None and name.removeprefix(_ORDER) not in schema.fields:
+            field_name = name.removeprefix(_ORDER)
+            raise StrategicFailure(
+                f'unable to find api field in struct {schema.struct} for the json field "{field_name}"'
+            )
         if name.startswith(_ORDER) and name.removeprefix(_ORDER) not in patch:
             _reorder(out, patch, name.removeprefix(_ORDER), schema)
     return out
@@ -60,13 +65,13 @@ def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
 _MISSING: Any = object()
 
 
-def _go_map(value: Json) -> str:
+def go_map(value: Json) -> str:
     return "map[" + " ".join(f"{name}:{_go(item)}" for name, item in sorted(value.items())) + "]"
 
 
 def _go(value: Any) -> str:
     if isinstance(value, dict):
-        return _go_map(value)
+        return go_map(value)
     if isinstance(value, list):
         return "[" + " ".join(_go(item) for item in value) + "]"
     if isinstance(value, bool):
@@ -93,7 +98,9 @@ def _value(old: Any, new: Any, field: Field | None, schema: Schema | None, patch
         if field is not None and "replace" in field.patch_strategy and "merge" not in field.patch_strategy:
             return _clean(new)
         if not isinstance(old, dict):
-            return strategic({}, new, child) if new.get(_PATCH) != "delete" else _MISSING
+            if _PATCH in new and new[_PATCH] not in ("merge", "replace", "delete"):
+                raise StrategicFailure(f"unknown patch type: {new[_PATCH]} in map: {go_map(new)}")
+            return _MISSING if _PATCH in new else strategic({}, new, child)
         merged = strategic(old, new, child)
         return _MISSING if new.get(_PATCH) == "delete" else merged
     if isinstance(new, list):
@@ -134,13 +141,13 @@ def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | N
     fresh: list[Any] = []
     for item in patch:
         if key not in item:
-            raise StrategicFailure(f"map: {_go_map(item)} does not contain declared merge key: {key}")
+            raise StrategicFailure(f"map: {go_map(item)} does not contain declared merge key: {key}")
         at = next((i for i, have in enumerate(out) if isinstance(have, dict) and have.get(key) == item[key]), None)
         directive = item.get(_PATCH)
         if directive == "delete":
             out = [have for have in out if not (isinstance(have, dict) and have.get(key) == item[key])]
         elif directive not in (None, "merge"):
-            raise StrategicFailure(f"Unknown patch type: {directive} in map: {_go_map(item)}")
+            raise StrategicFailure(f"unknown patch type: {directive} in map: {go_map(item)}")
         elif at is None:
             again = next((i for i, have in enumerate(fresh) if have.get(key) == item[key]), None)
             if again is None:

@@ -1,0 +1,61 @@
+"""Server-side apply through the scale subresource: the configuration speaks of the replicas alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.kube.transport import Response
+from dovetail.lab.apiserver import apply as applying
+from dovetail.lab.apiserver import fieldset, managedfields, respond, status, typedcheck, writes
+from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.managedfields import Manager
+from dovetail.lab.apiserver.options import WriteOptions
+from dovetail.lab.apiserver.store import Record
+
+Json = dict[str, Any]
+
+
+def apply(call: Call, record: Record | None, config: Json, options: WriteOptions) -> Response:
+    door, resource = call.door, call.resource
+    assert door is not None and door.view is not None and door.schema is not None
+    if record is None:
+        raise status.not_found(resource.group, resource.plural, call.name)
+    found = typedcheck.problems(door.schema, config)
+    if found:
+        metadata = config.get("metadata") or {}
+        where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {door.group}/{door.version}, Kind={door.kind}"
+        raise status.internal(f"failed to create typed patch object ({where}): {typedcheck.message(found)}")
+    live = respond.in_version(record.fresh(), resource)
+    view = door.view(live, resource)
+    wanted = (config.get("spec") or {}).get("replicas")
+    path = writes.replicas_path(resource)
+    if wanted is not None and wanted != (view.get("spec") or {}).get("replicas") and not options.force:
+        _refuse_conflicts(call, live, options.manager, path)
+    if wanted is not None:
+        view["spec"] = {"replicas": wanted}
+    view["metadata"].pop("resourceVersion", None)
+    given = (config.get("metadata") or {}).get("resourceVersion")
+    if given:
+        view["metadata"]["resourceVersion"] = given
+    obj = writes.merge_view(call, record, view)
+
+    def track(made: Json) -> None:
+        managedfields.track_scale(resource, live, made, options.manager, path, "Apply")
+
+    stored = writes.update_object(call, record, obj, options, track, unconditional=True)
+    return respond.one(call, door.view(respond.in_version(stored.fresh(), resource), resource), 200)
+
+
+def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldset.Path) -> None:
+    me = Manager(manager, "Apply", "", "scale")
+    found = [
+        applying.Conflict(_as_scale(each), ("f:spec", "f:replicas"))
+        for each, owned in (managedfields.read(live["metadata"].get("managedFields")) or {}).items()
+        if each != me and fieldset.has(owned.fields, path)
+    ]
+    if found:
+        raise applying.conflict_error(found)
+
+
+def _as_scale(manager: Manager) -> Manager:
+    return manager

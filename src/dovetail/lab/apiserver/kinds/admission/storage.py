@@ -1,0 +1,46 @@
+"""Storage admission: a default class for claims, protection from early deletion, and who may grow."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.lab.apiserver.registry import Context, Object
+
+_DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
+_LEGACY = "volume.beta.kubernetes.io/storage-class"
+
+
+def default_class(claim: Object, ctx: Context) -> None:
+    """The newest of the default classes; by name where they are equally new."""
+    if "storageClassName" in claim["spec"] or _LEGACY in (claim["metadata"].get("annotations") or {}):
+        return
+    candidates = [
+        found
+        for found in ctx.cluster.list("storage.k8s.io", "storageclasses")
+        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in _DEFAULT)
+    ]
+    if candidates:
+        newest = max(found["metadata"].get("creationTimestamp") or "" for found in candidates)
+        names = [f["metadata"]["name"] for f in candidates if (f["metadata"].get("creationTimestamp") or "") == newest]
+        claim["spec"]["storageClassName"] = min(names)
+
+
+def protect(obj: Object, finalizer: str) -> None:
+    finalizers = obj["metadata"].get("finalizers") or []
+    if finalizer not in finalizers:
+        obj["metadata"]["finalizers"] = [*finalizers, finalizer]
+
+
+def review_resize(claim: Object, old: Object, ctx: Context) -> None:
+    new = claim["spec"].get("resources", {}).get("requests", {}).get("storage", "0")
+    before = old["spec"].get("resources", {}).get("requests", {}).get("storage", "0")
+    if not amount(new) > amount(before) or (old.get("status") or {}).get("phase") != "Bound":
+        return
+    name = claim["spec"].get("storageClassName", "")
+    found = ctx.cluster.get("storage.k8s.io", "storageclasses", None, name) if name else None
+    if found is None or not found.get("allowVolumeExpansion"):
+        text = (
+            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc "
+            "must support resize"
+        )
+        raise forbidden(claim, ctx, text)

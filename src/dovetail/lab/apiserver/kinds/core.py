@@ -1,0 +1,322 @@
+"""Small kinds of the core group: namespaces, config maps, secrets, service accounts, limits and quotas, templates."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.admission import quota
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
+from dovetail.lab.apiserver.kinds.pod import resources
+from dovetail.lab.apiserver.kinds.pod.defaults import round_up, template_defaults
+from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.registry import Context, Object
+
+_LIMIT = 1024 * 1024
+_FROZEN = "field is immutable when `immutable` is set"
+
+
+class CountedStrategy(KindStrategy):
+    """A kind that only quotas count."""
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        quota.review(obj, old, ctx)
+
+
+class NamespaceStrategy(KindStrategy):
+    name_rule = staticmethod(formats.label)
+    status_door = True
+
+    def default(self, obj: Object) -> None:
+        name = obj["metadata"].get("name")
+        if name:
+            obj["metadata"]["labels"] = (obj["metadata"].get("labels") or {}) | {"kubernetes.io/metadata.name": name}
+        if not obj.setdefault("status", {}).get("phase"):
+            obj["status"]["phase"] = "Active"
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        obj["status"] = {"phase": "Active"}
+        self.default(obj)
+        spec = obj.setdefault("spec", {})
+        finalizers = spec.get("finalizers") or []
+        if "kubernetes" not in finalizers:
+            spec["finalizers"] = [*finalizers, "kubernetes"]
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        if ctx.subresource == "status":
+            restore(obj, old, "spec")
+        elif ctx.subresource == "finalize":
+            restore(obj, old, "status")
+        else:
+            restore(obj, old, "status")
+            finalizers = (old.get("spec") or {}).get("finalizers")
+            spec = obj.setdefault("spec", {})
+            if finalizers is None:
+                spec.pop("finalizers", None)
+            else:
+                spec["finalizers"] = finalizers
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        for name in (obj.get("spec") or {}).get("finalizers") or ():
+            found += [invalid("spec.finalizers", name, text) for text in formats.qualified_name(name)]
+            if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
+                text = "name is neither a standard finalizer name nor is it fully qualified"
+                found.append(invalid("spec.finalizers", name, text))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return self.check(obj, ctx) if ctx.subresource == "finalize" else []
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        phase = obj["status"].get("phase", "")
+        if "deletionTimestamp" not in old["metadata"]:
+            if phase == "Active":
+                return []
+            return [invalid("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")]
+        if phase == "Terminating":
+            return []
+        return [invalid("status.Phase", phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")]
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"status.phase": (obj.get("status") or {}).get("phase", ""), "name": obj["metadata"]["name"]}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("status.phase", "name"))
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        return []
+
+
+class ConfigMapStrategy(CountedStrategy):
+    def default(self, obj: Object) -> None:
+        """An empty map is not printed, so there is nothing to fill in."""
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+        found: list[FieldError] = []
+        size = 0
+        for key in sorted(data):
+            found += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
+            if key in binary:
+                found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
+            size += formats.size(data[key])
+        for key in sorted(binary):
+            found += [invalid(f"binaryData[{key}]", key, text) for text in formats.config_key(key)]
+            size += len(base64.b64decode(binary[key] or ""))
+        if size > _LIMIT:
+            found.append(too_long("[]", _LIMIT))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = _frozen(obj, old, ("data", "binaryData"))
+        found += metadata.check(obj["metadata"], True, formats.subdomain)
+        return found + self.check(obj, ctx)
+
+
+def _frozen(obj: Object, old: Object, fields: tuple[str, ...]) -> list[FieldError]:
+    if not old.get("immutable"):
+        return []
+    found = [] if obj.get("immutable") else [forbidden("immutable", _FROZEN)]
+    return found + [forbidden(field, _FROZEN) for field in fields if (obj.get(field) or {}) != (old.get(field) or {})]
+
+
+_SECRET_KEYS = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+
+
+class SecretStrategy(CountedStrategy):
+    def default(self, obj: Object) -> None:
+        obj.setdefault("type", "Opaque")
+        text = obj.pop("stringData", None)
+        if text:
+            encoded = {key: base64.b64encode(value.encode()).decode() for key, value in text.items()}
+            obj["data"] = (obj.get("data") or {}) | encoded
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        data = obj.get("data") or {}
+        found: list[FieldError] = []
+        size = 0
+        for key in sorted(data):
+            found += [invalid(f"data[{key}]", key, text) for text in formats.config_key(key)]
+            size += len(base64.b64decode(data[key] or ""))
+        if size > _LIMIT:
+            found.append(too_long("data", _LIMIT))
+        return found + self._typed(obj, data)
+
+    def _typed(self, obj: Object, data: Mapping[str, str]) -> list[FieldError]:
+        kind = obj.get("type", "")
+        found: list[FieldError] = []
+        if kind == "kubernetes.io/service-account-token":
+            key = "kubernetes.io/service-account.name"
+            if not (obj["metadata"].get("annotations") or {}).get(key):
+                found.append(required(f"metadata.annotations[{key}]"))
+        elif kind == "kubernetes.io/basic-auth":
+            if "username" not in data and "password" not in data:
+                found += [required("data[username]"), required("data[password]")]
+        for key in _SECRET_KEYS.get(kind, ()):
+            if key not in data or (kind.endswith("ssh-auth") and not data[key]):
+                found.append(required(f"data[{key}]"))
+            elif key.startswith(".docker") and not _is_object(data[key]):
+                text = "invalid character 'i' looking for beginning of value"
+                found.append(invalid(f"data[{key}]", "<secret contents redacted>", text))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = immutable(obj.get("type", ""), old.get("type", ""), "type") + _frozen(obj, old, ("data",))
+        found += metadata.check(obj["metadata"], True, formats.subdomain)
+        return found + self.check(obj, ctx)
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        """A type that was left out means the old one."""
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"type": obj.get("type", "")}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("type",))
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
+
+
+def _is_object(encoded: str) -> bool:
+    try:
+        return isinstance(json.loads(base64.b64decode(encoded)), dict)
+    except ValueError:
+        return False
+
+
+class ServiceAccountStrategy(CountedStrategy):
+    returns_deleted = True
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return []
+
+
+class PodTemplateStrategy(KindStrategy):
+    generation = True
+    returns_deleted = True
+    generation_fields = ("template",)
+
+    def default(self, obj: Object) -> None:
+        template_defaults(obj.setdefault("template", {"metadata": {}, "spec": {}}))
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return check_template(obj["template"], "template")
+
+
+class LimitRangeStrategy(KindStrategy):
+    def default(self, obj: Object) -> None:
+        for item in obj.setdefault("spec", {}).get("limits") or ():
+            for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
+                round_up(item.get(field) or {})
+            if item.get("type") == "Container":
+                default = {**item.get("max", {}), **item.get("default", {})}
+                request = {**item.get("min", {}), **default, **item.get("defaultRequest", {})}
+                for field, values in (("default", default), ("defaultRequest", request)):
+                    if values:
+                        item[field] = values
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        seen: set[str] = set()
+        for index, item in enumerate(obj["spec"].get("limits") or ()):
+            at, kind = f"spec.limits[{index}]", item.get("type", "")
+            found += [invalid(f"{at}.type", kind, text) for text in formats.qualified_name(kind)]
+            if "/" not in kind and kind not in ("Pod", "Container", "PersistentVolumeClaim") and kind:
+                text = "must be a standard limit type or fully qualified"
+                found.append(invalid(f"{at}.type", kind, text))
+            if kind in seen:
+                found.append(duplicate(f"{at}.type", kind))
+            seen.add(kind)
+            found += self._item(item, kind, at)
+        return found
+
+    def _item(self, item: Mapping[str, Any], kind: str, at: str) -> list[FieldError]:
+        found: list[FieldError] = []
+        fields = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"]
+        if kind == "Pod":
+            for field in ("default", "defaultRequest"):
+                if item.get(field):
+                    found.append(forbidden(f"{at}.{field}", "may not be specified when `type` is 'Pod'"))
+            fields = ["max", "min", "maxLimitRequestRatio"]
+        rule = resources.container_resource_name if kind in ("Pod", "Container") else resources.resource_name
+        for field in fields:
+            for name in sorted(item.get(field) or {}):
+                found += rule(name, f"{at}.{field}[{name}]")
+        if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(f) or {}) for f in ("min", "max")):
+            text = "either minimum or maximum storage value is required, but neither was provided"
+            found.append(required(f"{at}.limits", text))
+        for name in sorted({name for field in fields for name in item.get(field) or {}}):
+            found += self._bounds({field: (item.get(field) or {}).get(name) for field in fields}, name, at)
+        return found
+
+    def _bounds(self, own: dict[str, Any], name: str, at: str) -> list[FieldError]:
+        found: list[FieldError] = []
+        least, most = own.get("min"), own.get("max")
+        default, request = own.get("default"), own.get("defaultRequest")
+
+        def above(a: str | None, b: str | None, field: str, shown: str | None, text: str) -> None:
+            if a is not None and b is not None and resources.amount(a) > resources.amount(b):
+                found.append(invalid(f"{at}.{field}[{name}]", shown, text))
+
+        above(least, most, "min", least, f"min value {least} is greater than max value {most}")
+        above(least, request, "defaultRequest", request, f"min value {least} is greater than default request value {request}")
+        above(request, most, "defaultRequest", request, f"default request value {request} is greater than max value {most}")
+        text = f"default request value {request} is greater than default limit value {default}"
+        above(request, default, "defaultRequest", request, text)
+        above(least, default, "default", least, f"min value {least} is greater than default value {default}")
+        above(default, most, "default", most, f"default value {default} is greater than max value {most}")
+        ratio = own.get("maxLimitRequestRatio")
+        if ratio is not None and resources.amount(ratio) < resources.amount("1"):
+            found.append(invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1"))
+        return found
+
+
+_QUOTA_NAMES = resources.STANDARD | {"requests.storage"}
+
+
+class ResourceQuotaStrategy(KindStrategy):
+    status_door = True
+    returns_deleted = True
+
+    def default(self, obj: Object) -> None:
+        round_up(obj.setdefault("spec", {}).get("hard") or {})
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        for name, text in sorted((obj["spec"].get("hard") or {}).items()):
+            at = f"spec.hard[{name}]"
+            found += resources.resource_name(name, at)
+            if "/" not in name and name not in _QUOTA_NAMES and not resources.is_standard(name):
+                found.append(invalid(at, name, "must be a standard resource for quota"))
+            found += resources.value(name, text, at)
+        scopes = obj["spec"].get("scopes") or []
+        known = {
+            *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"),
+            *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
+        }
+        found += [invalid("spec.scopes", scopes, "unsupported scope") for scope in scopes if scope not in known]
+        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
+            if pair <= set(scopes):
+                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        scopes = obj["spec"].get("scopes") or []
+        if set(scopes) != set(old["spec"].get("scopes") or ()):
+            found.append(invalid("spec.scopes", scopes or None, metadata.IMMUTABLE))
+        return found

@@ -1,0 +1,136 @@
+"""Events: one record, two names for its fields (core and events.k8s.io)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
+from dovetail.lab.apiserver.kinds import formats, metadata, types
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.lab.apiserver.normal import zero
+from dovetail.lab.apiserver.registry import Context, Object
+
+_NAMES = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+_BACK = {core: new for new, core in _NAMES.items()}
+_FIELDS = (
+    *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"),
+    *("involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath"),
+    *("reason", "reportingComponent", "source", "type"),
+)
+
+
+class EventStrategy(KindStrategy):
+    create_on_update = True
+    name_rule = staticmethod(formats.path_segment)
+
+    def __init__(self, group: str) -> None:
+        self.group = group
+
+    def to_storage(self, obj: Object, version: str) -> Object:
+        if self.group == "":
+            return obj
+        stored = zero(types.schema_of("", "v1", "Event"))
+        stored |= {_NAMES.get(key, key): value for key, value in obj.items()}
+        return stored | {"apiVersion": "v1"}
+
+    def from_storage(self, obj: Object, version: str) -> Object:
+        if self.group == "":
+            return obj
+        shown = zero(types.schema_of("events.k8s.io", "v1", "Event"))
+        shown |= {_BACK.get(key, key): value for key, value in obj.items() if value or key in ("metadata", "eventTime")}
+        return shown | {"apiVersion": "events.k8s.io/v1"}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found = self._legacy(obj)
+        if self.group == "":
+            return found
+        found += metadata.check(obj["metadata"], True, formats.subdomain)
+        found += self._series(obj)
+        if not obj.get("eventTime"):
+            found.append(required("eventTime"))
+        if obj.get("type", "") not in ("Normal", "Warning"):
+            found.append(invalid("type", "", f"has invalid value: {obj.get('type', '')}"))
+        for field in ("firstTimestamp", "lastTimestamp", "count", "source"):
+            if obj.get(field):
+                found.append(invalid(field, "", "needs to be unset"))
+        return found
+
+    def _series(self, obj: Object) -> list[FieldError]:
+        series = obj.get("series")
+        found: list[FieldError] = []
+        if series is not None:
+            if series.get("count", 0) < 2:
+                found.append(invalid("series.count", "", "should be at least 2"))
+            if not series.get("lastObservedTime"):
+                found.append(required("series.lastObservedTime"))
+        return found
+
+    def _legacy(self, obj: Object) -> list[FieldError]:
+        namespace = obj["metadata"].get("namespace", "")
+        involved = (obj.get("involvedObject") or {}).get("namespace", "")
+        mismatch = invalid("involvedObject.namespace", involved, "does not match event.namespace")
+        if not obj.get("eventTime"):
+            wrong = namespace not in ("", "default") if not involved else namespace != involved
+            return [mismatch] if wrong else []
+        found = [mismatch] if not involved and namespace not in ("default", "kube-system") else []
+        controller = obj.get("reportingComponent", "")
+        at = "reportingComponent" if self.group == "" else "reportingController"
+        if not controller:
+            found.append(required(at))
+        found += label_name(controller, at)
+        for field, limit in (("reportingInstance", 128), ("action", 128), ("reason", 128)):
+            if not obj.get(field):
+                found.append(required(field))
+            elif formats.size(obj[field]) > limit:
+                found.append(invalid(field, "", f"can have at most {limit} characters"))
+        if formats.size(obj.get("message", "")) > 1024:
+            found.append(invalid("message", "", "can have at most 1024 characters"))
+        return found
+
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
+
+    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
+        return []
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self._legacy(obj)
+        if self.group == "":
+            return found
+        found += metadata.check_update(obj["metadata"], old["metadata"])
+        if obj.get("series") != old.get("series"):
+            found += self._series(obj)
+        fields = "involvedObject reason message source firstTimestamp lastTimestamp count type eventTime action related"
+        for field in (*fields.split(), "reportingComponent", "reportingInstance"):
+            shown = "reportingController" if field == "reportingComponent" else field
+            found += immutable(obj.get(field), old.get(field), shown)
+        return found
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        involved = obj.get("involvedObject") or {}
+        source = (obj.get("source") or {}).get("component", "") or obj.get("reportingComponent", "")
+        values = {field: involved.get(field.partition(".")[2], "") for field in _FIELDS if "." in field}
+        values |= {"reason": obj.get("reason", ""), "reportingComponent": obj.get("reportingComponent", "")}
+        values |= {"source": source, "type": obj.get("type", "")}
+        if self.group:
+            values |= {key.replace("involvedObject", "regarding"): value for key, value in values.items() if "." in key}
+            values["reportingController"] = values["reportingComponent"]
+        return values
+
+    def selectable_fields(self) -> frozenset[str]:
+        if self.group == "":
+            return frozenset(_FIELDS)
+        renamed = {field.replace("involvedObject", "regarding") for field in _FIELDS}
+        return frozenset({*renamed, *_FIELDS, "reportingController"})
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"

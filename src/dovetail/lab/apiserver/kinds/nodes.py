@@ -1,0 +1,128 @@
+"""Nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
+from dovetail.lab.apiserver.kinds.pod.defaults import round_up
+from dovetail.lab.apiserver.kinds.pod.placement import taint_effect
+from dovetail.lab.apiserver.kinds.pod.resources import value
+from dovetail.lab.apiserver.kinds.pod.warnings import label_text
+from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.lab.apiserver.registry import Context, Object
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+def check_taints(taints: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(taints):
+        at = f"{path}[{index}]"
+        key, text, effect = taint.get("key", ""), taint.get("value", ""), taint.get("effect", "")
+        found += label_name(key, f"{at}.key")
+        complaints = formats.label_value(text)
+        if complaints:
+            found.append(invalid(f"{at}.value", text, ";".join(complaints)))
+        found += taint_effect(effect, f"{at}.effect")
+        if (effect, key) in seen:
+            shown = {"Key": key, "Value": text, "Effect": effect, "TimeAdded": taint.get("timeAdded")}
+            error = duplicate(at, shown)
+            detail = "taints must be unique by key and effect pair"
+            found.append(FieldError(error.type, at, shown, detail))
+        seen.add((effect, key))
+    return found
+
+
+class NodeStrategy(KindStrategy):
+    status_door = True
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("spec", {})
+        status = obj.setdefault("status", {})
+        for field in ("capacity", "allocatable"):
+            round_up(status.get(field) or {})
+        if "capacity" in status and "allocatable" not in status:
+            status["allocatable"] = dict(status["capacity"])
+        cidr, cidrs = obj["spec"].get("podCIDR"), obj["spec"].get("podCIDRs")
+        if cidr and not cidrs:
+            obj["spec"]["podCIDRs"] = [cidr]
+        elif cidrs and not cidr:
+            obj["spec"]["podCIDR"] = cidrs[0]
+
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        """A new node is not ready: TaintNodesByCondition."""
+        super().admit(obj, old, ctx)
+        if obj is None or ctx.operation != "CREATE" or ctx.subresource:
+            return
+        taints = obj["spec"].get("taints") or []
+        if not any(t.get("key") == NOT_READY["key"] and t.get("effect") == NOT_READY["effect"] for t in taints):
+            obj["spec"]["taints"] = [*taints, dict(NOT_READY)]
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        """A node comes with the status its kubelet gives it."""
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        if ctx.subresource == "status":
+            obj["spec"] = old["spec"]
+        else:
+            restore(obj, old, "status")
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
+
+    def _resources(self, obj: Object) -> list[FieldError]:
+        found: list[FieldError] = []
+        for field in ("capacity", "allocatable"):
+            for name, text in sorted((obj["status"].get(field) or {}).items()):
+                found += value(name, text, f"status.{field}.{name}")
+        return found
+
+    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        meta, before = obj["metadata"], old["metadata"]
+        found = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
+        found += metadata.check(meta, False, formats.subdomain) + self.check(obj, ctx)
+        found += metadata.check_update(meta, before) + self._resources(obj)
+        seen: list[Any] = []
+        for index, address in enumerate(obj["status"].get("addresses") or ()):
+            if address in seen:
+                shown = {"Type": address.get("type", ""), "Address": address.get("address", "")}
+                found.append(duplicate(f"status.addresses[{index}]", shown))
+            seen.append(address)
+        spec, old_spec = obj["spec"], old["spec"]
+        if old_spec.get("podCIDRs") and old_spec["podCIDRs"] != spec.get("podCIDRs"):
+            text = 'node updates may not change podCIDR except from "" to valid'
+            found.append(forbidden("spec.podCIDRs", text))
+        if old_spec.get("providerID") and old_spec["providerID"] != spec.get("providerID"):
+            text = 'node updates may not change providerID except from "" to valid'
+            found.append(forbidden("spec.providerID", text))
+        return found + check_taints(spec.get("taints") or (), "metadata.taints")
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        found = []
+        if obj["spec"].get("configSource") is not None:
+            found.append("spec.configSource: the feature is no longer supported")
+        if obj["spec"].get("externalID"):
+            found.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+        before = (old["metadata"].get("labels") or {}) if old else {}
+        for key in sorted(obj["metadata"].get("labels") or {}):
+            text = label_text(key)
+            if text and old is not None and key in before:
+                continue
+        return found
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"spec.unschedulable": "true" if obj["spec"].get("unschedulable") else "false"}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("spec.unschedulable",))
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
+
+    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
+        return (("spec",),) if subresource == "status" else (("status",),)

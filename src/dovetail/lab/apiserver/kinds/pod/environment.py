@@ -1,0 +1,150 @@
+"""Environment variables and where their values come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats
+
+ENV_FIELDS = (
+    "metadata.name metadata.namespace metadata.uid spec.nodeName spec.serviceAccountName status.hostIP status.hostIPs "
+    "status.podIP status.podIPs"
+).split()
+VOLUME_FIELDS = "metadata.annotations metadata.labels metadata.name metadata.namespace metadata.uid".split()
+_CONVERTIBLE = {*ENV_FIELDS, *VOLUME_FIELDS, "spec.restartPolicy", "status.phase", "metadata.labels"}
+RESOURCE_FIELDS = (
+    "limits.cpu limits.ephemeral-storage limits.memory requests.cpu requests.ephemeral-storage requests.memory"
+).split()
+_BYTE_DIVISORS = frozenset("1 1k 1M 1G 1T 1P 1E 1Ki 1Mi 1Gi 1Ti 1Pi 1Ei".split())
+_SUBSCRIPT = re.compile(r"^([^\[]+)\['(.*)'\]$")
+
+
+def variables(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, variable in enumerate(entries):
+        at, name = f"{path}[{index}]", variable.get("name", "")
+        if not name:
+            found.append(required(f"{at}.name"))
+        elif not name.isidentifier():
+            found += [invalid(f"{at}.name", name, text) for text in formats.env_name(name)]
+        if "valueFrom" in variable:
+            found += _value_from(variable, f"{at}.valueFrom")
+    return found
+
+
+def _value_from(variable: Mapping[str, Any], path: str) -> list[FieldError]:
+    source = variable["valueFrom"]
+    found: list[FieldError] = []
+    if "fieldRef" in source:
+        found += field_reference(source["fieldRef"], ENV_FIELDS, f"{path}.fieldRef")
+    if "resourceFieldRef" in source:
+        found += resource_reference(source["resourceFieldRef"], f"{path}.resourceFieldRef", volume=False)
+    for kind in ("configMapKeyRef", "secretKeyRef"):
+        if kind in source:
+            found += _key_reference(source[kind], f"{path}.{kind}")
+    if not source:
+        text = (
+            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
+        )
+        found.append(invalid(path, "", text))
+    elif variable.get("value"):
+        found.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    elif len(source) > 1:
+        found.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return found
+
+
+def _key_reference(reference: Mapping[str, Any], path: str) -> list[FieldError]:
+    name, key = reference.get("name", ""), reference.get("key", "")
+    found = [invalid(f"{path}.name", name, text) for text in formats.subdomain(name)]
+    if not key:
+        found.append(required(f"{path}.key"))
+    else:
+        found += [invalid(f"{path}.key", key, text) for text in formats.config_key(key)]
+    return found
+
+
+def field_reference(reference: Mapping[str, Any], allowed: Sequence[str], path: str) -> list[FieldError]:
+    """A downward API reference to a field of the pod."""
+    if not reference.get("apiVersion"):
+        return [required(f"{path}.apiVersion")]
+    label = reference.get("fieldPath", "")
+    if not label:
+        return [required(f"{path}.fieldPath")]
+    if reference["apiVersion"] != "v1":
+        text = f"error converting fieldPath: unsupported pod version: {reference['apiVersion']}"
+        return [invalid(f"{path}.fieldPath", label, text)]
+    subscripted = _SUBSCRIPT.match(label)
+    if subscripted:
+        field, key = subscripted[1], subscripted[2]
+        if field == "metadata.annotations":
+            return [invalid(path, key.lower(), text) for text in formats.qualified_name(key.lower())]
+        if field == "metadata.labels":
+            return [invalid(path, key, text) for text in formats.qualified_name(key)]
+        text = f"error converting fieldPath: field label does not support subscript: {label}"
+        return [invalid(f"{path}.fieldPath", label, text)]
+    if label not in _CONVERTIBLE:
+        text = f"error converting fieldPath: field label not supported: {label}"
+        return [invalid(f"{path}.fieldPath", label, text)]
+    return [] if label in allowed else [unsupported(f"{path}.fieldPath", label, sorted(allowed))]
+
+
+def resource_reference(reference: Mapping[str, Any], path: str, volume: bool) -> list[FieldError]:
+    """A downward API reference to a container's limit or request."""
+    resource = reference.get("resource", "")
+    found: list[FieldError] = []
+    if volume and not reference.get("containerName"):
+        found.append(required(f"{path}.containerName"))
+    elif not resource:
+        found.append(required(f"{path}.resource"))
+    elif resource not in RESOURCE_FIELDS and not resource.startswith(("requests.hugepages-", "limits.hugepages-")):
+        found.append(unsupported(f"{path}.resource", resource, RESOURCE_FIELDS))
+    divisor = reference.get("divisor", "0")
+    if divisor != "0":
+        found += _divisor(resource, divisor, path)
+    return found
+
+
+def _divisor(resource: str, divisor: str, path: str) -> list[FieldError]:
+    _, _, name = resource.partition(".")
+    at = f"{path}.divisor"
+    if name == "cpu":
+        if divisor in ("1m", "1"):
+            return []
+        return [invalid(at, resource, "only divisor's values 1m and 1 are supported with the cpu resource")]
+    words = {"memory": "memory", "ephemeral-storage": "local ephemeral storage"}.get(name)
+    if words is None and name.startswith("hugepages-"):
+        words = "hugepages"
+    if words is None or divisor in _BYTE_DIVISORS:
+        return []
+    text = (
+        "only divisor's values 1, 1k, 1M, 1G, 1T, 1P, 1E, 1Ki, 1Mi, 1Gi, 1Ti, 1Pi, 1Ei are supported "
+        f"with the {words} resource"
+    )
+    return [invalid(at, resource, text)]
+
+
+def sources(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
+    """envFrom."""
+    found: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        at = f"{path}[{index}]"
+        prefix = entry.get("prefix", "")
+        if prefix:
+            found += [invalid(f"{at}.prefix", prefix, text) for text in formats.env_name(prefix)]
+        kinds = [kind for kind in ("configMapRef", "secretRef") if kind in entry]
+        for kind in kinds:
+            name = entry[kind].get("name", "")
+            if not name:
+                found.append(required(f"{at}.{kind}.name"))
+            else:
+                texts = formats.subdomain(name[:-2] + "a" if name.endswith("-") and len(name) > 1 else name)
+                found += [invalid(f"{at}.{kind}.name", name, text) for text in texts]
+        if not kinds:
+            found.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(kinds) > 1:
+            found.append(invalid(path, "", "may not have more than one field specified at a time"))
+    return found

@@ -1,0 +1,161 @@
+"""Resource names and quantities of containers and pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    required,
+    unsupported,
+)
+from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import quantity
+
+HUGEPAGES = "hugepages-"
+STANDARD = frozenset(
+    "cpu memory ephemeral-storage requests.cpu requests.memory requests.ephemeral-storage limits.cpu limits.memory "
+    "limits.ephemeral-storage pods resourcequotas services replicationcontrollers secrets configmaps "
+    "persistentvolumeclaims storage requests.storage services.nodeports services.loadbalancers".split()
+)
+COUNTED = frozenset(
+    "pods resourcequotas services replicationcontrollers secrets configmaps persistentvolumeclaims "
+    "services.nodeports services.loadbalancers".split()
+)
+NEGATIVE = "must be greater than or equal to 0"
+
+amount = lru_cache(maxsize=8192)(quantity.parse)
+
+
+def is_native(name: str) -> bool:
+    return "/" not in name or "kubernetes.io/" in name
+
+
+@lru_cache(maxsize=1024)
+def is_extended(name: str) -> bool:
+    return not is_native(name) and not name.startswith("requests.") and not formats.qualified_name(f"requests.{name}")
+
+
+def overcommit_allowed(name: str) -> bool:
+    return is_native(name) and not name.startswith(HUGEPAGES)
+
+
+def is_standard(name: str) -> bool:
+    return name in STANDARD or name.startswith((HUGEPAGES, "requests." + HUGEPAGES))
+
+
+def resource_name(name: str, path: str) -> list[FieldError]:
+    found = [invalid(path, name, text) for text in formats.qualified_name(name)]
+    if not found and "/" not in name and not is_standard(name):
+        found.append(invalid(path, name, "must be a standard resource type or fully qualified"))
+    return found
+
+
+def container_resource_name(name: str, path: str) -> list[FieldError]:
+    if name in ("cpu", "memory"):
+        return []
+    found = resource_name(name, path)
+    if "/" not in name:
+        if name != "ephemeral-storage" and not name.startswith(HUGEPAGES):
+            found.append(invalid(path, name, "must be a standard resource for containers"))
+    elif not is_native(name) and not is_extended(name):
+        found.append(invalid(path, name, "doesn't follow extended resource name standard"))
+    return found
+
+
+def pod_resource_name(name: str, path: str) -> list[FieldError]:
+    found = resource_name(name, path)
+    if not found and name not in ("cpu", "memory") and not name.startswith(HUGEPAGES):
+        found.append(unsupported(path, name, ("cpu", "hugepages-", "memory")))
+    return found
+
+
+def value(name: str, text: str, path: str) -> list[FieldError]:
+    """A quantity of a resource: not negative, whole where the resource is counted."""
+    number = amount(text)
+    found = []
+    if number < amount("0"):
+        found.append(invalid(path, text, NEGATIVE))
+    if (name in COUNTED or is_extended(name)) and number.milli() % 1000:
+        found.append(invalid(path, text, "must be an integer"))
+    return found
+
+
+def huge_page(name: str, text: str, path: str) -> list[FieldError]:
+    try:
+        page = amount(name.removeprefix(HUGEPAGES))
+        fits = page.milli() > 0 and page.milli() % 1000 == 0 and amount(text).whole() % page.whole() == 0
+    except quantity.QuantityError:
+        fits = False
+    return [] if fits else [invalid(path, text, f"{text} is not positive integer multiple of {name}")]
+
+
+def requirements(
+    resources: Mapping[str, Any],
+    path: str,
+    claims: frozenset[str] = frozenset(),
+    name_rule: Callable[[str, str], list[FieldError]] = container_resource_name,
+) -> list[FieldError]:
+    """Limits and requests of a container (or of a pod, with its own name rule)."""
+    found: list[FieldError] = []
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    for name in sorted(limits):
+        at = f"{path}.limits[{name}]"
+        found += name_rule(name, at) + value(name, limits[name], at)
+        if name.startswith(HUGEPAGES):
+            found += huge_page(name, limits[name], at)
+    for name in sorted(requests):
+        at = f"{path}.requests[{name}]"
+        found += name_rule(name, at) + value(name, requests[name], at)
+        found += _against_limit(name, requests[name], limits, path)
+        if name.startswith(HUGEPAGES):
+            found += huge_page(name, requests[name], at)
+    both = {*limits, *requests}
+    if not both & {"cpu", "memory"} and any(name.startswith(HUGEPAGES) for name in both):
+        found.append(forbidden(path, "HugePages require cpu or memory"))
+    if "claims" in resources:
+        found += _claims(resources["claims"], claims, f"{path}.claims")
+    return found
+
+
+def _against_limit(name: str, request: str, limits: Mapping[str, str], path: str) -> list[FieldError]:
+    limit = limits.get(name)
+    if limit is None:
+        if overcommit_allowed(name):
+            return []
+        return [required(f"{path}.limits", "Limit must be set for non overcommitable resources")]
+    if request == limit:
+        return []
+    asked, allowed = amount(request), amount(limit)
+    at = f"{path}.requests"
+    if asked != allowed and not overcommit_allowed(name):
+        return [invalid(at, request, f"must be equal to {name} limit of {limit}")]
+    if asked > allowed:
+        return [invalid(at, request, f"must be less than or equal to {name} limit of {limit}")]
+    return []
+
+
+def _claims(claims: Any, known: frozenset[str], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for index, claim in enumerate(claims):
+        name, at = claim.get("name", ""), f"{path}[{index}]"
+        if not name:
+            found.append(required(at))
+            continue
+        key = f"{name}/{claim['request']}" if claim.get("request") else name
+        if name in seen or key in seen:
+            found.append(duplicate(at, key))
+        seen.add(key)
+        if name not in known:
+            hint = ": " + ", ".join(sorted(known)) if known else " which is empty"
+            error = not_found(at, name)
+            detail = f"must be one of the names in pod.spec.resourceClaims{hint}"
+            found.append(FieldError(error.type, at, name, detail))
+    return found

@@ -1,0 +1,128 @@
+"""Security contexts of pods and containers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats
+from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
+
+Security = Mapping[str, Any]
+_MAX_ID = 2**31 - 1
+_SYSCTL = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
+_SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
+
+
+def _ids(context: Security, names: tuple[str, ...], path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for name in names:
+        if name in context:
+            texts = formats.in_range(context[name], 0, _MAX_ID)
+            found += [invalid(f"{path}.{name}", context[name], text) for text in texts]
+    return found
+
+
+def seccomp(profile: Security, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    kind = profile.get("type", "")
+    if not kind:
+        found.append(required(f"{path}.type", "type is required when seccompProfile is set"))
+    elif kind not in _SECCOMP:
+        found.append(unsupported(f"{path}.type", kind, _SECCOMP))
+    if kind == "Localhost":
+        if "localhostProfile" not in profile:
+            text = "must be set when seccomp type is Localhost"
+            found.append(required(f"{path}.localhostProfile", text))
+        else:
+            found += descending_path(profile["localhostProfile"], f"{path}.localhostProfile")
+    elif "localhostProfile" in profile:
+        shown = {"Type": kind, "LocalhostProfile": profile["localhostProfile"]}
+        text = "can only be set when seccomp type is Localhost"
+        found.append(invalid(f"{path}.localhostProfile", shown, text))
+    return found
+
+
+def container_security(context: Security, path: str, host_users: bool) -> list[FieldError]:
+    found: list[FieldError] = []
+    if context.get("privileged"):
+        found += _privileged(context, path)
+    found += _ids(context, ("runAsUser", "runAsGroup"), path)
+    if "procMount" in context:
+        mount = context["procMount"]
+        if mount not in ("Default", "Unmasked"):
+            found.append(unsupported(f"{path}.procMount", mount, ("Default", "Unmasked")))
+        if host_users and mount == "Unmasked":
+            text = "`hostUsers` must be false to use `Unmasked`"
+            found.append(invalid(f"{path}.procMount", mount, text))
+    if "seccompProfile" in context:
+        found += seccomp(context["seccompProfile"], f"{path}.seccompProfile")
+    if context.get("allowPrivilegeEscalation") is False:
+        if context.get("privileged"):
+            text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+            found.append(invalid(path, internal_security(context), text))
+        if "CAP_SYS_ADMIN" in context.get("capabilities", {}).get("add", ()):
+            text = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
+            found.append(invalid(path, internal_security(context), text))
+    return found
+
+
+def _privileged(context: Security, path: str) -> list[FieldError]:
+    """The real server refuses privileged containers unless it was started with --allow-privileged."""
+    return [forbidden(f"{path}.privileged", "disallowed by cluster policy")] if not ALLOW_PRIVILEGED else []
+
+
+ALLOW_PRIVILEGED = True
+_INTERNAL = (
+    "capabilities privileged seLinuxOptions windowsOptions runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem "
+    "allowPrivilegeEscalation procMount seccompProfile appArmorProfile"
+).split()
+
+
+def internal_security(context: Security) -> dict[str, Any]:
+    """A security context as the server's internal type prints it."""
+    shown = {name[0].upper() + name[1:]: context.get(name) for name in _INTERNAL}
+    if shown["Capabilities"] is not None:
+        capabilities = context["capabilities"]
+        shown["Capabilities"] = {"Add": capabilities.get("add"), "Drop": capabilities.get("drop")}
+    return shown
+
+
+def pod_security(spec: Mapping[str, Any], path: str) -> list[FieldError]:
+    context: Security = spec.get("securityContext") or {}
+    at = f"{path}.securityContext"
+    found = _ids(context, ("fsGroup", "runAsUser", "runAsGroup"), at) if context else []
+    for index, group in enumerate(context.get("supplementalGroups", ())):
+        texts = formats.in_range(group, 0, _MAX_ID)
+        found += [invalid(f"{at}.supplementalGroups[{index}]", group, text) for text in texts]
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        text = "ShareProcessNamespace and HostPID cannot both be enabled"
+        found.append(invalid(f"{at}.shareProcessNamespace", True, text))
+    if "sysctls" in context:
+        found += _sysctls(context["sysctls"], f"{at}.sysctls")
+    policy = context.get("fsGroupChangePolicy")
+    if policy not in (None, "Always", "OnRootMismatch"):
+        found.append(unsupported(f"{at}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch")))
+    if "seccompProfile" in context:
+        found += seccomp(context["seccompProfile"], f"{at}.seccompProfile")
+    policy = context.get("supplementalGroupsPolicy")
+    if policy not in (None, "Merge", "Strict"):
+        found.append(unsupported(f"{at}.supplementalGroupsPolicy", policy, ("Merge", "Strict")))
+    return found
+
+
+def _sysctls(entries: Any, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for index, entry in enumerate(entries):
+        name, at = entry.get("name", ""), f"{path}[{index}].name"
+        if not name:
+            found.append(required(at))
+        elif len(name) > 253 or not re.fullmatch(_SYSCTL, name):
+            found.append(invalid(at, name, f"must have at most 253 characters and match regex {_SYSCTL}"))
+        elif name in seen:
+            found.append(duplicate(at, name))
+        seen.add(name)
+    return found

@@ -1,0 +1,231 @@
+"""A whole pod spec, checked: in a pod, and in a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.pod import containers, placement, resources, volumes
+from dovetail.lab.apiserver.kinds.pod.security import pod_security
+from dovetail.lab.apiserver.kinds.selectors import label_name
+
+Spec = Mapping[str, Any]
+_MAX_INT32 = 2**31 - 1
+_RESTART = ("Always", "OnFailure", "Never")
+_DNS = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
+
+
+def check_spec(spec: Spec, path: str, pod: str | None) -> list[FieldError]:
+    """`pod` is the name of the pod whose spec this is, None for a template."""
+    found: list[FieldError] = []
+    if "terminationGracePeriodSeconds" not in spec:
+        found.append(required(f"{path}.terminationGracePeriodSeconds"))
+    usable: Mapping[str, Any] = {}
+    if spec.get("volumes"):
+        usable, complaints = volumes.check(spec["volumes"], f"{path}.volumes", pod)
+        found += complaints
+    around = containers.Surroundings(spec, usable)
+    if "resourceClaims" in spec:
+        found += _claims(spec["resourceClaims"], f"{path}.resourceClaims")
+    main = spec.get("containers") or ()
+    found += containers.main_containers(main, f"{path}.containers", around)
+    if "initContainers" in spec:
+        found += containers.init_containers(spec["initContainers"], main, f"{path}.initContainers", around)
+    if "ephemeralContainers" in spec:
+        found += containers.ephemeral_containers(spec, f"{path}.ephemeralContainers", around)
+    if "resources" in spec:
+        found += _pod_resources(spec, f"{path}.resources")
+    if spec.get("hostNetwork"):
+        found += _host_network(spec, path, pod is not None)
+    found += _choice(spec.get("restartPolicy", ""), _RESTART, f"{path}.restartPolicy")
+    found += _choice(spec.get("dnsPolicy", ""), _DNS, f"{path}.dnsPolicy")
+    if "nodeSelector" in spec:
+        found += metadata.labels(spec["nodeSelector"], f"{path}.nodeSelector")
+    found += pod_security(spec, path)
+    if "affinity" in spec:
+        found += placement.affinity(spec["affinity"], f"{path}.affinity")
+    if "dnsConfig" in spec or spec.get("dnsPolicy") == "None":
+        found += placement.dns(spec, path)
+    return found + _gates(spec, path) + _rest(spec, path)
+
+
+def _choice(value: str, known: tuple[str, ...], path: str) -> list[FieldError]:
+    if value in known:
+        return []
+    return [unsupported(path, value, known) if value else required(path)]
+
+
+def _claims(claims: Any, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    seen: set[str] = set()
+    for index, claim in enumerate(claims):
+        at, name = f"{path}[{index}]", claim.get("name", "")
+        if not name:
+            found.append(required(f"{at}.name"))
+        elif name in seen:
+            found.append(duplicate(f"{at}.name", name))
+        else:
+            found += [invalid(f"{at}.name", name, text) for text in formats.label(name)]
+            seen.add(name)
+        shown = {
+            "Name": name,
+            "ResourceClaimName": claim.get("resourceClaimName"),
+            "ResourceClaimTemplateName": claim.get("resourceClaimTemplateName"),
+        }
+        both = ("resourceClaimName" in claim) + ("resourceClaimTemplateName" in claim)
+        if both == 2:
+            text = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+            found.append(invalid(at, shown, text))
+        if both == 0:
+            text = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+            found.append(invalid(at, shown, text))
+    return found
+
+
+def _pod_resources(spec: Spec, path: str) -> list[FieldError]:
+    own = spec["resources"]
+    found: list[FieldError] = []
+    if "claims" in own:
+        found.append(forbidden(f"{path}.claims", "claims may not be set for Resources at pod-level"))
+    found += resources.requirements(own, path, name_rule=resources.pod_resource_name)
+    totals: dict[str, Any] = {}
+    for container in spec.get("containers") or ():
+        for name, text in container.get("resources", {}).get("requests", {}).items():
+            amount = resources.amount(text)
+            totals[name] = totals[name] + amount if name in totals else amount
+    for name, total in sorted(totals.items()):
+        asked = own.get("requests", {}).get(name)
+        if asked is not None and total > resources.amount(asked):
+            text = f"must be greater than or equal to aggregate container requests of {total}"
+            found.append(invalid(f"{path}.requests[{name}]", asked, text))
+    for index, container in enumerate(spec.get("containers") or ()):
+        for name, text in sorted(container.get("resources", {}).get("limits", {}).items()):
+            limit = own.get("limits", {}).get(name)
+            if limit is not None and resources.amount(text) > resources.amount(limit):
+                at = f"{path}.containers[{index}][{name}].limits"
+                found.append(invalid(at, text, f"must be less than or equal to pod limits of {limit}"))
+    return found
+
+
+def _host_network(spec: Spec, path: str, pod: bool) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, container in enumerate(spec.get("containers") or ()):
+        for number, port in enumerate(container.get("ports", ())):
+            host = port.get("hostPort", 0)
+            if (pod or host) and host != port.get("containerPort", 0):
+                at = f"{path}.containers[{index}].ports[{number}].hostPort"
+                found.append(invalid(at, host, "must match `containerPort` when `hostNetwork` is true"))
+    return found
+
+
+def _gates(spec: Spec, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, gate in enumerate(spec.get("readinessGates", ())):
+        found += label_name(gate.get("conditionType", ""), f"{path}.readinessGates[{index}].conditionType")
+    seen: set[str] = set()
+    for index, gate in enumerate(spec.get("schedulingGates", ())):
+        name, at = gate.get("name", ""), f"{path}.schedulingGates[{index}]"
+        found += label_name(name, at)
+        if name in seen:
+            found.append(duplicate(at, name))
+        seen.add(name)
+    if "topologySpreadConstraints" in spec:
+        found += placement.spread(spec["topologySpreadConstraints"], f"{path}.topologySpreadConstraints")
+    return found
+
+
+_NAMES = (
+    ("serviceAccountName", formats.subdomain),
+    ("nodeName", formats.subdomain),
+)
+_LATER_NAMES = (("hostname", formats.label), ("subdomain", formats.label))
+
+
+def _rest(spec: Spec, path: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    if spec.get("hostUsers") is False:
+        found += [forbidden(f"{path}.{n}", "when `hostUsers` is false") for n in ("HostPID", "HostIPC") if spec.get(_lower(n))]
+    if "hostnameOverride" in spec:
+        found += _hostname(spec, path)
+    for field, rule in _NAMES:
+        if spec.get(field):
+            found += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
+    deadline = spec.get("activeDeadlineSeconds")
+    if deadline is not None:
+        texts = formats.in_range(deadline, 1, _MAX_INT32)
+        found += [invalid(f"{path}.activeDeadlineSeconds", deadline, text) for text in texts]
+    for field, rule in _LATER_NAMES:
+        if spec.get(field):
+            found += [invalid(f"{path}.{field}", spec[field], text) for text in rule(spec[field])]
+    if "tolerations" in spec:
+        found += placement.tolerations(spec["tolerations"], f"{path}.tolerations")
+    if "hostAliases" in spec:
+        found += placement.host_aliases(spec["hostAliases"], f"{path}.hostAliases")
+    for field in ("priorityClassName", "runtimeClassName"):
+        if spec.get(field):
+            found += [invalid(f"{path}.{field}", spec[field], text) for text in formats.subdomain(spec[field])]
+    if "preemptionPolicy" in spec:
+        found += _choice(spec["preemptionPolicy"], ("PreemptLowerPriority", "Never"), f"{path}.preemptionPolicy")
+    if "overhead" in spec:
+        found += resources.requirements({"limits": spec["overhead"]}, f"{path}.overhead")
+    if "os" in spec:
+        name = spec["os"].get("name", "")
+        if not name:
+            found.append(required(f"{path}.os.name"))
+        elif name not in ("linux", "windows"):
+            found.append(unsupported(f"{path}.os", name, ("linux", "windows")))
+    return found
+
+
+def _lower(name: str) -> str:
+    return name[0].lower() + name[1:]
+
+
+def _hostname(spec: Spec, path: str) -> list[FieldError]:
+    at, name = f"{path}.hostnameOverride", spec["hostnameOverride"]
+    found: list[FieldError] = []
+    if spec.get("setHostnameAsFQDN"):
+        found.append(forbidden(at, "may not be specified when setHostnameAsFQDN is true"))
+    if spec.get("hostNetwork"):
+        found.append(forbidden(at, "may not be specified when hostNetwork is true"))
+    if formats.size(name) > 64:
+        found.append(too_long(at, 64))
+    return found + [invalid(at, name, text) for text in formats.subdomain(name)]
+
+
+def pod_annotations(annotations: Mapping[str, str], spec: Spec, path: str) -> list[FieldError]:
+    """Annotations with a meaning to pods."""
+    found: list[FieldError] = []
+    mirror = annotations.get("kubernetes.io/config.mirror")
+    if mirror is not None and not spec.get("nodeName"):
+        text = "must set spec.nodeName if mirror pod annotation is set"
+        found.append(invalid(f"{path}[kubernetes.io/config.mirror]", mirror, text))
+    cost = annotations.get("controller.kubernetes.io/pod-deletion-cost")
+    if cost is not None and not _is_int32(cost):
+        at = f"{path}[controller.kubernetes.io/pod-deletion-cost]"
+        found.append(invalid(at, cost, "must be a 32bit integer"))
+    return found
+
+
+def _is_int32(text: str) -> bool:
+    digits = text.removeprefix("-") if text != "0" else "0"
+    if not digits.isascii() or not digits.isdigit() or (digits[0] == "0" and len(digits) > 1):
+        return False
+    return -(2**31) <= int(text) < 2**31
+
+
+def check_template(template: Spec, path: str) -> list[FieldError]:
+    """A pod template of a workload."""
+    meta = template.get("metadata") or {}
+    annotations = meta.get("annotations") or {}
+    found = metadata.labels(meta.get("labels") or {}, f"{path}.labels")
+    found += metadata.annotation_set(annotations, f"{path}.annotations")
+    spec = template.get("spec") or {}
+    found += pod_annotations(annotations, spec, f"{path}.annotations")
+    found += check_spec(spec, f"{path}.spec", None)
+    if spec.get("ephemeralContainers"):
+        text = "ephemeral containers not allowed in pod template"
+        found.append(forbidden(f"{path}.spec.ephemeralContainers", text))
+    return found

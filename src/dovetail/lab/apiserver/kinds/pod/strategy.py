@@ -1,0 +1,245 @@
+"""Pods: how they are born, changed and let go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, tolerations, topology
+from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
+from dovetail.lab.apiserver.kinds.pod import changes
+from dovetail.lab.apiserver.kinds.pod.containers import only_for_pod
+from dovetail.lab.apiserver.kinds.pod.defaults import pod_defaults, spec_defaults
+from dovetail.lab.apiserver.kinds.pod.qos import qos_class
+from dovetail.lab.apiserver.kinds.pod.spec import check_spec, pod_annotations
+from dovetail.lab.apiserver.kinds.pod.warnings import warnings as spec_warnings
+from dovetail.lab.apiserver.registry import Context, Object
+
+_FIELDS = frozenset(
+    "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork status.phase "
+    "status.podIP status.podIPs status.nominatedNodeName".split()
+)
+
+
+def rfc3339(now: datetime) -> str:
+    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def set_condition(status: Object, condition: Object, now: datetime) -> None:
+    """Write a pod condition; the transition time moves only when the status does."""
+    entries = [dict(entry) for entry in status.get("conditions", ())]
+    fresh: Object = {"type": condition["type"], "status": condition["status"], "lastProbeTime": None}
+    fresh["lastTransitionTime"] = rfc3339(now)
+    fresh |= {key: value for key, value in condition.items() if value not in ("", None)}
+    for index, entry in enumerate(entries):
+        if entry["type"] == condition["type"]:
+            if entry.get("status") == condition["status"]:
+                fresh["lastTransitionTime"] = entry.get("lastTransitionTime")
+            entries[index] = fresh
+            break
+    else:
+        entries.append(fresh)
+    status["conditions"] = entries
+
+
+class PodStrategy(KindStrategy):
+    generation = True
+    status_door = True
+    returns_deleted = True
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        spec_defaults(spec)
+        pod_defaults(spec)
+        status = obj.get("status")
+        if status:
+            follow_addresses(status)
+
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        super().admit(obj, old, ctx)
+        if obj is None or ctx.subresource:
+            return
+        if ctx.operation == "CREATE":
+            limits.apply(obj, ctx)
+            priority.admit_pod(obj, ctx)
+            topology.label_pod(obj, ctx)
+        elif old is not None:
+            priority.keep(obj, old)
+        tolerations.admit(obj)
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        obj["metadata"]["generation"] = 1
+        spec = obj["spec"]
+        status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
+        obj["status"] = status
+        if spec.get("schedulingGates"):
+            status["conditions"] = [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "lastProbeTime": None,
+                    "lastTransitionTime": None,
+                    "reason": "SchedulingGated",
+                    "message": "Scheduling is blocked due to non-empty scheduling gates",
+                }
+            ]
+            set_condition(status, status["conditions"][0], ctx.now)
+        topology.merge_label_keys(obj)
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        meta = obj["metadata"]
+        if ctx.subresource == "status":
+            obj["spec"] = old["spec"]
+            restore(meta, old["metadata"], "ownerReferences")
+            status = obj.setdefault("status", {})
+            if not status.get("qosClass") and "qosClass" in old.get("status", {}):
+                status["qosClass"] = old["status"]["qosClass"]
+            if "observedGeneration" in old.get("status", {}):
+                status.setdefault("observedGeneration", old["status"]["observedGeneration"])
+            return
+        if ctx.subresource in ("ephemeralcontainers", "resize"):
+            self._narrow(obj, old, ctx.subresource)
+        restore(obj, old, "status")
+        if obj["spec"] != old["spec"]:
+            meta["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _narrow(self, obj: Object, old: Object, door: str) -> None:
+        spec = dict(old["spec"])
+        if door == "ephemeralcontainers":
+            restore(spec, obj["spec"], "ephemeralContainers")
+        else:
+            for group in ("containers", "initContainers"):
+                if group in spec:
+                    spec[group] = _with_resources(obj["spec"].get(group, []), spec[group])
+            if "resources" in obj["spec"]:
+                spec["resources"] = obj["spec"]["resources"]
+        obj["spec"] = spec
+        for field in ("labels", "annotations", "finalizers", "ownerReferences"):
+            restore(obj["metadata"], old["metadata"], field)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = check_pod(obj)
+        if spec.get("ephemeralContainers"):
+            found.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+        if spec.get("nodeName") and spec.get("schedulingGates"):
+            text = "cannot be set until all schedulingGates have been cleared"
+            found.append(forbidden("spec.nodeName", text))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = metadata.check(obj["metadata"], True, formats.subdomain) + check_pod(obj)
+        if ctx.subresource == "resize":
+            return found + changes.resize(obj, old)
+        if ctx.subresource == "ephemeralcontainers":
+            return found + self._ephemeral(obj, old)
+        found += changes.annotations(obj, old)
+        found += pod_annotations(obj["metadata"].get("annotations", {}), obj["spec"], "metadata.annotations")
+        return found + changes.update(obj, old)
+
+    def _ephemeral(self, obj: Object, old: Object) -> list[FieldError]:
+        now = {c.get("name"): (i, c) for i, c in enumerate(obj["spec"].get("ephemeralContainers", ()))}
+        found = []
+        for container in old["spec"].get("ephemeralContainers", ()):
+            name = container.get("name")
+            path = "spec.ephemeralContainers"
+            if name not in now:
+                found.append(forbidden(path, f"existing ephemeral containers \"{name}\" may not be removed\n"))
+            elif now[name][1] != container:
+                found.append(forbidden(path, f"existing ephemeral containers \"{name}\" may not be changed\n"))
+        return found
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return changes.status(obj, old)
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        if obj is not None and not ctx.subresource and ctx.operation in ("CREATE", "UPDATE"):
+            limits.review_pod(obj, ctx)
+        quota.review(obj, old, ctx)
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        if old is not None:
+            return []
+        found = []
+        texts = formats.label(obj["metadata"].get("name", ""))
+        if texts:
+            found.append(
+                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
+                f"a DNS label is recommended: [{' '.join(texts)}]"
+            )
+        return found + spec_warnings(obj["spec"], obj["metadata"])
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        spec, status = obj["spec"], obj.get("status") or {}
+        return {
+            "spec.nodeName": spec.get("nodeName", ""),
+            "spec.restartPolicy": spec.get("restartPolicy", ""),
+            "spec.schedulerName": spec.get("schedulerName", ""),
+            "spec.serviceAccountName": spec.get("serviceAccountName", ""),
+            "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
+            "status.phase": status.get("phase", ""),
+            "status.podIP": status.get("podIP", ""),
+            "status.podIPs": status.get("podIP", ""),
+            "status.nominatedNodeName": status.get("nominatedNodeName", ""),
+        }
+
+    def selectable_fields(self) -> frozenset[str]:
+        return _FIELDS
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
+
+    def grace(self, obj: Object, requested: int | None) -> int | None:
+        period: int = obj["spec"].get("terminationGracePeriodSeconds", 0) if requested is None else requested
+        if not obj["spec"].get("nodeName") or obj.get("status", {}).get("phase") in ("Failed", "Succeeded"):
+            return 0
+        return 1 if period < 0 else period
+
+    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
+        if subresource == "status":
+            return (("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences"))
+        return (("status",),)
+
+
+def _with_resources(new: list[Any], old: list[Any]) -> list[Any]:
+    if [c.get("name") for c in new] != [c.get("name") for c in old]:
+        return new
+    merged = []
+    for container, before in zip(new, old, strict=True):
+        copy = dict(before)
+        for field in ("resources", "resizePolicy"):
+            restore(copy, container, field)
+        merged.append(copy)
+    return merged
+
+
+def check_pod(pod: Object) -> list[FieldError]:
+    """Annotations and spec of a pod, at creation and at every change."""
+    spec = pod["spec"]
+    found = []
+    notes = pod["metadata"].get("annotations")
+    if notes:
+        found += pod_annotations(notes, spec, "metadata.annotations")
+    found += check_spec(spec, "spec", pod["metadata"].get("name", ""))
+    if not spec.get("serviceAccountName"):
+        for index, volume in enumerate(spec.get("volumes") or ()):
+            for number, source in enumerate(volume.get("projected", {}).get("sources") or ()):
+                if "serviceAccountToken" in source:
+                    at = f"spec.volumes[{index}].projected.sources[{number}].serviceAccountToken"
+                    found.append(forbidden(at, "must not be specified when serviceAccountName is not set"))
+    for group in ("containers", "initContainers"):
+        for index, container in enumerate(spec.get(group) or ()):
+            found += only_for_pod(container, f"spec.{group}[{index}]")
+    return found
+
+
+def follow_addresses(status: Object) -> None:
+    """podIPs and podIP say the same; podIP wins."""
+    address, addresses = status.get("podIP"), status.get("podIPs")
+    if address and (not addresses or addresses[0].get("ip") != address):
+        status["podIPs"] = [{"ip": address}]
+    elif addresses and not address:
+        status["podIP"] = addresses[0].get("ip", "")

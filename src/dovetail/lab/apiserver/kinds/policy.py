@@ -1,0 +1,117 @@
+"""PodDisruptionBudgets and PriorityClasses: what may be disturbed, and what goes first."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds.admission import priority
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.internal import internal
+from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector
+from dovetail.lab.apiserver.registry import Context, Object
+
+_SYSTEM = {"system-node-critical": 2000001000, "system-cluster-critical": 2000000000}
+_HIGHEST = 1_000_000_000
+
+
+class BudgetStrategy(KindStrategy):
+    generation = True
+    status_door = True
+    name_rule = staticmethod(formats.path_segment)
+    unconditional_update = True
+
+    def clear_status(self, obj: Object) -> None:
+        names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        obj["status"] = dict.fromkeys(names, 0)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+        found: list[FieldError] = []
+        if least is not None and most is not None:
+            shown = internal("policy.PodDisruptionBudgetSpec", spec)
+            found.append(invalid("spec", shown, "minAvailable and maxUnavailable cannot be both set"))
+        for field, value in (("minAvailable", least), ("maxUnavailable", most)):
+            if value is not None:
+                found += numbers.int_or_percent(value, f"spec.{field}") + numbers.not_above_100(value, f"spec.{field}")
+        found += label_selector(spec.get("selector"), "spec.selector")
+        policy = spec.get("unhealthyPodEvictionPolicy")
+        if policy not in (None, "AlwaysAllow", "IfHealthyBudget"):
+            known = ("AlwaysAllow", "IfHealthyBudget")
+            found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
+        return found
+
+    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
+        return []
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        status = obj.get("status") or {}
+        found = conditions(status.get("conditions") or (), "status.conditions")
+        names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
+        return found + numbers.all_nonnegative(status, names, "status")
+
+
+def conditions(entries: object, path: str) -> list[FieldError]:
+    """Conditions in the common form of newer kinds."""
+    found: list[FieldError] = []
+    for index, condition in enumerate(entries):  # type: ignore[arg-type, var-annotated]
+        at = f"{path}[{index}]"
+        found += label_name(condition.get("type", ""), f"{at}.type")
+        if condition.get("status", "") not in ("True", "False", "Unknown"):
+            known = ("False", "True", "Unknown")
+            found.append(unsupported(f"{at}.status", condition.get("status", ""), known))
+        if not condition.get("lastTransitionTime"):
+            found.append(required(f"{at}.lastTransitionTime"))
+        if not condition.get("reason"):
+            found.append(required(f"{at}.reason"))
+    return found
+
+
+class PriorityClassStrategy(KindStrategy):
+    generation = True
+    generation_fields = ()
+
+    def default(self, obj: Object) -> None:
+        obj.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
+        found: list[FieldError] = []
+        if name.startswith("system-"):
+            complaint = self._reserved(name, value, bool(obj.get("globalDefault")))
+            if complaint:
+                text = f"priority class names with 'system-' prefix are reserved for system use only. error: {complaint}"
+                found.append(forbidden("metadata.name", text))
+        elif value > _HIGHEST:
+            text = f"maximum allowed value of a user defined priority is {_HIGHEST}"
+            found.append(forbidden("value", text))
+        if obj.get("preemptionPolicy") not in (None, "PreemptLowerPriority", "Never"):
+            known = ("PreemptLowerPriority", "Never")
+            found.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], known))
+        return found
+
+    def _reserved(self, name: str, value: int, default: bool) -> str | None:
+        if name not in _SYSTEM:
+            return f"{name} is not a known system priority class"
+        if _SYSTEM[name] != value:
+            return f"value of {name} PriorityClass must be {_SYSTEM[name]}"
+        return f"globalDefault of {name} PriorityClass must be false" if default else None
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        if obj.get("value", 0) != old.get("value", 0):
+            found.append(forbidden("value", "may not be changed in an update."))
+        return found + immutable(obj.get("preemptionPolicy"), old.get("preemptionPolicy"), "preemptionPolicy")
+
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        super().admit(obj, old, ctx)
+        if ctx.operation == "DELETE" and ctx.name in _SYSTEM:
+            from dovetail.lab.apiserver.registry import Refusal
+
+            text = f'priorityclasses.scheduling.k8s.io "{ctx.name}" is forbidden: this is a system priority class and cannot be deleted'
+            details = {"name": ctx.name, "group": "scheduling.k8s.io", "kind": "priorityclasses"}
+            raise Refusal(403, "Forbidden", text, details)
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        if obj is not None and ctx.operation in ("CREATE", "UPDATE"):
+            priority.review_class(obj, ctx)

@@ -1,0 +1,101 @@
+"""Reviews: questions that are answered and not kept. Whoever holds the token may do everything here."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
+from dovetail.lab.apiserver.kinds.admission import lifecycle
+from dovetail.lab.apiserver.registry import Context, Object, Strategy
+
+
+class ReviewStrategy(Strategy):
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        lifecycle.admit(obj, ctx)
+
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return self.check(obj.get("spec") or {}, obj)
+
+    def check(self, spec: Object, obj: Object) -> list[FieldError]:
+        return []
+
+
+class AccessReviewStrategy(ReviewStrategy):
+    """SelfSubjectAccessReview, SubjectAccessReview and the local one."""
+
+    def __init__(self, subject: bool) -> None:
+        self.subject = subject
+
+    def check(self, spec: Object, obj: Object) -> list[FieldError]:
+        found: list[FieldError] = []
+        both = ("resourceAttributes" in spec) + ("nonResourceAttributes" in spec)
+        if both == 2:
+            text = "cannot be specified in combination with resourceAttributes"
+            shown = spec["nonResourceAttributes"]
+            value = {"Path": shown.get("path", ""), "Verb": shown.get("verb", "")}
+            found.append(invalid("spec.nonResourceAttributes", value, text))
+        if both == 0:
+            text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+            found.append(invalid("spec.resourceAttributes", spec.get("nonResourceAttributes"), text))
+        if self.subject and not spec.get("user") and not spec.get("groups"):
+            text = "at least one of user or group must be specified"
+            found.append(invalid("spec.user", spec.get("user", ""), text))
+        return found
+
+    def answer(self, obj: Object, ctx: Context) -> Object:
+        allowed = not self.subject or _is_admin(obj.get("spec") or {})
+        status: Object = {"allowed": allowed}
+        return obj | {"status": status}
+
+
+def _is_admin(spec: Object) -> bool:
+    return "system:masters" in (spec.get("groups") or ())
+
+
+class RulesReviewStrategy(ReviewStrategy):
+    def check(self, spec: Object, obj: Object) -> list[FieldError]:
+        return []
+
+    def answer(self, obj: Object, ctx: Context) -> Object:
+        if not (obj.get("spec") or {}).get("namespace"):
+            from dovetail.lab.apiserver.registry import Refusal
+
+            raise Refusal(400, "BadRequest", "no namespace on request")
+        every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+        status = {
+            "resourceRules": [every],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+        return obj | {"status": status}
+
+
+class SelfReviewStrategy(ReviewStrategy):
+    """Who am I."""
+
+    def answer(self, obj: Object, ctx: Context) -> Object:
+        user: Object = {"username": ctx.user, "uid": ctx.user}
+        if ctx.groups:
+            user["groups"] = list(ctx.groups)
+        return obj | {"status": {"userInfo": user}}
+
+
+class TokenReviewStrategy(ReviewStrategy):
+    def check(self, spec: Object, obj: Object) -> list[FieldError]:
+        return []
+
+    def answer(self, obj: Object, ctx: Context) -> Object:
+        if not (obj.get("spec") or {}).get("token"):
+            from dovetail.lab.apiserver.registry import Refusal
+
+            raise Refusal(400, "BadRequest", "token is required for TokenReview in authentication")
+        status = {"user": {}, "error": "[invalid bearer token, Token has been invalidated]"}
+        return obj | {"status": status}
+
+
+__all__ = [
+    "AccessReviewStrategy",
+    "ReviewStrategy",
+    "RulesReviewStrategy",
+    "SelfReviewStrategy",
+    "TokenReviewStrategy",
+    "required",
+]

@@ -1,0 +1,140 @@
+"""Label and node selectors inside objects, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required
+from dovetail.lab.apiserver.kinds import formats, metadata
+
+Selector = Mapping[str, Any]
+_NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"
+_NO_VALUES = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+
+
+def label_name(key: str, path: str) -> list[FieldError]:
+    return [invalid(path, key, text) for text in formats.qualified_name(key)]
+
+
+def label_selector(selector: Selector | None, path: str, lenient: bool = False) -> list[FieldError]:
+    """A LabelSelector; `lenient` lets label values through that are none (node affinity preferences do)."""
+    if not selector:
+        return []
+    found = metadata.labels(selector.get("matchLabels", {}), f"{path}.matchLabels")
+    for index, expression in enumerate(selector.get("matchExpressions", ())):
+        found += _expression(expression, f"{path}.matchExpressions[{index}]", lenient)
+    return found
+
+
+def _expression(expression: Selector, path: str, lenient: bool) -> list[FieldError]:
+    operator, values = expression.get("operator", ""), expression.get("values", ())
+    found: list[FieldError] = []
+    if operator in ("In", "NotIn"):
+        if not values:
+            found.append(required(f"{path}.values", _NEEDS_VALUES))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            found.append(forbidden(f"{path}.values", _NO_VALUES))
+    else:
+        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    return found + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
+
+
+def _values(values: Sequence[str], path: str, lenient: bool) -> list[FieldError]:
+    if lenient:
+        return []
+    return [
+        invalid(f"{path}.values[{index}]", value, text)
+        for index, value in enumerate(values)
+        for text in formats.label_value(value)
+    ]
+
+
+def node_requirement(expression: Selector, path: str, lenient: bool) -> list[FieldError]:
+    operator, values = expression.get("operator", ""), expression.get("values", ())
+    found: list[FieldError] = []
+    if operator in ("In", "NotIn"):
+        if not values:
+            found.append(required(f"{path}.values", _NEEDS_VALUES))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            found.append(forbidden(f"{path}.values", _NO_VALUES))
+    elif operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            found.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
+    else:
+        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    return found + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
+
+
+def _node_field(expression: Selector, path: str) -> list[FieldError]:
+    operator, values, key = expression.get("operator", ""), expression.get("values", ()), expression.get("key", "")
+    found: list[FieldError] = []
+    if operator in ("In", "NotIn"):
+        if len(values) != 1:
+            text = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+            found.append(required(f"{path}.values", text))
+    else:
+        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
+    if key != "metadata.name":
+        return [*found, invalid(f"{path}.key", key, "not a valid field selector key")]
+    for index, value in enumerate(values):
+        found += [invalid(f"{path}.values[{index}]", value, text) for text in formats.subdomain(value)]
+    return found
+
+
+def node_term(term: Selector, path: str, lenient: bool = False) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, expression in enumerate(term.get("matchExpressions", ())):
+        found += node_requirement(expression, f"{path}.matchExpressions[{index}]", lenient)
+    for index, expression in enumerate(term.get("matchFields", ())):
+        found += _node_field(expression, f"{path}.matchFields[{index}]")
+    return found
+
+
+def node_selector(selector: Selector, path: str) -> list[FieldError]:
+    terms = selector.get("nodeSelectorTerms") or ()
+    if not terms:
+        return [required(f"{path}.nodeSelectorTerms", "must have at least one node selector term")]
+    found: list[FieldError] = []
+    for index, term in enumerate(terms):
+        found += node_term(term, f"{path}.nodeSelectorTerms[{index}]")
+    return found
+
+
+def match_labels(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Whether labels satisfy a LabelSelector; an absent selector matches nothing, an empty one everything."""
+    if selector is None:
+        return False
+    for key, value in selector.get("matchLabels", {}).items():
+        if labels.get(key) != value:
+            return False
+    return all(_satisfied(expression, labels) for expression in selector.get("matchExpressions", ()))
+
+
+def _satisfied(expression: Selector, labels: Mapping[str, str]) -> bool:
+    key, operator, values = expression["key"], expression["operator"], expression.get("values", ())
+    if operator == "In":
+        return labels.get(key) in values
+    if operator == "NotIn":
+        return key not in labels or labels[key] not in values
+    return (key in labels) == (operator == "Exists")
+
+
+def canonical(selector: Selector | None) -> str:
+    """A selector as a string, sorted by key: `app=d,tier notin (a,b)`."""
+    if not selector:
+        return ""
+    parts = [(key, f"{key}={value}") for key, value in selector.get("matchLabels", {}).items()]
+    for expression in selector.get("matchExpressions", ()):
+        key, operator = expression["key"], expression["operator"]
+        values = ",".join(sorted(expression.get("values", ())))
+        text = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }[operator]
+        parts.append((key, text))
+    return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))

@@ -1,0 +1,129 @@
+"""StorageClasses, CSI nodes and drivers, volume attachments."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats, metadata, numbers
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.internal import internal
+from dovetail.lab.apiserver.kinds.pod.defaults import fill
+from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
+from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.lab.apiserver.registry import Context, Object
+
+
+class StorageClassStrategy(KindStrategy):
+    returns_deleted = True
+
+    def default(self, obj: Object) -> None:
+        fill(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        provisioner = obj.get("provisioner", "")
+        found = label_name(provisioner.lower(), "provisioner") if provisioner else [required("provisioner")]
+        if obj.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
+            found.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], ("Delete", "Retain")))
+        mode = obj.get("volumeBindingMode")
+        if mode not in ("Immediate", "WaitForFirstConsumer"):
+            known = ("Immediate", "WaitForFirstConsumer")
+            found.append(unsupported("volumeBindingMode", mode, known) if mode else required("volumeBindingMode"))
+        for index, term in enumerate(obj.get("allowedTopologies") or ()):
+            for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
+                at = f"allowedTopologies[{index}].matchLabelExpressions[{number}]"
+                if not expression.get("values"):
+                    found.append(required(f"{at}.values"))
+                found += label_name(expression.get("key", ""), f"{at}.key")
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
+        return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
+
+
+class CSINodeStrategy(KindStrategy):
+    returns_deleted = True
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found: list[FieldError] = []
+        seen: set[str] = set()
+        for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
+            at, name = f"spec.drivers[{index}]", driver.get("name", "")
+            found += csi_driver_name(name, f"{at}.name")
+            node = driver.get("nodeID", "")
+            if not node:
+                found.append(required(f"{at}.nodeID"))
+            elif formats.size(node) > 256:
+                found.append(invalid(f"{at}.nodeID", node, "must be 256 characters or less"))
+            found += numbers.nonnegative((driver.get("allocatable") or {}).get("count"), f"{at}.allocatable.count")
+            if name in seen:
+                found.append(duplicate(f"{at}.name", name))
+            seen.add(name)
+            keys: set[str] = set()
+            for key in driver.get("topologyKeys") or ():
+                if not key:
+                    found.append(required(at))
+                if key in keys:
+                    found.append(duplicate(at, key))
+                keys.add(key)
+                found += label_name(key, at)
+        return found
+
+    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
+        return metadata.check(meta, False, formats.subdomain)
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        before = {driver.get("name"): driver for driver in (old.get("spec") or {}).get("drivers") or ()}
+        for driver in (obj.get("spec") or {}).get("drivers") or ():
+            was = before.get(driver.get("name"))
+            if was and _bare(was) != _bare(driver):
+                shown = internal("storage.CSINodeDriver", _bare(driver))
+                found.append(invalid("spec.drivers", shown, metadata.IMMUTABLE))
+        return found
+
+
+def _bare(driver: Object) -> Object:
+    return {key: value for key, value in driver.items() if key != "allocatable"}
+
+
+class CSIDriverStrategy(KindStrategy):
+    returns_deleted = True
+    generation = True
+
+    def default(self, obj: Object) -> None:
+        fill(
+            obj.setdefault("spec", {}),
+            {
+                "attachRequired": True,
+                "podInfoOnMount": False,
+                "volumeLifecycleModes": ["Persistent"],
+                "storageCapacity": False,
+                "fsGroupPolicy": "ReadWriteOnceWithFSType",
+                "requiresRepublish": False,
+                "seLinuxMount": False,
+            },
+        )
+
+
+class VolumeAttachmentStrategy(KindStrategy):
+    returns_deleted = True
+    status_door = True
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"attached": False}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        found = csi_driver_name(spec.get("attacher", ""), "spec.attacher")
+        source = spec.get("source") or {}
+        if not source:
+            text = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+            found.append(required("spec.source", text))
+        node = spec.get("nodeName", "")
+        return found + [invalid("spec.nodeName", node, text) for text in formats.subdomain(node)]
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        if obj.get("spec") != old.get("spec"):
+            found.append(invalid("spec", obj.get("spec"), metadata.IMMUTABLE))
+        return found

@@ -1,0 +1,445 @@
+"""Deployments, ReplicaSets, StatefulSets, DaemonSets and their elder, the ReplicationController."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
+from dovetail.lab.apiserver.kinds.internal import internal
+from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
+from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
+from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
+from dovetail.lab.apiserver.registry import Context, Object
+
+Spec = Mapping[str, Any]
+_MISMATCH = "`selector` does not match template `labels`"
+
+
+def _selector(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
+    selector = spec.get("selector")
+    if selector is None:
+        return [required(f"{path}.selector")]
+    found = label_selector(selector, f"{path}.selector")
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        found.append(invalid(f"{path}.selector", selector, f"empty selector is invalid for {kind}"))
+    return found
+
+
+def _valid(selector: Spec | None) -> bool:
+    return not label_selector(selector, "")
+
+
+def _labels(template: Spec) -> dict[str, str]:
+    labels: dict[str, str] = (template.get("metadata") or {}).get("labels") or {}
+    return labels
+
+
+def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
+    """The template of a Deployment or a ReplicaSet."""
+    selector = spec.get("selector")
+    if not _valid(selector):
+        text = "invalid label selector"
+        return [invalid(f"{path}.selector", selector, text)]
+    template = spec.get("template") or {}
+    at = f"{path}.template"
+    found: list[FieldError] = []
+    if selector and not match_labels(selector, _labels(template)):
+        found.append(invalid(f"{at}.metadata.labels", _labels(template) or None, _MISMATCH))
+    found += check_template(template, at)
+    return found + _always(template, at, kind)
+
+
+def _always(template: Spec, path: str, kind: str) -> list[FieldError]:
+    pod = template.get("spec") or {}
+    found: list[FieldError] = []
+    if pod.get("restartPolicy") != "Always":
+        found.append(unsupported(f"{path}.spec.restartPolicy", pod.get("restartPolicy", ""), ("Always",)))
+    if "activeDeadlineSeconds" in pod:
+        text = f"activeDeadlineSeconds in {kind} is not Supported"
+        found.append(forbidden(f"{path}.spec.activeDeadlineSeconds", text))
+    return found
+
+
+class WorkloadStrategy(KindStrategy):
+    generation = True
+    status_door = True
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        template_defaults(spec.setdefault("template", {"metadata": {}, "spec": {}}))
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        template = obj["spec"].get("template") or {}
+        if old is not None and old["spec"].get("template") == template:
+            return []
+        return template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
+
+
+class DeploymentStrategy(WorkloadStrategy):
+    def default(self, obj: Object) -> None:
+        super().default(obj)
+        spec = obj["spec"]
+        spec.setdefault("replicas", 1)
+        strategy = spec.setdefault("strategy", {})
+        if not strategy.get("type"):
+            strategy["type"] = "RollingUpdate"
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", "25%")
+            rolling.setdefault("maxSurge", "25%")
+        spec.setdefault("revisionHistoryLimit", 10)
+        spec.setdefault("progressDeadlineSeconds", 600)
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        super().prepare_update(obj, old, ctx)
+        notes = obj["metadata"].get("annotations") or {}
+        if not ctx.subresource and notes != (old["metadata"].get("annotations") or {}):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + _selector(spec, "deployment")
+        found += _replica_template(spec, "ReplicaSet")
+        found += self._strategy(spec["strategy"])
+        found += numbers.all_nonnegative(spec, ("minReadySeconds", "revisionHistoryLimit"), "spec")
+        deadline = spec.get("progressDeadlineSeconds")
+        if deadline is not None:
+            at = "spec.progressDeadlineSeconds"
+            found += numbers.nonnegative(deadline, at)
+            if deadline <= spec.get("minReadySeconds", 0):
+                found.append(invalid(at, deadline, "must be greater than minReadySeconds"))
+        return found
+
+    def _strategy(self, strategy: Spec) -> list[FieldError]:
+        kind, rolling, path = strategy.get("type", ""), strategy.get("rollingUpdate"), "spec.strategy"
+        if kind == "Recreate":
+            if rolling is None:
+                return []
+            text = "may not be specified when strategy `type` is 'Recreate'"
+            return [forbidden(f"{path}.rollingUpdate", text)]
+        if kind != "RollingUpdate":
+            shown = internal("apps.DeploymentStrategy", strategy)
+            return [unsupported(path, shown, ("Recreate", "RollingUpdate"))]
+        at = f"{path}.rollingUpdate"
+        rolling = rolling or {}
+        down, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
+        found = numbers.int_or_percent(down, f"{at}.maxUnavailable") + numbers.int_or_percent(surge, f"{at}.maxSurge")
+        if numbers.amount_of(down) == 0 and numbers.amount_of(surge) == 0:
+            found.append(invalid(f"{at}.maxUnavailable", down, "may not be 0 when `maxSurge` is 0"))
+        return found + numbers.not_above_100(down, f"{at}.maxUnavailable")
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        return found + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        names = (
+            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas "
+            "terminatingReplicas collisionCount"
+        ).split()
+        status = obj.get("status") or {}
+        found = numbers.all_nonnegative(status, names, "status")
+        found += _above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        return found + _decremented(status, old.get("status") or {})
+
+
+def _above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -> list[FieldError]:
+    total = status.get("replicas", 0)
+    found = [
+        invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+        for name in names
+        if status.get(name, 0) > total
+    ]
+    available = status.get("availableReplicas", 0)
+    if available > status.get("readyReplicas", 0):
+        found.append(invalid("status.availableReplicas", available, f"cannot be greater than {ready}"))
+    return found
+
+
+def _decremented(status: Spec, before: Spec) -> list[FieldError]:
+    old, new = before.get("collisionCount"), status.get("collisionCount")
+    if old is not None and (new is None or new < old):
+        return [invalid("status.collisionCount", new or 0, "cannot be decremented")]
+    return []
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    def default(self, obj: Object) -> None:
+        super().default(obj)
+        obj["spec"].setdefault("replicas", 1)
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
+        return found + _selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        return found + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration terminatingReplicas"
+        status = obj.get("status") or {}
+        found = numbers.all_nonnegative(status, names.split(), "status")
+        return found + _above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("status.replicas",))
+
+
+class DaemonSetStrategy(WorkloadStrategy):
+    def default(self, obj: Object) -> None:
+        super().default(obj)
+        spec = obj["spec"]
+        strategy = spec.setdefault("updateStrategy", {})
+        if not strategy.get("type"):
+            strategy["type"] = "RollingUpdate"
+        if strategy["type"] == "RollingUpdate":
+            rolling = strategy.setdefault("rollingUpdate", {})
+            rolling.setdefault("maxUnavailable", 1)
+            rolling.setdefault("maxSurge", 0)
+        spec.setdefault("revisionHistoryLimit", 10)
+
+    def clear_status(self, obj: Object) -> None:
+        names = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
+        obj["status"] = dict.fromkeys(names, 0)
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        super().prepare_create(obj, ctx)
+        notes = obj["metadata"].get("annotations") or {}
+        obj["metadata"]["annotations"] = notes | {"deprecated.daemonset.template.generation": "1"}
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        super().prepare_update(obj, old, ctx)
+        if ctx.subresource:
+            return
+        key = "deprecated.daemonset.template.generation"
+        before = (old["metadata"].get("annotations") or {}).get(key, "0")
+        number = int(before) if before.isdigit() else 0
+        if obj["spec"].get("template") != old["spec"].get("template"):
+            number += 1
+        notes = obj["metadata"].get("annotations") or {}
+        obj["metadata"]["annotations"] = notes | {key: str(number)}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        selector = spec.get("selector")
+        found = label_selector(selector, "spec.selector")
+        template = spec.get("template") or {}
+        if _valid(selector) and not match_labels(selector, _labels(template)):
+            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+        if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
+            found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
+        found += check_template(template, "spec.template") + _always(template, "spec.template", "DaemonSet")
+        found += numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
+        found += self._strategy(spec["updateStrategy"])
+        return found + numbers.nonnegative(spec.get("revisionHistoryLimit"), "spec.revisionHistoryLimit")
+
+    def _strategy(self, strategy: Spec) -> list[FieldError]:
+        kind, path = strategy.get("type", ""), "spec.updateStrategy"
+        if kind == "OnDelete":
+            return []
+        if kind != "RollingUpdate":
+            shown = internal("apps.DaemonSetUpdateStrategy", strategy)
+            return [unsupported(path, shown, ("RollingUpdate", "OnDelete"))]
+        at = f"{path}.rollingUpdate"
+        rolling = strategy.get("rollingUpdate")
+        if rolling is None:
+            return [required(at)]
+        down, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
+        found = numbers.int_or_percent(down, f"{at}.maxUnavailable") + numbers.int_or_percent(surge, f"{at}.maxSurge")
+        found += numbers.not_above_100(down, f"{at}.maxUnavailable") + numbers.not_above_100(surge, f"{at}.maxSurge")
+        if numbers.amount_of(down) and numbers.amount_of(surge):
+            found.append(invalid(f"{at}.maxSurge", surge, "may not be set when maxUnavailable is non-zero"))
+        elif not numbers.amount_of(down) and not numbers.amount_of(surge):
+            found.append(required(f"{at}.maxUnavailable", "cannot be 0 when maxSurge is 0"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
+        return found + self.check(obj, ctx)
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        names = (
+            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
+            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
+        ).split()
+        status = obj.get("status") or {}
+        return numbers.all_nonnegative(status, names, "status") + _decremented(status, old.get("status") or {})
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    name_rule = staticmethod(formats.label)
+
+    def default(self, obj: Object) -> None:
+        super().default(obj)
+        spec = obj["spec"]
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec.setdefault("updateStrategy", {})
+        if not strategy.get("type"):
+            strategy["type"] = "RollingUpdate"
+            strategy.setdefault("rollingUpdate", {})
+        if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+            strategy["rollingUpdate"].setdefault("partition", 0)
+            if MAX_UNAVAILABLE:
+                strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim_template_defaults(claim)
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0, "availableReplicas": 0}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = self._policies(spec)
+        if ctx.operation == "CREATE":
+            for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+                found += check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        found += numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
+        found += numbers.nonnegative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
+        service = spec.get("serviceName", "")
+        if service and ctx.operation == "CREATE":
+            found += [invalid("spec.serviceName", service, text) for text in formats.label(service)]
+        found += _selector(spec, "statefulset")
+        selector = spec.get("selector")
+        if _valid(selector):
+            found += self._template(spec)
+        else:
+            found.append(invalid("spec.selector", selector, ""))
+        return found + _always(spec.get("template") or {}, "spec.template", "StatefulSet")
+
+    def _policies(self, spec: Spec) -> list[FieldError]:
+        found: list[FieldError] = []
+        policy = spec.get("podManagementPolicy", "")
+        if policy not in ("OrderedReady", "Parallel"):
+            at = "spec.podManagementPolicy"
+            found.append(invalid(at, policy, "must be 'OrderedReady' or 'Parallel'") if policy else required(at))
+        strategy = spec.get("updateStrategy") or {}
+        kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+        at = "spec.updateStrategy"
+        if kind == "OnDelete":
+            if rolling is not None:
+                shown = internal("apps.RollingUpdateStatefulSetStrategy", rolling)
+                text = "only allowed for updateStrategy 'RollingUpdate'"
+                found.append(invalid(f"{at}.rollingUpdate", shown, text))
+        elif kind == "RollingUpdate":
+            found += self._rolling(rolling or {}, f"{at}.rollingUpdate")
+        else:
+            shown = internal("apps.StatefulSetUpdateStrategy", strategy)
+            found.append(invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'") if kind else required(at))
+        retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+        for field in ("whenDeleted", "whenScaled"):
+            if field in retention and retention[field] not in ("Retain", "Delete"):
+                path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
+                found.append(unsupported(path, retention[field], ("Retain", "Delete")))
+        return found
+
+    def _rolling(self, rolling: Spec, path: str) -> list[FieldError]:
+        found = numbers.nonnegative(rolling.get("partition"), f"{path}.partition")
+        down = rolling.get("maxUnavailable")
+        if down is not None:
+            at = f"{path}.maxUnavailable"
+            found += numbers.int_or_percent(down, at)
+            if numbers.amount_of(down) == 0:
+                found.append(invalid(at, down, "cannot be 0"))
+            found += numbers.not_above_100(down, at)
+        return found
+
+    def _template(self, spec: Spec) -> list[FieldError]:
+        template = dict(spec.get("template") or {})
+        pod = {k: v for k, v in (template.get("spec") or {}).items() if k not in ("subdomain", "hostname")}
+        claims = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
+        if claims:
+            made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
+            pod["volumes"] = made + [v for v in pod.get("volumes") or () if v.get("name") not in claims]
+        template["spec"] = pod
+        found: list[FieldError] = []
+        if spec.get("selector") and not match_labels(spec["selector"], _labels(template)):
+            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+        return found + check_template(template, "spec.template")
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        free = {
+            *("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals", "revisionHistoryLimit"),
+            "persistentVolumeClaimRetentionPolicy",
+        }
+        if {k: v for k, v in obj["spec"].items() if k not in free} != {
+            k: v for k, v in old["spec"].items() if k not in free
+        }:
+            text = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
+                "'minReadySeconds' are forbidden"
+            )
+            found.append(forbidden("spec", text))
+        return found
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        names = (
+            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration "
+            "collisionCount"
+        ).split()
+        status = obj.get("status") or {}
+        found = numbers.all_nonnegative(status, names, "status")
+        compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        return found + _above(status, compared, "status.readyReplicas") + _decremented(status, old.get("status") or {})
+
+
+MAX_UNAVAILABLE = True  # whether a StatefulSet's rolling update names maxUnavailable (a gate that is on by default)
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        template = spec.get("template")
+        if template is not None:
+            template_defaults(template)
+            labels = _labels(template)
+            if labels:
+                if not spec.get("selector"):
+                    spec["selector"] = dict(labels)
+                if not obj["metadata"].get("labels"):
+                    obj["metadata"]["labels"] = dict(labels)
+        spec.setdefault("replicas", 1)
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
+        selector, template = spec.get("selector") or {}, spec.get("template")
+        if not selector:
+            found.append(required("spec.selector"))
+        found += numbers.nonnegative(spec.get("replicas"), "spec.replicas")
+        if template is None:
+            return [*found, required("spec.template")]
+        if selector and any(_labels(template).get(k) != v for k, v in selector.items()):
+            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+        return found + check_template(template, "spec.template") + _always(template, "spec.template", "ReplicationController")
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("status.replicas",))
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
