@@ -39,6 +39,7 @@ def _correct() -> None:
 
     plain_fleet: Callable[[Any], Any] = Fleets.create_fleet
     plain_describe: Callable[[Any], Any] = InstanceResponse.describe_instances
+    plain_types: Callable[[Any], Any] = InstanceResponse.describe_instance_types
 
     def create_fleet(self: Any) -> Any:
         if self._get_param("Type") != "instant":
@@ -48,12 +49,24 @@ def _correct() -> None:
         asked = {name: self._get_param(name) for name in names}
         return ActionResult(fleet.create(self.ec2_backend, _selling(), asked))
 
+    def describe_instance_types(self: Any) -> Any:
+        """Only what the region sells; moto shows every type everywhere."""
+        answer = plain_types(self)
+        named = self._get_param("InstanceTypes", [])
+        if not named:
+            answer.result["InstanceTypes"] = [
+                t for t in answer.result["InstanceTypes"] if _selling().sells(t["InstanceType"])
+            ]
+        return answer
+
     def describe_spot_price_history(self: Any) -> Any:
         wanted = self._get_param("InstanceTypes", [])
         rows = self.ec2_backend.describe_spot_price_history(wanted, self._filters_from_querystring())
         now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
         history = []
         for row in rows:
+            if not _selling().sells(row["InstanceType"]):
+                continue
             price = _selling().spot(row["InstanceType"], row["Location"])
             if price is not None:
                 history.append({
@@ -87,6 +100,7 @@ def _correct() -> None:
     Fleets.create_fleet = create_fleet
     SpotInstances.describe_spot_price_history = describe_spot_price_history
     InstanceResponse.describe_instances = describe_instances
+    InstanceResponse.describe_instance_types = describe_instance_types
     Instance.private_dns = property(private_dns)
     Instance.private_dns_name = property(private_dns)
     Instance.spot_instance_request_id = None

@@ -14,10 +14,14 @@ SOLD_OUT = "InsufficientInstanceCapacity"
 
 
 class Market:
-    """Shared by the threads that serve AWS; every change is made under one lock."""
+    """Shared by the threads that serve AWS; every change is made under one lock.
 
-    def __init__(self, region: str) -> None:
+    `families` narrows what is sold: a small market answers quickly.
+    """
+
+    def __init__(self, region: str, families: frozenset[str] | None = None) -> None:
         self.region = region
+        self._families = families
         self._lock = threading.Lock()
         self._refused: dict[Key, str] = {}
 
@@ -35,7 +39,7 @@ class Market:
 
     def refusal(self, instance_type: str, zone: str, kind: str) -> str | None:
         """The error code for this offering, if it cannot be had."""
-        if instance_type not in self._sold_in(zone):
+        if not self.sells(instance_type) or instance_type not in self._sold_in(zone):
             return "Unsupported"
         with self._lock:
             for t in (instance_type, "*"):
@@ -61,6 +65,12 @@ class Market:
     def price(self, instance_type: str, zone: str, kind: str) -> float:
         found = self.spot(instance_type, zone) if kind == "spot" else self.on_demand(instance_type)
         return float("inf") if found is None else found
+
+    def sells(self, instance_type: str) -> bool:
+        """Whether the region has this type at all."""
+        if self._families is not None and instance_type.split(".", 1)[0] not in self._families:
+            return False
+        return any(instance_type in self._sold_in(zone) for zone in catalogue.region(self.region).zones)
 
     @functools.cache  # noqa: B019  (one market a lab)
     def _sold_in(self, zone: str) -> frozenset[str]:

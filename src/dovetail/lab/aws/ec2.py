@@ -1,0 +1,132 @@
+"""EC2 instances as machines of the lab: they boot after a while, join if they may, and vanish when terminated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws import capacity
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.lab.aws import access, boot
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.world import World
+from dovetail.lab.kubelet.fleet import Fleet
+from dovetail.lab.machines import Machine, host_name
+
+LOOK_SECONDS = 0.5
+GONE = ("shutting-down", "terminated", "stopping", "stopped")
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds from launch to joining, and from joining to Ready."""
+
+    boot: float = 25.0
+    spread: float = 10.0
+    ready: float = 5.0
+
+
+class Ec2:
+    """Watches moto's instances. `stuck` says of each machine that runs and cannot join, why."""
+
+    def __init__(
+        self, endpoint: Endpoint, world: World, fleet: Fleet, kube: Kube, chance: Chance, timing: Timing | None = None,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._world = world
+        self._fleet = fleet
+        self._kube = kube
+        self._chance = chance
+        self._timing = timing or Timing()
+        self._note = note
+        self._seen: dict[str, asyncio.Task[None]] = {}
+        self._joined: dict[str, str] = {}
+        self.stuck: dict[str, str] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                for instance in self._instances():
+                    self._look(instance, tasks)
+                await asyncio.sleep(LOOK_SECONDS)
+
+    def _instances(self) -> list[Any]:
+        backend = self._endpoint.backend("ec2")
+        return [i for reservation in list(backend.reservations.values()) for i in list(reservation.instances)]
+
+    def _look(self, instance: Any, tasks: asyncio.TaskGroup) -> None:
+        if instance.state in GONE:
+            if (started := self._seen.pop(instance.id, None)) is not None:
+                started.cancel()
+            self.stuck.pop(instance.id, None)
+            if (node := self._joined.pop(instance.id, None)) is not None:
+                self._fleet.vanish(node)
+        elif instance.id not in self._seen:
+            self._seen[instance.id] = tasks.create_task(self._boot(instance), name=f"boot {instance.id}")
+
+    async def _boot(self, instance: Any) -> None:
+        delay = self._timing.boot + self._chance.child(instance.id).uniform(0, self._timing.spread)
+        await asyncio.sleep(delay)
+        intent = boot.read(instance.user_data)
+        while (why := await self._refusal(instance, intent)) is not None:
+            if self.stuck.get(instance.id) != why:
+                self.stuck[instance.id] = why
+                self._note(f"{instance.id} runs and has not joined: {why}")
+            await asyncio.sleep(10)  # a kubelet goes on asking; a mapping added later lets it in
+        assert intent is not None
+        self.stuck.pop(instance.id, None)
+        machine = self._machine(instance, intent)
+        self._joined[instance.id] = machine.name
+        await self._fleet.join(machine)
+
+    async def _refusal(self, instance: Any, intent: boot.Intent | None) -> str | None:
+        if intent is None:
+            return "its user data joins no cluster"
+        if intent.cluster != self._world.cluster:
+            return f"its user data joins the cluster {intent.cluster!r}, not {self._world.cluster!r}"
+        try:
+            found = await self._kube.get(CONFIGMAPS, "aws-auth", "kube-system", type=dict)
+        except NotFound:
+            found = {}
+        entries = list(self._endpoint.front.entries.get(self._world.cluster, {}).values())
+        verdict = access.judge(self._role(instance), found.get("data"), entries)
+        return None if verdict.joins else verdict.why
+
+    def _role(self, instance: Any) -> str | None:
+        profile = instance.iam_instance_profile
+        if profile is None:
+            return None
+        name = profile["Arn"].rsplit("/", 1)[-1] if isinstance(profile, dict) else profile.name
+        known = self._endpoint.backend("iam", "aws").instance_profiles.values()
+        held = next((p for p in known if p.name == name), None)
+        return f"arn:aws:iam::{ACCOUNT}:role/{held.role.name}" if held is not None and held.role else None
+
+    def _machine(self, instance: Any, intent: boot.Intent) -> Machine:
+        spec = catalogue.specs()[instance.instance_type]
+        kubelet = capacity.Kubelet(max_pods=intent.max_pods)
+        total = capacity.capacity(spec, kubelet=kubelet)
+        kept = capacity.overhead(spec, kubelet=kubelet)
+        zone = instance.placement.zone
+        return Machine(
+            name=host_name(instance.private_ip, self._world.region),
+            provider_id=f"aws:///{zone}/{instance.id}",
+            instance_type=instance.instance_type,
+            zone=zone,
+            region=self._world.region,
+            ip=instance.private_ip,
+            capacity=total,
+            allocatable={name: amount - kept.get(name, 0) for name, amount in total.items()},
+            capacity_type="spot" if instance.lifecycle == "spot" else "on-demand",
+            arch="arm64" if spec.arches[:1] == ("arm64",) else "amd64",
+            labels=dict(intent.labels),
+            taints=tuple(intent.taints),
+            attach_limit=catalogue.attach_limits(spec).get(catalogue.EBS_DRIVER, 25),
+            ready_seconds=self._timing.ready,
+        )

@@ -1,0 +1,190 @@
+"""Buying, finding again and giving back machines, with real calls to moto."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from dovetail.cloud.aws.provider import Aws
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from tests.cloud.aws.conftest import Account
+
+
+def test_a_machine_is_the_cheapest_offering_and_carries_our_tags_and_groups(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws, tags={"team": "shop"})
+        order = await account.order(aws, "c-1", node_class, "m5.large", "c5.large", "r5.large", kind="on-demand")
+        bought = await aws.launch(order)
+        assert bought.instance_type == "c5.large"
+        assert bought.labels["karpenter.k8s.aws/instance-category"] == "c"
+        (found,) = [m for m in await aws.machines() if m.provider_id == bought.provider_id]
+        assert (found.claim_uid, found.claim_name, found.node_pool) == ("c-1", "claim-c-1", "default")
+        assert found.tags["team"] == "shop"
+        assert found.annotations["security-groups"] == account.world.security_group
+        assert found.image_id == bought.image_id
+
+    account.run(talk)
+
+
+def test_the_same_order_is_never_bought_twice_not_even_by_another_life(account: Account) -> None:
+    """A crash between the purchase and its record must not buy a second machine."""
+
+    async def buy(aws: Aws) -> str:
+        order = await account.order(aws, "c-2", await account.ready(aws), "m5.large", kind="on-demand")
+        again = await aws.launch(order)
+        assert (await aws.launch(order)).provider_id == again.provider_id
+        return again.provider_id
+
+    assert account.run(buy) == account.run(buy)
+
+
+def test_a_sold_out_offering_is_remembered_and_the_next_one_taken(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        account.endpoint.market.refuse(("c5.large", "*", "*"))
+        node_class = await account.ready(aws)
+        order = await account.order(aws, "c-3", node_class, "m5.large", "c5.large", kind="on-demand")
+        assert (await aws.launch(order)).instance_type == "m5.large"
+        types = {t.name: t for t in await aws.instance_types({}, node_class)}
+        assert not any(o.available for o in types["c5.large"].offerings if o.capacity_type == "on-demand")
+        assert all(o.available for o in types["m5.large"].offerings if o.capacity_type == "on-demand")
+
+    account.run(talk)
+
+
+def test_nothing_to_be_had_is_a_want_of_capacity_that_names_the_offerings(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        account.endpoint.market.refuse(("*", "*", "*"))
+        order = await account.order(aws, "c-4", await account.ready(aws), "m5.large", kind="on-demand")
+        with pytest.raises(InsufficientCapacity) as caught:
+            await aws.launch(order)
+        assert caught.value.remedy is Remedy.NEXT_OFFERING
+        assert ("m5.large", "ap-northeast-2a", "on-demand") in caught.value.offerings
+
+    account.run(talk)
+
+
+def test_spot_is_asked_for_first_and_read_back_as_spot(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        order = await account.order(aws, "c-5", await account.ready(aws), "m5.large", "m5.xlarge", kind="any")
+        bought = await aws.launch(order)
+        assert bought.capacity_type == "spot"
+        assert (await aws.get(bought.provider_id)).capacity_type == "spot"
+
+    account.run(talk)
+
+
+def test_a_machine_that_is_gone_is_said_to_be_gone(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        order = await account.order(aws, "c-6", await account.ready(aws), "m5.large", kind="on-demand")
+        bought = await aws.launch(order)
+        await aws.terminate(bought.provider_id)
+        with pytest.raises(MachineNotFound):
+            await aws.terminate(bought.provider_id)
+        with pytest.raises(MachineNotFound):
+            await aws.get("aws:///ap-northeast-2a/i-00000000000000000")
+        assert bought.provider_id not in {m.provider_id for m in await aws.machines()}
+
+    account.run(talk)
+
+
+def test_a_launch_template_is_made_once_and_made_again_when_it_was_deleted_under_us(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws, userData="echo once")
+        for token in ("c-7", "c-8"):
+            await aws.launch(await account.order(aws, token, node_class, "m5.large", kind="on-demand"))
+        made = [r for r in account.records if r.operation == "create_launch_template"]
+        assert len(made) == 1
+        for name in await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"}):
+            await aws.calls("ec2", "delete_launch_template", LaunchTemplateName=name)
+        order = await account.order(aws, "c-9", node_class, "m5.large", kind="on-demand")
+        with pytest.raises(CloudError) as caught:
+            await aws.launch(order)
+        assert (caught.value.reason, caught.value.remedy) == ("LaunchTemplateNotFound", Remedy.RETRY)
+        assert (await aws.launch(order)).instance_type == "m5.large"
+
+    account.run(talk)
+
+
+def test_selectors_that_select_nothing_say_which_and_what_to_do(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        wrong = account.node_class(
+            subnetSelectorTerms=[{"tags": {"karpenter.sh/discovery": "typo"}}],
+            securityGroupSelectorTerms=[{"name": "none"}],
+            role="NoSuchRole",
+        )
+        found = {kind: (status, reason, text) for kind, status, reason, text in (await aws.resolve(wrong)).conditions}
+        assert found["SubnetsReady"][:2] == ("False", "SubnetsNotFound")
+        assert "karpenter.sh/discovery=typo" in found["SubnetsReady"][2]
+        assert found["SecurityGroupsReady"][:2] == ("False", "SecurityGroupsNotFound")
+        assert found["InstanceProfileReady"][0] == "False" and "NoSuchRole" in found["InstanceProfileReady"][2]
+        assert found["AMIsReady"][0] == "True"
+        assert found["ValidationSucceeded"][:2] == ("Unknown", "DependenciesNotReady")
+
+    account.run(talk)
+
+
+def test_drift_needs_positive_evidence(account: Account) -> None:
+    """An empty status, as after a failed look at AWS, drifts nothing."""
+
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws)
+        order = await account.order(aws, "c-10", node_class, "m5.large", kind="on-demand")
+        bought = await aws.launch(order)
+        machine = await aws.get(bought.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(bought.labels)}}
+        assert await aws.drift(claim, machine, node_class) is None
+        assert await aws.drift(claim, machine, node_class | {"status": {}}) is None
+        other = [{"id": "ami-other", "requirements": [
+            {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}]
+        status = node_class["status"]
+        assert await aws.drift(claim, machine, node_class | {"status": status | {"amis": other}}) == "AMIDrift"
+        groups = [{"id": "sg-other"}]
+        changed = node_class | {"status": status | {"securityGroups": groups}}
+        assert await aws.drift(claim, machine, changed) == "SecurityGroupDrift"
+
+    account.run(talk)
+
+
+def test_prices_come_from_aws_when_it_answers_and_from_the_package_before(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        before = aws.pricing.on_demand("m5.large")
+        assert before is not None and before.source.startswith("catalogue")
+        await aws.pricing.refresh()
+        after, spot = aws.pricing.on_demand("m5.large"), aws.pricing.spot("m5.large", "ap-northeast-2a")
+        assert after is not None and (after.dollars, after.source) == (0.118, "aws price list")
+        assert spot is not None and spot.source == "ec2 spot price history" and spot.dollars < after.dollars
+        assert aws.pricing.on_demand("no-such.type") is None
+
+    account.run(talk)
+
+
+def test_a_steady_state_asks_little_of_ec2(account: Account) -> None:
+    """Answers are kept: a second look at the same class within its minute costs no call."""
+
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws)
+        await aws.instance_types({}, node_class)
+        before = Counter(r.operation for r in account.records)
+        for _ in range(50):
+            await aws.resolve(node_class)
+            await aws.instance_types({}, node_class)
+        assert Counter(r.operation for r in account.records) == before
+
+    account.run(talk)
+
+
+def test_a_class_gives_back_its_profiles_and_templates(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws, userData="echo release")
+        node_class["metadata"] = {"name": "brief", "uid": "class-2"}
+        node_class["status"] = dict((await aws.resolve(node_class)).status)
+        await aws.launch(await account.order(aws, "c-11", node_class, "m5.large", kind="on-demand"))
+        profile = node_class["status"]["instanceProfile"]
+        assert await aws._profiles.exists(profile)
+        await aws.release(node_class)
+        await aws.release(node_class)
+        assert not await aws._profiles.exists(profile)
+        assert not await aws.templates._ours({"tag:karpenter.k8s.aws/ec2nodeclass": "brief"})
+
+    account.run(talk)

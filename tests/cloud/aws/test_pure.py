@@ -1,0 +1,128 @@
+"""The provider's pure corners: choices, templates, messages, errors."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+
+from dovetail.cloud.aws import errors, fleet, messages, templates
+from dovetail.cloud.aws.images import variants
+from dovetail.cloud.protocol import LaunchOption, Remedy
+from dovetail.model.instancetype import InstanceType, Offering
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def option(name: str, kind: str, price: float, **capacity: int) -> LaunchOption:
+    offering = Offering(zone="a", capacity_type=kind, price=price)
+    made = InstanceType(name=name, capacity=capacity, overhead={}, labels={}, offerings=(offering,))
+    return LaunchOption(instance_type=made, offering=offering)
+
+
+def test_reserved_goes_before_spot_and_spot_before_on_demand() -> None:
+    options = [option("a.l", "on-demand", 1), option("a.l", "spot", 0.5), option("a.l", "reserved", 0)]
+    assert fleet.choose(options, False)[0] == "reserved"
+    assert fleet.choose(options[:2], False)[0] == "spot"
+
+
+def test_spot_dearer_than_on_demand_is_not_bought() -> None:
+    options = [option("a.l", "on-demand", 1.0), option("b.l", "spot", 1.5)]
+    kind, chosen = fleet.choose(options, False)
+    assert (kind, [o.instance_type.name for o in chosen]) == ("on-demand", ["a.l"])
+
+
+def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
+    plain, metal, gpu = option("a.l", "on-demand", 3), option("a.metal", "on-demand", 1), option(
+        "g.l", "on-demand", 2, **{"nvidia.com/gpu": 1})
+    assert [o.instance_type.name for o in fleet.choose([plain, metal, gpu], False)[1]] == ["a.l"]
+    assert [o.instance_type.name for o in fleet.choose([gpu, metal], False)[1]] == ["a.metal", "g.l"]
+    assert len(fleet.choose([plain, metal, gpu], True)[1]) == 3
+
+
+def test_a_fleet_call_names_at_most_sixty_types_the_cheapest() -> None:
+    options = [option(f"t{i}.l", "on-demand", float(i)) for i in range(100, 0, -1)]
+    chosen = fleet.choose(options, False)[1]
+    assert len(chosen) == 60 and chosen[0].instance_type.name == "t1.l"
+
+
+def blueprint(**change: object) -> templates.Blueprint:
+    plain: dict[str, object] = {
+        "family": "AL2023", "image_id": "ami-1", "profile": "p", "groups": ("sg-1",), "user_data": "eA==",
+        "spec": {}, "tags": {"a": "b"}, "capacity_type": "on-demand",
+    }
+    return templates.Blueprint(**(plain | change))  # type: ignore[arg-type]
+
+
+def test_a_templates_name_follows_from_its_content() -> None:
+    assert blueprint().name() == blueprint().name()
+    others = [{"image_id": "ami-2"}, {"user_data": "eQ=="}, {"spec": {"detailedMonitoring": True}}, {"efa": 1}]
+    assert len({blueprint(**change).name() for change in [{}, *others]}) == 5
+
+
+def test_devices_are_told_in_whole_gib_with_their_key() -> None:
+    spec = {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {
+        "volumeSize": "100G", "volumeType": "gp3", "encrypted": True, "kmsKeyID": "arn:aws:kms:::key/1"}}]}
+    (device,) = templates.data(blueprint(spec=spec))["BlockDeviceMappings"]
+    assert device == {"DeviceName": "/dev/xvda", "Ebs": {
+        "VolumeSize": 94, "VolumeType": "gp3", "Encrypted": True, "KmsKeyId": "arn:aws:kms:::key/1"}}
+
+
+def test_a_bottlerocket_machine_has_its_two_volumes() -> None:
+    devices = templates.data(blueprint(family="Bottlerocket"))["BlockDeviceMappings"]
+    assert [(d["DeviceName"], d["Ebs"]["VolumeSize"]) for d in devices] == [("/dev/xvda", 4), ("/dev/xvdb", 20)]
+
+
+def envelope(source: str, kind: str, **detail: object) -> str:
+    return json.dumps({"version": "0", "source": source, "detail-type": kind, "time": "t", "detail": detail})
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "ids"),
+    [
+        (envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", **{"instance-id": "i-1"}),
+         "spot-interruption", ("i-1",)),
+        (envelope("aws.ec2", "EC2 Instance Rebalance Recommendation", **{"instance-id": "i-1"}),
+         "rebalance", ("i-1",)),
+        (envelope("aws.ec2", "EC2 Instance State-change Notification", **{"instance-id": "i-1", "state": "stopped"}),
+         "instance-stopped", ("i-1",)),
+        (envelope("aws.ec2", "EC2 Instance State-change Notification", **{"instance-id": "i-1", "state": "running"}),
+         "no-op", ("i-1",)),
+        (envelope("aws.health", "AWS Health Event", service="EC2", eventTypeCategory="scheduledChange",
+                  affectedEntities=[{"entityValue": "i-1"}, {"entityValue": "i-2"}]),
+         "scheduled-change", ("i-1", "i-2")),
+        ("not json", "no-op", ()), ("[]", "no-op", ()), ('{"detail": 3}', "no-op", ()),
+        (envelope("aws.ec2", "EC2 Spot Instance Interruption Warning", **{"instance-id": 7}), "no-op", ()),
+    ],
+)
+def test_messages_are_read_and_garbage_is_taken_away(body: str, kind: str, ids: tuple[str, ...]) -> None:
+    found = messages.parse(body, "receipt", NOW)
+    assert (found.kind, found.provider_ids, found.receipt) == (kind, ids, "receipt")
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "reason", "remedy"),
+    [
+        ("RequestLimitExceeded", "", "RequestLimitExceeded", Remedy.RETRY),
+        ("UnauthorizedOperation", "", "Unauthorized", Remedy.OPERATOR),
+        ("ExpiredToken", "", "Unauthorized", Remedy.OPERATOR),
+        ("VcpuLimitExceeded", "", "VCPULimitExceeded", Remedy.NEXT_OFFERING),
+        ("InsufficientInstanceCapacity", "", "InsufficientCapacityError", Remedy.NEXT_OFFERING),
+        ("InvalidParameterValue", "Invalid IAM Instance Profile name", "InstanceProfileNameInvalid", Remedy.RETRY),
+        ("InvalidParameterValue", "The security group and subnet are in different networks",
+         "SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR),
+        ("InvalidAMIID.NotFound", "", "AMINotFound", Remedy.OPERATOR),
+        ("SomethingNew", "", "LaunchFailed", Remedy.RETRY),
+    ],
+)
+def test_every_error_has_a_reason_and_a_remedy(code: str, text: str, reason: str, remedy: Remedy) -> None:
+    found = errors.explain(code, text)
+    assert (found.reason, found.remedy) == (reason, remedy)
+
+
+def test_an_alias_names_the_parameters_aws_publishes() -> None:
+    names = [v.parameter for v in variants("al2023", "latest", "1.34")]
+    assert "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/standard/recommended/image_id" in names
+    pinned = [v.parameter for v in variants("bottlerocket", "v1.20.1", "1.34")]
+    assert "/aws/service/bottlerocket/aws-k8s-1.34/arm64/1.20.1/image_id" in pinned
