@@ -25,26 +25,12 @@ MODULES = {
     },
 }
 API_GROUPS = [
-    "admissionregistration",
-    "apps",
-    "authentication",
-    "authorization",
-    "autoscaling",
-    "batch",
-    "certificates",
-    "coordination",
-    "core",
-    "discovery",
-    "events",
-    "flowcontrol",
-    "networking",
-    "node",
-    "policy",
-    "rbac",
-    "resource",
-    "scheduling",
-    "storage",
+    *("admissionregistration", "apps", "authentication", "authorization", "autoscaling", "batch", "certificates"),
+    *("coordination", "core", "discovery", "events", "flowcontrol", "networking", "node", "policy", "rbac"),
+    *("resource", "scheduling", "storage"),
 ]
+INTERNAL_GROUPS = ("core", "apps", "batch", "autoscaling", "policy", "networking", "storage", "scheduling", "discovery")
+INTERNAL_ROOTS = ("core.PodSpec", "core.PodTemplateSpec", "core.PersistentVolumeClaimSpec", "core.PersistentVolumeSpec")
 EXTRA = {
     "k8s.io/api/autoscaling/v2": ("types.go",),
     "k8s.io/apimachinery/pkg/apis/meta/v1": ("types.go",),
@@ -159,6 +145,42 @@ class Package:
             alias, name = text.split(".")
             return f"{self.imports[alias]}.{name}"
         return f"{self.path}.{text}"
+
+
+def internal_types(kubernetes: Path) -> dict[str, list[list[str]]]:
+    """The server's internal structs, which some messages print: [field, type] in their order, "" for embedded ones."""
+    found: dict[str, list[list[str]]] = {}
+    for group in INTERNAL_GROUPS:
+        text = re.sub(r"/\*.*?\*/", "", (kubernetes / f"pkg/apis/{group}/types.go").read_text(), flags=re.S)
+        for name, body in re.findall(r"^type (\w+) struct \{\n(.*?)^\}", text, flags=re.S | re.M):
+            fields = [_internal_field(group, line) for line in body.splitlines()]
+            found[f"{group}.{name}"] = [field for field in fields if field]
+        for name, alias in re.findall(r"^type (\w+) ([\w\[\]\.\*]+)$", text, flags=re.M):
+            found[f"{group}.{name}"] = [["=", _internal_type(group, alias)]]
+    kept: dict[str, list[list[str]]] = {}
+    queue = [name for name in found if name in INTERNAL_ROOTS or re.match(r"(apps|batch|autoscaling|policy)\.", name)]
+    while queue:
+        name = queue.pop()
+        if name in kept or name not in found:
+            continue
+        kept[name] = found[name]
+        queue += [part for _, kind in found[name] for part in re.findall(r"\w+\.\w+", kind)]
+    return dict(sorted(kept.items()))
+
+
+def _internal_field(group: str, line: str) -> list[str] | None:
+    line = line.split("//")[0].strip()
+    if not line:
+        return None
+    parts = line.split(None, 1)
+    if len(parts) == 1:
+        return ["", _internal_type(group, parts[0])]
+    return [parts[0], _internal_type(group, re.sub(r"`.*`", "", parts[1]).strip())]
+
+
+def _internal_type(group: str, text: str) -> str:
+    text = text.replace("api.", "core.").replace("v1.", "metav1.").replace("metametav1.", "metav1.")
+    return re.sub(r"(?<![\w.])([A-Z]\w*)", lambda found: f"{group}.{found[1]}", text)
 
 
 def definition_name(full: str) -> str:
@@ -302,6 +324,16 @@ def reachable(types: dict[str, Any], roots: list[str]) -> dict[str, Any]:
     return dict(sorted(kept.items()))
 
 
+def write(name: str, data: dict[str, Any] | list[Any]) -> None:
+    """One entry a line, so that a new release shows as a readable diff."""
+    if isinstance(data, dict):
+        rows = [f"{json.dumps(key)}:{json.dumps(value, separators=(',', ':'))}" for key, value in data.items()]
+        text = "{\n" + ",\n".join(rows) + "\n}\n"
+    else:
+        text = "[\n" + ",\n".join(json.dumps(row, separators=(",", ":")) for row in data) + "\n]\n"
+    (OUT / f"{name}.json").write_text(text)
+
+
 def main() -> None:
     folders = {path: module_folder(path, version) for path, version in MODULES.items()}
     schemas = openapi(folders["k8s.io/kubernetes"])
@@ -318,14 +350,9 @@ def main() -> None:
     ]
     kept = reachable(types, roots)
     OUT.mkdir(parents=True, exist_ok=True)
-    for name, data in (("types", kept), ("resources", served)):
-        rows = data.items() if isinstance(data, dict) else enumerate(data)
-        body = ",\n".join(
-            (json.dumps(k) + ":" if isinstance(data, dict) else "") + json.dumps(v, separators=(",", ":"))
-            for k, v in rows
-        )
-        ends = "{}" if isinstance(data, dict) else "[]"
-        (OUT / f"{name}.json").write_text(f"{ends[0]}\n{body}\n{ends[1]}\n")
+    write("types", kept)
+    write("resources", served)
+    write("internal", internal_types(folders["k8s.io/kubernetes"]))
     sys.stdout.write(f"{len(kept)} types, {len(served)} resources\n")
 
 

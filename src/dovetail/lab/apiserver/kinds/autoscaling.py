@@ -46,10 +46,13 @@ def cpu_metric(percent: int) -> Object:
 class AutoscalerStrategy(KindStrategy):
     status_door = True
 
+    def __init__(self, version: str) -> None:
+        self.version = version
+
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         spec.setdefault("minReplicas", 1)
-        if obj.get("apiVersion") == "autoscaling/v1":
+        if self.version == "v1":
             return
         if not spec.get("metrics"):
             spec["metrics"] = [cpu_metric(80)]
@@ -419,7 +422,9 @@ def _rules_to_internal(rules: Spec | None) -> Object | None:
         "StabilizationWindowSeconds": rules.get("stabilizationWindowSeconds"),
         "SelectPolicy": rules.get("selectPolicy"),
         "Policies": policies
-        and [{"Type": p.get("type"), "Value": p.get("value"), "PeriodSeconds": p.get("periodSeconds")} for p in policies],
+        and [
+            {"Type": p.get("type"), "Value": p.get("value"), "PeriodSeconds": p.get("periodSeconds")} for p in policies
+        ],
         "Tolerance": rules.get("tolerance"),
     }
 

@@ -43,7 +43,7 @@ def _resource(row: dict[str, Any]) -> ResourceType:
         namespaced=row["namespaced"],
         verbs=tuple(row["verbs"]),
         schema=types.schema_of(group, version, kind),
-        strategy=strategy_of(group, plural),
+        strategy=strategy_of(group, version, plural),
         short_names=tuple(row.get("short", ())),
         categories=tuple(row.get("categories", ())),
         subresources={entry[0]: _subresource(row, entry, acts) for entry in row.get("sub", ())},

@@ -23,8 +23,7 @@ _NOT_POSITIVE = "must be greater than zero"
 
 def _access_modes(spec: Spec, path: str, detail: str) -> list[FieldError]:
     modes = spec.get("accessModes") or ()
-    found = [] if modes else [required(f"{path}.accessModes", detail)]
-    return found
+    return [] if modes else [required(f"{path}.accessModes", detail)]
 
 
 def _mode_values(spec: Spec, path: str) -> list[FieldError]:
@@ -160,10 +159,30 @@ def _follow_data_source(spec: Object) -> None:
         spec["dataSource"] = dict(spec["dataSourceRef"])
 
 
-_SOURCES = (
-    "hostPath gcePersistentDisk awsElasticBlockStore glusterfs flocker nfs rbd quobyte cephfs iscsi cinder fc "
-    "flexVolume azureFile vsphereVolume photonPersistentDisk portworxVolume azureDisk scaleIO local storageos csi"
-).split()
+_SOURCES = [
+    "hostPath",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "glusterfs",
+    "flocker",
+    "nfs",
+    "rbd",
+    "quobyte",
+    "cephfs",
+    "iscsi",
+    "cinder",
+    "fc",
+    "flexVolume",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "scaleIO",
+    "local",
+    "storageos",
+    "csi",
+]
 
 
 class VolumeStrategy(KindStrategy):

@@ -162,9 +162,8 @@ class SecretStrategy(CountedStrategy):
             key = "kubernetes.io/service-account.name"
             if not (obj["metadata"].get("annotations") or {}).get(key):
                 found.append(required(f"metadata.annotations[{key}]"))
-        elif kind == "kubernetes.io/basic-auth":
-            if "username" not in data and "password" not in data:
-                found += [required("data[username]"), required("data[password]")]
+        elif kind == "kubernetes.io/basic-auth" and "username" not in data and "password" not in data:
+            found += [required("data[username]"), required("data[password]")]
         for key in _SECRET_KEYS.get(kind, ()):
             if key not in data or (kind.endswith("ssh-auth") and not data[key]):
                 found.append(required(f"data[{key}]"))
@@ -273,8 +272,20 @@ class LimitRangeStrategy(KindStrategy):
                 found.append(invalid(f"{at}.{field}[{name}]", shown, text))
 
         above(least, most, "min", least, f"min value {least} is greater than max value {most}")
-        above(least, request, "defaultRequest", request, f"min value {least} is greater than default request value {request}")
-        above(request, most, "defaultRequest", request, f"default request value {request} is greater than max value {most}")
+        above(
+            least,
+            request,
+            "defaultRequest",
+            request,
+            f"min value {least} is greater than default request value {request}",
+        )
+        above(
+            request,
+            most,
+            "defaultRequest",
+            request,
+            f"default request value {request} is greater than max value {most}",
+        )
         text = f"default request value {request} is greater than default limit value {default}"
         above(request, default, "defaultRequest", request, text)
         above(least, default, "default", least, f"min value {least} is greater than default value {default}")

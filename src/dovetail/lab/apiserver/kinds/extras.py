@@ -1,4 +1,4 @@
-"""Kinds of the edge of our world: webhooks, certificate requests, revisions, runtime classes. Defaults and little else."""
+"""Kinds at the edge of our world (webhooks, certificate requests, revisions): defaults and little else."""
 
 from __future__ import annotations
 

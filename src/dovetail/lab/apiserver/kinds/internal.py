@@ -18,14 +18,12 @@ _POD_SECURITY = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "
 
 @cache
 def _table() -> dict[str, list[list[str]]]:
-    table: dict[str, list[list[str]]] = json.loads(
-        (files("dovetail.lab.apiserver") / "data/internal.json").read_text()
-    )
+    table: dict[str, list[list[str]]] = json.loads((files("dovetail.lab.apiserver") / "data/internal.json").read_text())
     return table
 
 
 def internal(kind: str, value: Any) -> Any:
-    """`value`, a document of the Go type `kind` ("core.PodSpec", "[]core.Container"), as the internal type prints it."""
+    """A document of the Go type `kind` ("core.PodSpec", "[]core.Container") as the internal type prints it."""
     if kind.startswith("*"):
         return None if value is None else internal(kind[1:], value)
     if kind.startswith("[]"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -181,7 +182,7 @@ def _exit_codes(codes: Spec, path: str, names: set[Any]) -> list[FieldError]:
         if value in seen:
             found.append(duplicate(f"{path}.values[{index}]", value))
         seen.add(value)
-    if any(a > b for a, b in zip(values, values[1:], strict=False)):
+    if any(a > b for a, b in itertools.pairwise(values)):
         found.append(invalid(f"{path}.values", values, "must be ordered"))
     return found
 

@@ -171,7 +171,7 @@ class EndpointSliceStrategy(KindStrategy):
 
 
 class IPAddressStrategy(KindStrategy):
-    name_rule = staticmethod(lambda name: [])
+    name_rule = staticmethod(formats.path_segment)
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         return metadata.labels(obj["metadata"].get("labels") or {}, "metadata.labels")

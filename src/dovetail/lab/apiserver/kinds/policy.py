@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, numbers
 from dovetail.lab.apiserver.kinds.admission import priority
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden as refuse
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector
@@ -51,10 +55,10 @@ class BudgetStrategy(KindStrategy):
         return found + numbers.all_nonnegative(status, names, "status")
 
 
-def conditions(entries: object, path: str) -> list[FieldError]:
+def conditions(entries: Sequence[Mapping[str, Any]], path: str) -> list[FieldError]:
     """Conditions in the common form of newer kinds."""
     found: list[FieldError] = []
-    for index, condition in enumerate(entries):  # type: ignore[arg-type, var-annotated]
+    for index, condition in enumerate(entries):
         at = f"{path}[{index}]"
         found += label_name(condition.get("type", ""), f"{at}.type")
         if condition.get("status", "") not in ("True", "False", "Unknown"):
@@ -80,7 +84,9 @@ class PriorityClassStrategy(KindStrategy):
         if name.startswith("system-"):
             complaint = self._reserved(name, value, bool(obj.get("globalDefault")))
             if complaint:
-                text = f"priority class names with 'system-' prefix are reserved for system use only. error: {complaint}"
+                text = (
+                    f"priority class names with 'system-' prefix are reserved for system use only. error: {complaint}"
+                )
                 found.append(forbidden("metadata.name", text))
         elif value > _HIGHEST:
             text = f"maximum allowed value of a user defined priority is {_HIGHEST}"
@@ -106,11 +112,7 @@ class PriorityClassStrategy(KindStrategy):
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         super().admit(obj, old, ctx)
         if ctx.operation == "DELETE" and ctx.name in _SYSTEM:
-            from dovetail.lab.apiserver.registry import Refusal
-
-            text = f'priorityclasses.scheduling.k8s.io "{ctx.name}" is forbidden: this is a system priority class and cannot be deleted'
-            details = {"name": ctx.name, "group": "scheduling.k8s.io", "kind": "priorityclasses"}
-            raise Refusal(403, "Forbidden", text, details)
+            raise refuse(obj, ctx, "this is a system priority class and cannot be deleted")
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         if obj is not None and ctx.operation in ("CREATE", "UPDATE"):

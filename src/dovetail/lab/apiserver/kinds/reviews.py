@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
+from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.kinds.admission import lifecycle
-from dovetail.lab.apiserver.registry import Context, Object, Strategy
+from dovetail.lab.apiserver.registry import Context, Object, Refusal, Strategy
 
 
 class ReviewStrategy(Strategy):
@@ -56,8 +56,6 @@ class RulesReviewStrategy(ReviewStrategy):
 
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("namespace"):
-            from dovetail.lab.apiserver.registry import Refusal
-
             raise Refusal(400, "BadRequest", "no namespace on request")
         every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
         status = {
@@ -84,18 +82,6 @@ class TokenReviewStrategy(ReviewStrategy):
 
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("token"):
-            from dovetail.lab.apiserver.registry import Refusal
-
             raise Refusal(400, "BadRequest", "token is required for TokenReview in authentication")
         status = {"user": {}, "error": "[invalid bearer token, Token has been invalidated]"}
         return obj | {"status": status}
-
-
-__all__ = [
-    "AccessReviewStrategy",
-    "ReviewStrategy",
-    "RulesReviewStrategy",
-    "SelfReviewStrategy",
-    "TokenReviewStrategy",
-    "required",
-]

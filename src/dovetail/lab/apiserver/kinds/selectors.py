@@ -119,7 +119,7 @@ def _satisfied(expression: Selector, labels: Mapping[str, str]) -> bool:
         return labels.get(key) in values
     if operator == "NotIn":
         return key not in labels or labels[key] not in values
-    return (key in labels) == (operator == "Exists")
+    return bool((key in labels) == (operator == "Exists"))
 
 
 def canonical(selector: Selector | None) -> str:

@@ -27,7 +27,7 @@ def external(spec: Spec) -> bool:
 
 
 def headless(spec: Spec) -> bool:
-    return (spec.get("clusterIPs") or [None])[0] == "None"
+    return bool((spec.get("clusterIPs") or [None])[0] == "None")
 
 
 class ServiceStrategy(KindStrategy):

@@ -28,8 +28,10 @@ from dovetail.lab.apiserver.registry import Strategy
 _PLAIN = KindStrategy()
 
 
-def strategy_of(group: str, plural: str) -> Strategy:
+def strategy_of(group: str, version: str, plural: str) -> Strategy:
     """The strategy of a built-in resource; kinds that mean nothing in particular share one."""
+    if (group, plural) == ("autoscaling", "horizontalpodautoscalers"):
+        return autoscaling.AutoscalerStrategy(version)
     return _strategies().get((group, plural), _PLAIN)
 
 
@@ -67,7 +69,6 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "controllerrevisions": extras.RevisionStrategy(),
         },
         "batch": {"jobs": jobs.JobStrategy(), "cronjobs": jobs.CronJobStrategy()},
-        "autoscaling": {"horizontalpodautoscalers": autoscaling.AutoscalerStrategy()},
         "policy": {"poddisruptionbudgets": policy.BudgetStrategy()},
         "scheduling.k8s.io": {"priorityclasses": policy.PriorityClassStrategy()},
         "coordination.k8s.io": {"leases": leases.LeaseStrategy()},

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-_DOORS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+from dovetail.lab.apiserver.kinds import scale, tokens
+from dovetail.lab.apiserver.kinds.pod import binding, eviction, logs
+
+_SCALED = ("deployments", "replicasets", "statefulsets")
+_DOORS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
+    ("", "pods"): {
+        "eviction": {"act": eviction.evict},
+        "binding": {"act": binding.bind},
+        "log": {"act": logs.read},
+    },
+    ("", "serviceaccounts"): {"token": {"act": tokens.issue}},
+    ("", "replicationcontrollers"): {"scale": {"view": scale.view, "merge": scale.merge}},
+    **{("apps", plural): {"scale": {"view": scale.view, "merge": scale.merge}} for plural in _SCALED},
+}
 
 
 def doors(group: str, plural: str) -> dict[str, dict[str, Any]]:

@@ -138,10 +138,16 @@ class DeploymentStrategy(WorkloadStrategy):
         return found + immutable(obj["spec"].get("selector"), old["spec"].get("selector"), "spec.selector")
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        names = (
-            "observedGeneration replicas updatedReplicas readyReplicas availableReplicas unavailableReplicas "
-            "terminatingReplicas collisionCount"
-        ).split()
+        names = [
+            "observedGeneration",
+            "replicas",
+            "updatedReplicas",
+            "readyReplicas",
+            "availableReplicas",
+            "unavailableReplicas",
+            "terminatingReplicas",
+            "collisionCount",
+        ]
         status = obj.get("status") or {}
         found = numbers.all_nonnegative(status, names, "status")
         found += _above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
@@ -271,10 +277,17 @@ class DaemonSetStrategy(WorkloadStrategy):
         return found + self.check(obj, ctx)
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        names = (
-            "currentNumberScheduled numberMisscheduled desiredNumberScheduled numberReady observedGeneration "
-            "updatedNumberScheduled numberAvailable numberUnavailable collisionCount"
-        ).split()
+        names = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+            "collisionCount",
+        ]
         status = obj.get("status") or {}
         return numbers.all_nonnegative(status, names, "status") + _decremented(status, old.get("status") or {})
 
@@ -392,10 +405,15 @@ class StatefulSetStrategy(WorkloadStrategy):
         return found
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        names = (
-            "replicas readyReplicas currentReplicas updatedReplicas availableReplicas observedGeneration "
-            "collisionCount"
-        ).split()
+        names = [
+            "replicas",
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "collisionCount",
+        ]
         status = obj.get("status") or {}
         found = numbers.all_nonnegative(status, names, "status")
         compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
@@ -433,7 +451,11 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             return [*found, required("spec.template")]
         if selector and any(_labels(template).get(k) != v for k, v in selector.items()):
             found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
-        return found + check_template(template, "spec.template") + _always(template, "spec.template", "ReplicationController")
+        return (
+            found
+            + check_template(template, "spec.template")
+            + _always(template, "spec.template", "ReplicationController")
+        )
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}

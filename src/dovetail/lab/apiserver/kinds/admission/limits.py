@@ -109,12 +109,12 @@ def _bounds(item: Object, requests: Amounts, limits: Amounts) -> Iterator[str]:
             yield f"{usage}, but request is {requests[name]}"
     for name, ratio in sorted(item.get("maxLimitRequestRatio", {}).items()):
         usage = f"{name} max limit to request ratio per {kind} is {ratio}"
-        request, limit = amount(requests.get(name, "0")).milli(), amount(limits.get(name, "0")).milli()
+        request, limit = amount(requests.get(name, "0")).milli, amount(limits.get(name, "0")).milli
         if not request:
             yield f"{usage}, but no request is specified or request is 0"
         elif not limit:
             yield f"{usage}, but no limit is specified or limit is 0"
-        elif limit / request * 1000 > amount(ratio).milli():
+        elif limit / request * 1000 > amount(ratio).milli:
             yield f"{usage}, but provided ratio is {limit / request:f}"
 
 

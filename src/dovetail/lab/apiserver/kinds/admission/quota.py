@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
 
 _COUNTED = frozenset(
-    "pods services secrets configmaps persistentvolumeclaims replicationcontrollers resourcequotas".split()
+    ["pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas"]
 )
 
 
@@ -52,7 +52,7 @@ def _charge(quota: Object, usage: dict[str, str], obj: Object, ctx: Context) -> 
     return totals
 
 
-_COMPUTE = frozenset("requests.cpu requests.memory limits.cpu limits.memory".split())
+_COMPUTE = frozenset(["requests.cpu", "requests.memory", "limits.cpu", "limits.memory"])
 
 
 def _per_container(missing: list[str], pod: Object) -> str:

@@ -170,7 +170,7 @@ def _only_additions(term: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
     return all((term.get(field) or [])[: len(was.get(field) or [])] == (was.get(field) or []) for field in fields)
 
 
-def annotations(pod: Pod, old: Pod) -> list[FieldError]:
+def own_annotations(pod: Pod, old: Pod) -> list[FieldError]:
     """Annotations that only their writer may touch."""
     new, before = pod["metadata"].get("annotations", {}), old["metadata"].get("annotations", {})
     key = "kubernetes.io/config.mirror"
@@ -188,7 +188,7 @@ _SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
 def status(pod: Pod, old: Pod) -> list[FieldError]:
     """A write through the status door."""
     new, before = pod.get("status") or {}, old.get("status") or {}
-    found = annotations(pod, old)
+    found = own_annotations(pod, old)
     for index, condition in enumerate(new.get("conditions", ())):
         if condition.get("type", "") not in _SYSTEM_CONDITIONS:
             found += label_name(condition.get("type", ""), f"status.conditions[{index}].Type")
@@ -257,7 +257,11 @@ def _resized(container: Mapping[str, Any], before: Mapping[str, Any], path: str)
 def _without_compute(container: Mapping[str, Any]) -> dict[str, Any]:
     copy = {key: value for key, value in container.items() if key != "resources"}
     copy["resources"] = {
-        part: {name: text for name, text in (container.get("resources", {}).get(part) or {}).items() if name not in ("cpu", "memory")}
+        part: {
+            name: text
+            for name, text in (container.get("resources", {}).get(part) or {}).items()
+            if name not in ("cpu", "memory")
+        }
         for part in ("requests", "limits")
     }
     return copy

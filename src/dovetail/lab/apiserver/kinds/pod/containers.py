@@ -301,9 +301,7 @@ def init_containers(
         if container.get("restartPolicy") == "Always":
             found += _lifecycle_and_probes(container, at, around)
             continue
-        found += [
-            forbidden(f"{at}.{field}", _NOT_SIDECAR) for field in ("lifecycle", *_PROBES) if field in container
-        ]
+        found += [forbidden(f"{at}.{field}", _NOT_SIDECAR) for field in ("lifecycle", *_PROBES) if field in container]
         for number, policy in enumerate(container.get("resizePolicy", ())):
             if policy.get("restartPolicy") == "RestartContainer":
                 text = "must not be set to 'RestartContainer' for non-sidecar initContainers"

@@ -100,7 +100,7 @@ def pull_policy(image: str) -> str:
     _, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
         tag = ""
-    return "Always" if tag == "latest" or not tag and not digest else "IfNotPresent"
+    return "Always" if tag == "latest" or (not tag and not digest) else "IfNotPresent"
 
 
 def container_defaults(container: dict[str, Any]) -> None:
@@ -131,8 +131,8 @@ def probe_defaults(probe: dict[str, Any]) -> None:
     fill(probe, {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3})
     if "httpGet" in probe:
         fill(probe["httpGet"], {"path": "/", "scheme": "HTTP"})
-    if "grpc" in probe:
-        probe["grpc"].setdefault("service", "")
+    if "grpc" in probe and probe["grpc"].get("service") is None:
+        probe["grpc"]["service"] = ""
 
 
 def round_up(amounts: dict[str, str]) -> None:
@@ -140,7 +140,7 @@ def round_up(amounts: dict[str, str]) -> None:
     for name, text in amounts.items():
         if text.endswith(("n", "u")):
             quantity = parse(text)
-            amounts[name] = str(parse(f"{quantity.milli()}m"))
+            amounts[name] = str(parse(f"{quantity.milli}m"))
 
 
 def pod_defaults(spec: Spec) -> None:

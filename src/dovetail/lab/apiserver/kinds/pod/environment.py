@@ -9,16 +9,28 @@ from typing import Any
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats
 
-ENV_FIELDS = (
-    "metadata.name metadata.namespace metadata.uid spec.nodeName spec.serviceAccountName status.hostIP status.hostIPs "
-    "status.podIP status.podIPs"
-).split()
-VOLUME_FIELDS = "metadata.annotations metadata.labels metadata.name metadata.namespace metadata.uid".split()
+ENV_FIELDS = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+]
+VOLUME_FIELDS = ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"]
 _CONVERTIBLE = {*ENV_FIELDS, *VOLUME_FIELDS, "spec.restartPolicy", "status.phase", "metadata.labels"}
-RESOURCE_FIELDS = (
-    "limits.cpu limits.ephemeral-storage limits.memory requests.cpu requests.ephemeral-storage requests.memory"
-).split()
-_BYTE_DIVISORS = frozenset("1 1k 1M 1G 1T 1P 1E 1Ki 1Mi 1Gi 1Ti 1Pi 1Ei".split())
+RESOURCE_FIELDS = [
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+]
+_BYTE_DIVISORS = frozenset(["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"])
 _SUBSCRIPT = re.compile(r"^([^\[]+)\['(.*)'\]$")
 
 
@@ -46,9 +58,7 @@ def _value_from(variable: Mapping[str, Any], path: str) -> list[FieldError]:
         if kind in source:
             found += _key_reference(source[kind], f"{path}.{kind}")
     if not source:
-        text = (
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
-        )
+        text = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
         found.append(invalid(path, "", text))
     elif variable.get("value"):
         found.append(invalid(path, "", "may not be specified when `value` is not empty"))

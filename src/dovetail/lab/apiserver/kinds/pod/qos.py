@@ -28,7 +28,11 @@ def _class(entries: list[Mapping[str, Any]]) -> str:
         guaranteed = guaranteed and found == 2
     if not requests and not limits:
         return "BestEffort"
-    if guaranteed and all(limits.get(name) == total for name, total in requests.items()) and len(requests) == len(limits):
+    if (
+        guaranteed
+        and all(limits.get(name) == total for name, total in requests.items())
+        and len(requests) == len(limits)
+    ):
         return "Guaranteed"
     return "Burstable"
 

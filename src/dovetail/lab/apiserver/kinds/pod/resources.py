@@ -20,13 +20,41 @@ from dovetail.model import quantity
 
 HUGEPAGES = "hugepages-"
 STANDARD = frozenset(
-    "cpu memory ephemeral-storage requests.cpu requests.memory requests.ephemeral-storage limits.cpu limits.memory "
-    "limits.ephemeral-storage pods resourcequotas services replicationcontrollers secrets configmaps "
-    "persistentvolumeclaims storage requests.storage services.nodeports services.loadbalancers".split()
+    [
+        "cpu",
+        "memory",
+        "ephemeral-storage",
+        "requests.cpu",
+        "requests.memory",
+        "requests.ephemeral-storage",
+        "limits.cpu",
+        "limits.memory",
+        "limits.ephemeral-storage",
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "storage",
+        "requests.storage",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
 )
 COUNTED = frozenset(
-    "pods resourcequotas services replicationcontrollers secrets configmaps persistentvolumeclaims "
-    "services.nodeports services.loadbalancers".split()
+    [
+        "pods",
+        "resourcequotas",
+        "services",
+        "replicationcontrollers",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ]
 )
 NEGATIVE = "must be greater than or equal to 0"
 
@@ -82,7 +110,7 @@ def value(name: str, text: str, path: str) -> list[FieldError]:
     found = []
     if number < amount("0"):
         found.append(invalid(path, text, NEGATIVE))
-    if (name in COUNTED or is_extended(name)) and number.milli() % 1000:
+    if (name in COUNTED or is_extended(name)) and number.milli % 1000:
         found.append(invalid(path, text, "must be an integer"))
     return found
 
@@ -90,7 +118,7 @@ def value(name: str, text: str, path: str) -> list[FieldError]:
 def huge_page(name: str, text: str, path: str) -> list[FieldError]:
     try:
         page = amount(name.removeprefix(HUGEPAGES))
-        fits = page.milli() > 0 and page.milli() % 1000 == 0 and amount(text).whole() % page.whole() == 0
+        fits = page.milli > 0 and page.milli % 1000 == 0 and amount(text).whole % page.whole == 0
     except quantity.QuantityError:
         fits = False
     return [] if fits else [invalid(path, text, f"{text} is not positive integer multiple of {name}")]

@@ -75,15 +75,26 @@ def _privileged(context: Security, path: str) -> list[FieldError]:
 
 
 ALLOW_PRIVILEGED = True
-_INTERNAL = (
-    "capabilities privileged seLinuxOptions windowsOptions runAsUser runAsGroup runAsNonRoot readOnlyRootFilesystem "
-    "allowPrivilegeEscalation procMount seccompProfile appArmorProfile"
-).split()
+_INTERNAL = [
+    "capabilities",
+    "privileged",
+    "seLinuxOptions",
+    "windowsOptions",
+    "runAsUser",
+    "runAsGroup",
+    "runAsNonRoot",
+    "readOnlyRootFilesystem",
+    "allowPrivilegeEscalation",
+    "procMount",
+    "seccompProfile",
+    "appArmorProfile",
+]
 
 
 def internal_security(context: Security) -> dict[str, Any]:
     """A security context as the server's internal type prints it."""
     shown = {name[0].upper() + name[1:]: context.get(name) for name in _INTERNAL}
+    shown = {name.replace("SeLinux", "SELinux"): value for name, value in shown.items()}
     if shown["Capabilities"] is not None:
         capabilities = context["capabilities"]
         shown["Capabilities"] = {"Add": capabilities.get("add"), "Drop": capabilities.get("drop")}

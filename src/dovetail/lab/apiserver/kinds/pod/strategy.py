@@ -19,8 +19,17 @@ from dovetail.lab.apiserver.kinds.pod.warnings import warnings as spec_warnings
 from dovetail.lab.apiserver.registry import Context, Object
 
 _FIELDS = frozenset(
-    "spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName spec.hostNetwork status.phase "
-    "status.podIP status.podIPs status.nominatedNodeName".split()
+    [
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.podIPs",
+        "status.nominatedNodeName",
+    ]
 )
 
 
@@ -76,17 +85,13 @@ class PodStrategy(KindStrategy):
         status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
         obj["status"] = status
         if spec.get("schedulingGates"):
-            status["conditions"] = [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "lastProbeTime": None,
-                    "lastTransitionTime": None,
-                    "reason": "SchedulingGated",
-                    "message": "Scheduling is blocked due to non-empty scheduling gates",
-                }
-            ]
-            set_condition(status, status["conditions"][0], ctx.now)
+            gated = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+            }
+            set_condition(status, gated, ctx.now)
         topology.merge_label_keys(obj)
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
@@ -136,7 +141,7 @@ class PodStrategy(KindStrategy):
             return found + changes.resize(obj, old)
         if ctx.subresource == "ephemeralcontainers":
             return found + self._ephemeral(obj, old)
-        found += changes.annotations(obj, old)
+        found += changes.own_annotations(obj, old)
         found += pod_annotations(obj["metadata"].get("annotations", {}), obj["spec"], "metadata.annotations")
         return found + changes.update(obj, old)
 
@@ -147,9 +152,9 @@ class PodStrategy(KindStrategy):
             name = container.get("name")
             path = "spec.ephemeralContainers"
             if name not in now:
-                found.append(forbidden(path, f"existing ephemeral containers \"{name}\" may not be removed\n"))
+                found.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed\n'))
             elif now[name][1] != container:
-                found.append(forbidden(path, f"existing ephemeral containers \"{name}\" may not be changed\n"))
+                found.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n'))
         return found
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:

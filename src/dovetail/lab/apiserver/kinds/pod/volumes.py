@@ -12,11 +12,38 @@ from dovetail.lab.apiserver.kinds.pod import environment
 Source = Mapping[str, Any]
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"
 _HOST_PATH_TYPES = ("", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket")
-_ORDER = (
-    "emptyDir hostPath gitRepo gcePersistentDisk awsElasticBlockStore secret nfs iscsi glusterfs flocker "
-    "persistentVolumeClaim rbd cinder cephfs quobyte downwardAPI fc flexVolume configMap azureFile vsphereVolume "
-    "photonPersistentDisk portworxVolume azureDisk storageos projected scaleIO csi ephemeral image"
-).split()
+_ORDER = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+]
 _REQUIRED = {
     "gitRepo": ("repository",),
     "awsElasticBlockStore": ("volumeID",),
@@ -73,9 +100,7 @@ def _source(volume: Source, path: str, pod: str | None) -> list[FieldError]:
         return [required(path, "must specify a volume type")]
     first, *more = kinds
     source = volume[first]
-    found = [
-        required(f"{path}.{first}.{field}") for field in _REQUIRED.get(first, ()) if not source.get(field)
-    ]
+    found = [required(f"{path}.{first}.{field}") for field in _REQUIRED.get(first, ()) if not source.get(field)]
     rule = _RULES.get(first)
     if rule is not None:
         found += rule(source, f"{path}.{first}")

@@ -108,7 +108,7 @@ def _container(place: str, container: Spec) -> Iterator[str]:
     for name in ("memory", "ephemeral-storage"):
         for part in ("limits", "requests"):
             text = (resources.get(part) or {}).get(name)
-            if text is not None and text.endswith("m") and amount(text).milli() % 1000:
+            if text is not None and text.endswith("m") and amount(text).milli % 1000:
                 shown = f"fractional byte value {quoted(text)} is invalid, must be an integer"
                 yield f"{place}.resources.{part}[{name}]: {shown}"
     seen: set[str] = set()

@@ -1,0 +1,10 @@
+"""CustomResourceDefinitions."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.kinds.base import KindStrategy
+
+
+class DefinitionStrategy(KindStrategy):
+    generation = True
+    status_door = True

@@ -1,0 +1,72 @@
+"""Binding: a pod gets its node, once."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.kinds.admission import topology
+from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
+from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+
+
+def success() -> Object:
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _conflict(name: str, text: str) -> Refusal:
+    message = f'Operation cannot be fulfilled on pods/binding "{name}": {text}'
+    return Refusal(409, "Conflict", message, {"name": name, "kind": "pods/binding"})
+
+
+def bind(pod: Object | None, body: Object, ctx: Context) -> Reply:
+    meta, target = body.get("metadata") or {}, body.get("target") or {}
+    if meta.get("name", "") != ctx.name:
+        raise Refusal(400, "BadRequest", "name in URL does not match name in Binding object")
+    problems = []
+    if target.get("kind", "") not in ("", "Node"):
+        kind = quoted(target["kind"])
+        problems.append(f'target.kind: Unsupported value: {kind}: supported values: "Node", "<empty>"')
+    if not target.get("name"):
+        problems.append("target.name: Required value")
+    if problems:
+        raise Refusal(500, "", problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+    if pod is None:
+        raise Refusal(404, "NotFound", f'pods "{ctx.name}" not found', {"name": ctx.name, "kind": "pods"})
+    _check(pod, meta, ctx)
+    if not ctx.dry_run:
+        _assign(pod, meta, target["name"], ctx)
+    return Reply(body=success(), code=201)
+
+
+def _check(pod: Object, meta: Object, ctx: Context) -> None:
+    name = ctx.name
+    for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        given = meta.get(field)
+        if given and given != pod["metadata"].get(field):
+            key = f"/registry/pods/{ctx.namespace}/{name}"
+            text = (
+                f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: "
+                f"Precondition failed: {word} in precondition: {given}, {word} in object meta: "
+                f"{pod['metadata'].get(field)}"
+            )
+            message = f'Operation cannot be fulfilled on pods "{name}": {text}'
+            raise Refusal(409, "Conflict", message, {"name": name, "kind": "pods"})
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _conflict(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if pod["spec"].get("nodeName"):
+        raise _conflict(name, f"pod {name} is already assigned to node {quoted(pod['spec']['nodeName'])}")
+    if pod["spec"].get("schedulingGates"):
+        raise _conflict(name, f"pod {name} has non-empty .spec.schedulingGates")
+
+
+def _assign(pod: Object, meta: Object, node: str, ctx: Context) -> None:
+    status = dict(pod.get("status") or {})
+    status.pop("nominatedNodeName", None)
+    set_condition(status, {"type": "PodScheduled", "status": "True"}, ctx.now)
+    own = dict(pod["metadata"])
+    if meta.get("annotations"):
+        own["annotations"] = (own.get("annotations") or {}) | meta["annotations"]
+    labels = (meta.get("labels") or {}) | topology.node_labels(node, ctx)
+    if labels:
+        own["labels"] = (own.get("labels") or {}) | labels
+    spec = {**pod["spec"], "nodeName": node}
+    ctx.cluster.update("", "pods", {**pod, "metadata": own, "spec": spec, "status": status})

@@ -1,0 +1,23 @@
+"""Service account tokens: opaque here, with the times a client looks at."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+
+
+def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
+    if account is None:
+        details = {"name": ctx.name, "kind": "serviceaccounts"}
+        raise Refusal(404, "NotFound", f'serviceaccounts "{ctx.name}" not found', details)
+    spec = body.setdefault("spec", {})
+    seconds = spec.setdefault("expirationSeconds", 3600)
+    if not spec.get("audiences"):
+        spec["audiences"] = ["https://kubernetes.default.svc"]
+    until = (ctx.now + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    meta = body.get("metadata") or {}
+    meta |= {"name": ctx.name, "namespace": ctx.namespace, "creationTimestamp": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
+    status = {"token": token, "expirationTimestamp": until}
+    return Reply(body=body | {"metadata": meta, "status": status}, code=201)
