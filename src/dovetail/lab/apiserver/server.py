@@ -18,6 +18,7 @@ from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.cluster import StoredCluster
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
+from dovetail.lab.apiserver.kinds import bootstrap
 from dovetail.lab.apiserver.openapi import OpenApi
 from dovetail.lab.apiserver.registry import Refusal, Registry, ResourceType, builtin
 from dovetail.lab.apiserver.routes import Route
@@ -54,6 +55,7 @@ class ApiServer:
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
+        bootstrap.seed(self, clock.now())
 
     def defer(self, action: Callable[[], None]) -> None:
         """Do this once the current request has its answer."""

@@ -1,0 +1,66 @@
+"""What a cluster has before anybody has asked for anything."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Protocol
+
+from dovetail.lab.apiserver import managedfields
+from dovetail.lab.apiserver.kinds.services import NETWORK
+from dovetail.lab.apiserver.registry import Cluster, Registry
+
+_MANAGER = "kube-apiserver"
+_PRIORITIES = (
+    ("system-node-critical", 2000001000, "For pods that must stay on their node."),
+    ("system-cluster-critical", 2000000000, "For pods that the cluster needs, on some node."),
+)
+
+
+class Host(Protocol):
+    """The part of the server that seeding needs."""
+
+    registry: Registry
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+
+def _objects() -> list[tuple[str, str, dict[str, Any]]]:
+    found: list[tuple[str, str, dict[str, Any]]] = []
+    for name in ("kube-system", "kube-public", "kube-node-lease", "default"):
+        spec = {"finalizers": ["kubernetes"]}
+        found.append(("", "namespaces", {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Active"}}))
+    for name, value, text in _PRIORITIES:
+        meta = {"name": name, "generation": 1}
+        found.append(("scheduling.k8s.io", "priorityclasses", {"metadata": meta, "value": value, "description": text}))
+    address = str(NETWORK[1])
+    service = {
+        "metadata": {
+            "name": "kubernetes",
+            "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {
+            "ports": [{"name": "https", "protocol": "TCP", "port": 443, "targetPort": 6443}],
+            "clusterIP": address,
+            "clusterIPs": [address],
+            "type": "ClusterIP",
+            "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack",
+        },
+        "status": {"loadBalancer": {}},
+    }
+    return [*found, ("", "services", service)]
+
+
+def seed(host: Host, now: datetime) -> None:
+    """Create what is missing of it; a cluster that was restored keeps what it had."""
+    if host.cluster.get("", "namespaces", None, "default") is not None:
+        return
+    for group, plural, obj in _objects():
+        resource = host.registry.stored(group, plural)
+        if resource is None:
+            continue
+        resource.strategy.default(obj)
+        managedfields.track_create(resource, obj, _MANAGER, now)
+        host.cluster.create(group, plural, obj)
