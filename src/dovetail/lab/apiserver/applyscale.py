@@ -58,4 +58,7 @@ def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldset.Path)
 
 
 def _as_scale(manager: Manager) -> Manager:
-    return manager
+    """Seen through the scale, an updater wrote in the scale's version."""
+    if manager.operation == "Apply":
+        return manager
+    return Manager(manager.name, manager.operation, "autoscaling/v1", manager.subresource)

@@ -86,6 +86,16 @@ class StoredCluster:
         resource.strategy.committed(stored, old, ctx)
         return stored
 
+    def take(self, group: str, plural: str, namespace: str | None, name: str) -> None:
+        """Remove what nothing holds any more."""
+        resource = self._resource(group, plural)
+        ctx = self._context(resource, namespace, name, "UPDATE")
+        key = f"{namespace}/{name}" if namespace else name
+        record = self.server.store.get(table_of(resource), key)
+        if record is not None:
+            self.server.store.delete(table_of(resource), key)
+            resource.strategy.committed(None, record.obj, ctx)
+
     def delete(self, group: str, plural: str, namespace: str | None, name: str, options: Json) -> Json:
         resource = self._resource(group, plural)
         ctx = self._context(resource, namespace, name, "DELETE")

@@ -124,44 +124,43 @@ def _check_preconditions(resource: ResourceType, record: Record, name: str, opti
 
 
 def _delete(server: ApiServer, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
-    """Mark, or take away."""
-    old = record.obj
-    metadata = dict(old["metadata"])
-    strategy = resource.strategy
+    """Mark, or take away. Kinds with grace are always marked first, even where the grace is nothing."""
+    metadata = dict(record.obj["metadata"])
     requested = options.get("gracePeriodSeconds")
     if requested is not None and requested < 0:
         requested = 1
-    grace = strategy.grace(old, requested)
-    finalizers = _finalizers(resource, old, options)
-    pending = "deletionTimestamp" in metadata
-    if grace is None:
-        grace = 0
-    changed = False
-    if finalizers != list(metadata.get("finalizers") or []):
-        changed = True
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        else:
-            metadata.pop("finalizers", None)
-    if pending:
+    grace = resource.strategy.grace(record.obj, requested)
+    finalizers = _finalizers(resource, record.obj, options)
+    changed = _set_finalizers(metadata, finalizers)
+    if "deletionTimestamp" in metadata:
         already = metadata.get("deletionGracePeriodSeconds") or 0
-        if grace < already:
+        shorter = grace is not None and grace < already and (requested is not None or not already)
+        if shorter:
+            _mark(metadata, ctx, grace or 0)
+        changed |= shorter
+        left = (grace or 0) if shorter else already
+    else:
+        left = grace or 0
+        if grace is not None or finalizers:
             changed = True
-            _mark(metadata, ctx, grace)
-        else:
-            grace = already
-    elif grace > 0 or finalizers:
-        changed = True
-        _mark(metadata, ctx, grace)
-        if "generation" in metadata and metadata["generation"] > 0:
-            metadata["generation"] += 1
-    if grace > 0 or finalizers:
-        held = record
-        if changed:
-            obj = {**old, "metadata": metadata}
-            held = _keep(server, resource, record, obj, ctx)
-        return Deleted(held.fresh(), gone=False)
+            _mark(metadata, ctx, left)
+            if metadata.get("generation"):
+                metadata["generation"] += 1
+    if changed:
+        record = _keep(server, resource, record, {**record.obj, "metadata": metadata}, ctx)
+    if left > 0 or finalizers:
+        return Deleted(record.fresh(), gone=False)
     return _take(server, resource, record, ctx)
+
+
+def _set_finalizers(metadata: Json, finalizers: list[str]) -> bool:
+    if finalizers == list(metadata.get("finalizers") or []):
+        return False
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    else:
+        metadata.pop("finalizers", None)
+    return True
 
 
 def _mark(metadata: Json, ctx: Context, grace: int) -> None:

@@ -8,14 +8,13 @@ from dovetail.lab.apiserver.fielderror import go_json
 from dovetail.lab.apiserver.registry import Schema
 
 Json = dict[str, Any]
-_TOP = ("kind", "apiVersion", "metadata")
 
 
 def ordered(schema: Schema | None, value: Any) -> Any:
     """A value as Go would print it: struct fields as declared, everything else sorted."""
     if isinstance(value, dict):
         if schema is not None and schema.kind == "object" and schema.fields:
-            known = [name for name in (*_TOP, *schema.fields) if name in value]
+            known = [name for name in schema.fields if name in value]
             names = list(dict.fromkeys([*known, *sorted(value)]))
             return {name: ordered(_child(schema, name), value[name]) for name in names}
         return {name: ordered(_child(schema, name), value[name]) for name in sorted(value)}

@@ -135,6 +135,8 @@ def _watch_match(options: ListOptions) -> list[FieldError]:
         errors.append(
             fielderror.forbidden(match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
         )
+        if options.match != "NotOlderThan":
+            errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
     return errors
 
 

@@ -81,7 +81,14 @@ def key_default(schema: Schema, name: str) -> Any:
     custom = getattr(field.schema.custom, "default", None) if field is not None else None
     if custom is not None:
         return custom
-    return "TCP" if name == "protocol" and items is not None and not items.custom else None
+    if field is None or items is None or items.custom is not None:
+        return None
+    if name == "protocol":
+        return "TCP"
+    return _ZEROS.get(field.schema.kind) if not field.omitempty and not field.pointer else None
+
+
+_ZEROS: dict[str, Any] = {"string": "", "integer": 0}
 
 
 def whole(schema: Schema, value: Any) -> Node:

@@ -29,7 +29,7 @@ class Route(msgspec.Struct, frozen=True):
                 return "watch" if watch or self.old_watch else "list"
             if verb == "delete":
                 return "deletecollection"
-        elif verb == "get" and (self.old_watch or watch) and not self.subresource:
+        elif verb == "get" and self.old_watch and not self.subresource:
             return "watch"
         return verb
 

@@ -56,10 +56,15 @@ class ApiServer:
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
         bootstrap.seed(self, clock.now())
+        self.store.compacted = self.store.rv
 
     def defer(self, action: Callable[[], None]) -> None:
         """Do this once the current request has its answer."""
         self._deferred.append(action)
+
+    def run_deferred(self) -> None:
+        while self._deferred:
+            self._deferred.popleft()()
 
     async def handle(self, request: Request) -> Response:
         try:
@@ -72,8 +77,7 @@ class ApiServer:
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())
-        while self._deferred:
-            self._deferred.popleft()()
+        self.run_deferred()
         settled = self.settled()
         if settled is not None:
             await settled

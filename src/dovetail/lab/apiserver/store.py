@@ -89,9 +89,10 @@ class Event:
 class Table:
     """The objects of one kind, in the order of their keys (`namespace/name`)."""
 
-    __slots__ = ("history", "keys", "records", "watchers")
+    __slots__ = ("history", "keys", "records", "rv", "watchers")
 
     def __init__(self) -> None:
+        self.rv = 0
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
         self.history: deque[Event] = deque()
@@ -117,6 +118,8 @@ class Store:
         self._marks: deque[tuple[float, int]] = deque()
         #: Called with every change before anybody sees it: the log on disk.
         self.journal: Callable[[Event], None] | None = None
+        #: Told of every change in every table.
+        self.observers: list[Callable[[Event], None]] = []
 
     def table(self, name: str) -> Table:
         found = self.tables.get(name)
@@ -159,11 +162,14 @@ class Store:
     def _emit(self, rows: Table, event: Event) -> None:
         if self.journal is not None:
             self.journal(event)
+        rows.rv = event.rv
         rows.history.append(event)
         self._timeline.append(event)
         self._forget(event.when)
         for watcher in tuple(rows.watchers):
             watcher(event)
+        for observer in self.observers:
+            observer(event)
 
     def _forget(self, now: float) -> None:
         """Compact as etcd's clients do: every five minutes, what is older than the mark before."""

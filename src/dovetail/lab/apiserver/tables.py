@@ -57,20 +57,22 @@ def of_objects(
     }
 
 
-def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool) -> Json:
-    """A bookmark among tables: one row without cells."""
-    headers, _ = layout(call.resource, call)
-    shown = {
+def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
+    """A bookmark among tables: one row with the cells of an empty object."""
+    headers, cells = layout(call.resource, call)
+    empty = {"metadata": {"name": ""}, "apiVersion": call.resource.api_version}
+    partial = {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": obj["metadata"],
     }
+    row = {"cells": cells(empty, call.server.clock.now()), "object": partial if shown else None}
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": {"resourceVersion": obj["metadata"]["resourceVersion"]},
         "columnDefinitions": [each.definition() for each in headers] if header else None,
-        "rows": [{"cells": [None] * len(headers), "object": shown}],
+        "rows": [row],
     }
 
 

@@ -18,6 +18,7 @@ from dovetail.lab.apiserver import reads, respond, selectors, status, tables
 from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.options import ListOptions, list_options
+from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Event, Record, with_version
 
 Json = dict[str, Any]
@@ -26,23 +27,25 @@ BACKLOG = 100_000
 BOOKMARK_SECONDS = 60.0
 #: The last bookmark comes this long before the watch ends.
 LAST_BOOKMARK = 2.0
+#: A watch that began with the present state gets its first one early.
+SETTLED = 1.0
 INITIAL_END = "k8s.io/initial-events-end"
+_STREAMS = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 _encode = msgspec.json.Encoder().encode
 
 
 async def watch(call: Call) -> Response:
     options = list_options(call.request)
     wanted = call.wanted(listing=False)
+    if wanted.yaml:
+        raise StatusError(406, "NotAcceptable", "only the following media types are accepted: " + _STREAMS)
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
         raise status.internal(
-            f'Invalid value: "{options.version}": strconv.ParseUint: parsing "{options.version}": invalid syntax'
+            f'resourceVersion: Invalid value: "{options.version}": strconv.ParseUint: parsing "{options.version}": invalid syntax'
         )
     watcher = Watcher(call, options, wanted, test)
-    headers = {**respond.JSON_HEADERS}
-    if wanted.yaml:
-        headers["content-type"] = "application/yaml"
-    return Response(status=200, headers=headers, stream=watcher.frames())
+    return Response(status=200, headers=respond.JSON_HEADERS, stream=watcher.frames())
 
 
 class Watcher:
@@ -75,7 +78,7 @@ class Watcher:
         return 1800.0 + self.call.server.chance.random() * 1800.0
 
     def notice(self, event: Event) -> None:
-        if self.prefix and not event.key.startswith(self.prefix):
+        if event.rv <= self.start or (self.prefix and not event.key.startswith(self.prefix)):
             return
         if len(self.pending) >= BACKLOG:
             self.overrun = True
@@ -97,7 +100,7 @@ class Watcher:
                     frames.append(self.frame("ADDED", record))
             if self.options.initial and self.options.bookmarks:
                 frames.append(self.bookmark(self.store.rv, initial_end=True))
-            self.sent = self.store.rv
+            self.sent = self.start = self.store.rv
         elif self.options.initial is False and not self.start:
             self.sent = self.store.rv
         else:
@@ -117,7 +120,8 @@ class Watcher:
     async def frames(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
         end = loop.time() + self.timeout
-        bookmark_at = min(loop.time() + BOOKMARK_SECONDS, max(end - LAST_BOOKMARK, loop.time()))
+        begun = self.sent
+        bookmark_at = loop.time() + SETTLED if self.options.initial else next_bookmark(loop.time(), end)
         try:
             for frame in self.first:
                 yield frame
@@ -133,9 +137,8 @@ class Watcher:
                 if now >= end:
                     return
                 if now >= bookmark_at:
-                    if self.options.bookmarks and self.store.rv > self.sent:
-                        self.sent = self.store.rv
-                        yield self.bookmark(self.sent)
+                    if self.options.bookmarks and self.rows.rv > begun:
+                        yield self.bookmark(self.rows.rv)
                     bookmark_at = next_bookmark(now, end)
                 if not self.pending:
                     await self.wait(min(end, bookmark_at) - now if self.options.bookmarks else end - now)
@@ -205,7 +208,8 @@ class Watcher:
         if not resource.custom and not self.wanted.form:
             obj = {**obj, **empty_rest(self.call)}
         if self.wanted.form == "Table":
-            obj = tables.bookmark(self.call, obj, self.wanted, header=not self.header_sent)
+            shown = self.table_options.include != "None" or initial_end
+            obj = tables.bookmark(self.call, obj, self.wanted, header=not self.header_sent, shown=shown)
             self.header_sent = True
         elif self.wanted.form == "PartialObjectMetadata":
             obj = respond.partial(obj, self.wanted.version)
@@ -224,9 +228,10 @@ def empty_rest(call: Call) -> Json:
 
 
 def next_bookmark(now: float, end: float) -> float:
+    """Every minute, and right before the end."""
     last = end - LAST_BOOKMARK
     following = now + BOOKMARK_SECONDS
-    return following if now >= last else min(following, last)
+    return min(following, last) if now < last else following
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

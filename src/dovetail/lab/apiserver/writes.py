@@ -241,7 +241,20 @@ def update_through_view(
     def track(made: Json) -> None:
         managedfields.track_scale(resource, old, made, manager, path)
 
-    return update_object(call, record, obj, options, track, unconditional)
+    try:
+        return update_object(call, record, obj, options, track, unconditional)
+    except StatusError as error:
+        raise in_view(call, error) from error
+
+
+def in_view(call: Call, error: StatusError) -> StatusError:
+    """An invalid scale is called a scale."""
+    door, resource = call.door, call.resource
+    if error.code != 422 or door is None or error.details is None:
+        return error
+    message = error.message.replace(resource.qualified_kind, f"{door.kind}.{door.group}", 1)
+    details = {**error.details, "group": door.group, "kind": door.kind}
+    return StatusError(error.code, error.reason, message, details, error.headers)
 
 
 def replicas_path(resource: ResourceType) -> fieldset.Path:

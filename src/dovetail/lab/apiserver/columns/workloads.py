@@ -231,7 +231,7 @@ def _metric(spec: Json, status: Json) -> str:
     return f"{current.get('value', '<unknown>')}/{target.get('value', '<nil>')}"
 
 
-SCALES = (NAME, _count("Desired"), _count("Available"), AGE)
+SCALES = (Header("Name"), _count("Desired"), _count("Available"), AGE)
 
 
 def scale(obj: Json, now: datetime) -> list[Any]:
