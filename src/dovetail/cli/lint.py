@@ -1,0 +1,143 @@
+"""`dovetail lint`: check manifests before they cost anything."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.model.lint import Finding, Source
+    from dovetail.model.lint.shop import Shop
+
+_ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+@click.command()
+@click.option("-f", "--filename", "names", multiple=True, metavar="FILE", help="A file, a folder, or - for the input.")
+@click.argument("more", nargs=-1, metavar="[FILE]...")
+@click.option("--fix", is_flag=True, help="Write the corrections that are safe, keeping comments.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "github"]), default="text", show_default=True)
+@click.option("--region", help="Region whose machines are to be bought; guessed from zones or AWS_REGION.")
+@click.option("--strict", is_flag=True, help="Let warnings count as errors for the exit status.")
+@click.option("--aws", is_flag=True, help="Ask AWS whether selectors select something.")
+def lint(
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    fix: bool,
+    output: str,
+    region: str | None,
+    strict: bool,
+    aws: bool,
+) -> None:
+    """Check NodePools, node classes and their older generations: form, sense, and what money can buy.
+
+    Exit status: 0 nothing wrong (warnings at most), 1 errors found, 2 the command itself failed.
+    """
+    sources = list(_sources([*names, *more]))
+    shop = _shop(region or _guess(sources))
+    if fix:
+        sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
+    findings = _findings(sources, shop, region, aws)
+    _report(findings, output, shop, err=fix and any(source.name == "<stdin>" for source in sources))
+    bad = [each for each in findings if each.severity == "error" or (strict and each.severity == "warning")]
+    sys.exit(1 if bad else 0)
+
+
+def _sources(names: list[str]) -> Iterable[Source]:
+    from dovetail.model.lint import Source
+
+    if not names:
+        raise click.UsageError("nothing to lint: name files with -f FILE")
+    for name in names:
+        if name == "-":
+            yield Source("<stdin>", sys.stdin.read())
+            continue
+        path = Path(name)
+        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
+        for file in files:
+            try:
+                yield Source(str(file), file.read_text(encoding="utf-8", errors="replace"))
+            except OSError as error:
+                raise click.UsageError(f"{file}: {error.strerror or error}") from error
+
+
+def _guess(sources: list[Source]) -> str | None:
+    """The region that the manifests' zones name, or the environment's."""
+    for source in sources:
+        found = _ZONE.search(source.text)
+        if found is not None:
+            return found[1]
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+
+
+def _shop(region: str | None) -> Shop | None:
+    from dovetail.cloud import catalogue
+    from dovetail.model.lint.shop import Shop
+
+    if region is None or region not in catalogue.regions():
+        return None
+    return Shop(region, catalogue.load(region))
+
+
+def _findings(sources: list[Source], shop: Shop | None, region: str | None, aws: bool) -> list[Finding]:
+    import asyncio
+
+    from dovetail.clock import Clock
+    from dovetail.model.lint import lint as check
+
+    async def now() -> list[Finding]:
+        found = check(sources, Clock(asyncio.get_running_loop()).now(), shop)
+        if aws:
+            from dovetail.cli.lint_aws import selectors
+
+            found.extend(selectors(sources, region or (shop.region if shop else None)))
+        return found
+
+    return asyncio.run(now())
+
+
+def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) -> list[Source]:
+    """Write the safe corrections. One may uncover another, so a few rounds."""
+    from dovetail.model.lint import Source
+    from dovetail.model.lint.fix import fixed
+
+    total: Counter[str] = Counter()
+    for _ in range(5):
+        findings, corrected = check(sources), []
+        for source in sources:
+            text, count = fixed(source.text, [each for each in findings if each.file == source.name])
+            total[source.name] += count
+            corrected.append(Source(source.name, text))
+        if corrected == sources:
+            break
+        sources = corrected
+    for source in sources:
+        if source.name == "<stdin>":
+            click.echo(source.text, nl=False)
+        elif total[source.name]:
+            Path(source.name).write_text(source.text, encoding="utf-8")
+            click.echo(f"{source.name}: {total[source.name]} corrected", err=True)
+    return sources
+
+
+def _report(findings: list[Finding], output: str, shop: Shop | None, *, err: bool) -> None:
+    from dovetail.model.lint import report
+
+    if output == "json":
+        click.echo(report.as_json(findings), err=err)
+    elif output == "github":
+        for each in findings:
+            click.echo(report.github(each), err=err)
+    else:
+        for each in findings:
+            click.echo(report.text(each) + "\n", err=err)
+        asked = f"asked of {shop.region}" if shop else "no region known: values were not asked of a catalogue"
+        click.echo(f"{report.summary(findings)} ({asked})", err=err)

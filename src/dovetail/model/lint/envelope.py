@@ -1,0 +1,100 @@
+"""Finding our objects in documents, and the mistakes that hide them: apiVersion, kind and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.model.kinds.check import Path
+from dovetail.model.kinds.crds import KINDS, struct_of
+from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.source import Document
+from dovetail.model.lint.spelling import nearest
+from dovetail.model.lint.subject import Subject
+
+VERSIONS: dict[str, list[str]] = {}
+for _kind in KINDS:
+    VERSIONS.setdefault(_kind.kind, []).extend(f"{_kind.group}/{version.name}" for version in _kind.versions)
+_GROUPS = ("karpenter.sh", "karpenter.k8s.aws")
+_METADATA = (
+    "name",
+    "generateName",
+    "namespace",
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "managedFields",
+    "selfLink",
+)
+
+
+def subjects(document: Document) -> list[Subject]:
+    """The objects of a document that are ours, or would be but for a slip; items of a List too."""
+    return list(_subjects(document, document.value, ()))
+
+
+def _subjects(document: Document, value: object, at: Path) -> Iterator[Subject]:
+    if not isinstance(value, dict):
+        return
+    if value.get("kind") == "List" and isinstance(value.get("items"), list):
+        for index, item in enumerate(value["items"]):
+            yield from _subjects(document, item, (*at, "items", index))
+    elif _ours(value):
+        yield Subject(document, value, at)
+
+
+def _ours(value: dict[str, object]) -> bool:
+    words = [each for each in value.values() if isinstance(each, str)]
+    in_group = any(word.partition("/")[0] in _GROUPS and "/" in word for word in words)
+    return in_group or any(word in VERSIONS for word in words)
+
+
+def is_known(subject: Subject) -> bool:
+    return struct_of(subject.version, subject.kind) is not None
+
+
+def stranger(subject: Subject) -> Iterator[Finding]:
+    """An object of ours whose kind or version does not exist, or whose field names are misspelt."""
+    for field in ("apiVersion", "kind"):
+        if field not in subject.obj:
+            slip = nearest(field, [key for key in subject.obj if key not in ("metadata", "spec", "status")], cutoff=0.5)
+            path: Path = (slip,) if slip is not None else ()
+            edit = subject.rename_key(path, field) if slip else None
+            hint = f"did you mean  {field} ?" if slip else f"add {field}"
+            yield subject.finding("DV101", path, f"{field} is missing", hint=hint, edit=edit, key=True)
+            return
+    known = VERSIONS.get(subject.kind)
+    if known is not None:
+        meant = nearest(subject.version, known, cutoff=0.7)
+        edit = subject.rewrite(("apiVersion",), meant) if meant else None
+        hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(known)}"
+        text = f"there is no {subject.kind} in {subject.version}"
+        yield subject.finding("DV003", ("apiVersion",), text, hint=hint, edit=edit)
+        return
+    kinds = [kind for kind, versions in VERSIONS.items() if subject.version in versions]
+    meant = nearest(subject.kind, kinds or VERSIONS)
+    text = f"there is no kind {subject.kind} in {subject.version}"
+    hint = f"did you mean  {meant} ?" if meant else f"there is {', '.join(kinds or VERSIONS)}"
+    edit = subject.rewrite(("kind",), meant) if meant else None
+    yield subject.finding("DV003", ("kind",), text, hint=hint, edit=edit)
+
+
+def metadata(subject: Subject) -> Iterator[Finding]:
+    """Fields of the metadata that Kubernetes does not know, and a name that is missing."""
+    found = subject.obj.get("metadata")
+    if not isinstance(found, dict):
+        if "metadata" not in subject.obj and nearest("metadata", subject.obj) is None:
+            yield subject.finding("DV103", ("metadata",), "metadata is required", hint="add metadata: and a name")
+        return
+    for key in found:
+        if key not in _METADATA:
+            meant = nearest(key, [each for each in _METADATA if each not in found])
+            edit = subject.rename_key(("metadata", key), meant) if meant else None
+            hint = f"did you mean  {meant} ?" if meant else ""
+            yield subject.finding("DV101", ("metadata", key), "no such field", hint=hint, edit=edit, key=True)

@@ -1,0 +1,95 @@
+"""What lint can find: a closed list of codes, and the form of a finding."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+class Code(msgspec.Struct, frozen=True):
+    """`title` is for the manual; a finding says it with names and values."""
+
+    code: str
+    severity: Severity
+    title: str
+    why: str
+
+
+_E, _W, _I = Severity.ERROR, Severity.WARNING, Severity.INFO
+
+CODES: dict[str, Code] = {
+    row.code: row
+    for row in (
+        Code("DV001", _E, "not YAML", "Nothing can be read from here on."),
+        Code("DV002", _E, "a key given twice", "The last one wins silently; the API server refuses it when strict."),
+        Code("DV003", _E, "no such version of the kind", "The API server does not know the pair."),
+        Code("DV101", _E, "unknown field", "kubectl refuses it; an API server that is not strict drops it silently."),
+        Code("DV102", _E, "field in the wrong place", "The field exists, elsewhere."),
+        Code("DV103", _E, "value of the wrong form", "The API server refuses it."),
+        Code("DV104", _E, "not an instance type", "Nothing is ever bought for such a requirement."),
+        Code("DV105", _E, "value that no machine has", "No instance type of the region has the value."),
+        Code("DV106", _E, "rule of the kind broken", "The API server refuses it."),
+        Code(
+            "DV107", _E, "refused by the controller", "The API server lets it pass, and the pool never becomes ready."
+        ),
+        Code("DV108", _E, "requirements that contradict", "No machine meets both."),
+        Code(
+            "DV109", _W, "label key that looks misspelt", "It is taken for a label of your own, which no machine has."
+        ),
+        Code("DV110", _W, "value that no machine has, among others", "It does nothing; the others still count."),
+        Code("DV201", _E, "no machine meets the requirements", "The pool can buy nothing in the region."),
+        Code("DV202", _W, "limits below one machine", "The pool can buy nothing, or next to nothing."),
+        Code("DV203", _W, "budget that never opens", "Machines are never consolidated nor replaced when they drift."),
+        Code(
+            "DV204",
+            _W,
+            "expiry without budgets",
+            "Expiry is forceful in v1: machines bought together go together, whatever else runs.",
+        ),
+        Code("DV205", _W, "deprecated", "It works; there is a better way to say it."),
+        Code("DV206", _W, "variable left unexpanded", "A placeholder reaches AWS as it stands and matches nothing."),
+        Code("DV207", _I, "spot with few choices", "Few instance types mean few spare machines, and interruptions."),
+        Code("DV301", _E, "names that collide", "Two objects of different generations are one in v1."),
+        Code("DV302", _W, "node class that is not there", "The pool stays not ready until the class exists."),
+        Code("DV303", _W, "overlapping pools", "Which of them gets a pod is decided by name, not by you."),
+        Code("DV304", _I, "node class that nobody uses", "No pool of these files refers to it."),
+        Code("DV401", _E, "selector that selects nothing", "AWS has nothing of the kind with these tags."),
+    )
+}
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """A replacement in the text, safe to make without asking."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One mistake: object, field, value, way out."""
+
+    code: str
+    message: str
+    file: str
+    line: int
+    column: int
+    subject: str = ""  # NodePool "default"
+    path: str = ""
+    hint: str = ""
+    edit: Edit | None = None
+
+    @property
+    def severity(self) -> Severity:
+        return CODES[self.code].severity
+
+    @property
+    def fixable(self) -> bool:
+        return self.edit is not None

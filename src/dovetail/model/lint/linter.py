@@ -1,0 +1,46 @@
+"""Lint as a whole: read the files, look at every object of ours, then at all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from dovetail.model.lint.deprecated import deprecated
+from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
+from dovetail.model.lint.findings import Finding
+from dovetail.model.lint.fleet import fleet
+from dovetail.model.lint.pools import pools, refusals
+from dovetail.model.lint.shape import shape
+from dovetail.model.lint.shop import Shop
+from dovetail.model.lint.source import Source, read
+from dovetail.model.lint.subject import Subject
+from dovetail.model.lint.wishes import wishes
+
+
+def lint(sources: Iterable[Source], now: datetime, shop: Shop | None = None) -> list[Finding]:
+    """Everything found, in the order of files and lines."""
+    findings: list[Finding] = []
+    known: list[Subject] = []
+    order: dict[str, int] = {}
+    for source in sources:
+        order.setdefault(source.name, len(order))
+        documents, unread = read(source)
+        findings.extend(unread)
+        for document in documents:
+            for subject in subjects(document):
+                if is_known(subject):
+                    known.append(subject)
+                    findings.extend(_one(subject, shop, now))
+                else:
+                    findings.extend(stranger(subject))
+    findings.extend(fleet(known, shop))
+    return sorted(set(findings), key=lambda each: (order[each.file], each.line, each.column, each.code, each.message))
+
+
+def _one(subject: Subject, shop: Shop | None, now: datetime) -> Iterator[Finding]:
+    found = [*metadata(subject), *shape(subject)]
+    found.extend(wishes(subject, shop))
+    found.extend(pools(subject, shop, now))
+    found.extend(refusals(subject, {each.path for each in found if each.severity == "error"}))
+    found.extend(deprecated(subject))
+    yield from found

@@ -1,0 +1,65 @@
+"""Findings for a terminal, for a script, and for GitHub's annotations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from dovetail.model.lint.findings import Finding, Severity
+
+
+def text(finding: Finding) -> str:
+    """Object, field, value, way out."""
+    head = ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
+    lines = [f"{finding.severity}: {head}"]
+    if finding.hint:
+        lines.append(f"  {finding.hint}")
+    tail = ", dovetail lint --fix" if finding.fixable else ""
+    lines.append(f"  {finding.file}:{finding.line}:{finding.column}   ({finding.code}{tail})")
+    return "\n".join(lines)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    counts = [(sum(each.severity == severity for each in findings), severity.value) for severity in Severity]
+    words = [f"{count} {name if name == 'info' or count == 1 else name + 's'}" for count, name in counts if count]
+    fixable = sum(each.fixable for each in findings)
+    tail = f"; {fixable} can be fixed with --fix" if fixable else ""
+    return (", ".join(words) or "nothing found") + tail
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    rows = [
+        {
+            "code": each.code,
+            "severity": each.severity.value,
+            "file": each.file,
+            "line": each.line,
+            "column": each.column,
+            "object": each.subject,
+            "path": each.path,
+            "message": each.message,
+            "hint": each.hint,
+            "fixable": each.fixable,
+        }
+        for each in findings
+    ]
+    return json.dumps(rows, indent=2, ensure_ascii=False)
+
+
+_LEVEL = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
+
+
+def github(finding: Finding) -> str:
+    """A workflow command: the finding appears beside the line in a pull request."""
+    head = ": ".join(part for part in (finding.subject, finding.path, finding.message) if part)
+    body = f"{head} ({finding.hint})" if finding.hint else head
+    place = f"file={_property(finding.file)},line={finding.line},col={finding.column},title={finding.code}"
+    return f"::{_LEVEL[finding.severity]} {place}::{_data(body)}"
+
+
+def _data(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: str) -> str:
+    return _data(value).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,172 @@
+"""Fields that do not exist, values of the wrong form: what the API server would refuse, with a way out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dovetail.model.kinds.check import Node, Path, Problem, check, describe, render
+from dovetail.model.labels import WELL_KNOWN
+from dovetail.model.lint.findings import Edit, Finding
+from dovetail.model.lint.renames import MOVED
+from dovetail.model.lint.spelling import listed, nearest
+from dovetail.model.lint.subject import Subject
+
+_DAYS = re.compile(r"([0-9]+)d")
+
+
+def shape(subject: Subject) -> Iterator[Finding]:
+    """Every refusal of the API server, in the order of the schema."""
+    root = describe(subject.obj)
+    if root is None:
+        return
+    unknown: list[Path] = []
+    for problem in check(subject.obj):
+        if problem.kind == "unknown":
+            unknown.append(problem.path)
+            yield _unknown(subject, problem.path, root)
+        elif problem.kind == "rule":
+            yield _rule(subject, problem)
+        elif not any(path[: len(problem.path)] == problem.path for path in unknown):
+            yield _form(subject, problem, root)
+
+
+def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
+    name, shown = str(path[-1]), render(path)
+    siblings = _siblings(root, path[:-1])
+    target = MOVED.get((subject.version, subject.kind), {}).get(shown)
+    if target is not None:
+        return subject.finding(
+            "DV102", path, f"no such field in {subject.version}", hint=f"it belongs at {target}", key=True
+        )
+    present = subject.get(*path[:-1])
+    free = [each for each in siblings if not isinstance(present, dict) or each not in present]
+    meant = nearest(name, free)
+    if meant is not None:
+        edit = subject.rename_key(path, meant)
+        return subject.finding("DV101", path, "no such field", hint=f"did you mean  {meant} ?", edit=edit, key=True)
+    places = [place for place in _places(root, name) if place != shown]
+    if places:
+        if subject.get(*path) in (None, "", [], {}):
+            hint = f"it belongs at {places[0]}; this one says nothing: delete the line"
+        else:
+            hint = f"it belongs at {places[0]}: look at the indentation"
+        return subject.finding(
+            "DV102", path, "no such field here", hint=hint, edit=_drop_empty(subject, path), key=True
+        )
+    meant = nearest(name, _names(root))
+    if meant is not None:
+        hint = f"did you mean  {meant} ? It belongs at {_places(root, meant)[0]}"
+        return subject.finding("DV102", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
+    hint = f"fields here are {listed(sorted(siblings), 12)}" if siblings else "nothing may stand here"
+    return subject.finding("DV101", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
+
+
+def _drop_empty(subject: Subject, path: Path) -> Edit | None:
+    return subject.drop_line(path) if subject.get(*path) is None else None
+
+
+def _siblings(root: Node, path: Path) -> dict[str, Node]:
+    node: Node | None = root
+    for part in path:
+        if node is None:
+            return {}
+        node = node.each if isinstance(part, int) or node.type == "map" else node.fields.get(part)
+    return {} if node is None else node.fields
+
+
+def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
+    """Where in the kind a field of that name stands, the shallowest first."""
+    found = []
+    for key, child in node.fields.items():
+        if key == name:
+            found.append(".".join((*path, key)))
+        if key != "status":
+            found.extend(_places(child, name, (*path, key)))
+    if node.each is not None:
+        found.extend(_places(node.each, name, (*path[:-1], f"{path[-1]}[]") if path else path))
+    return sorted(found, key=lambda each: (each.count("."), each))
+
+
+def _names(node: Node) -> set[str]:
+    found = {key for key in node.fields if key not in ("status", "apiVersion", "kind")}
+    for key, child in node.fields.items():
+        found |= _names(child) if key != "status" else set()
+    return found | (_names(node.each) if node.each is not None else set())
+
+
+def _form(subject: Subject, problem: Problem, root: Node) -> Finding:
+    path, value = problem.path, subject.get(*problem.path)
+    if problem.kind == "required":
+        parent = render(path[:-1]) or "the object"
+        return subject.finding("DV103", path, f"{path[-1]} is required", hint=f"add it under {parent}", key=True)
+    if problem.kind == "enum" and isinstance(value, str):
+        choices = _choices(root, path)
+        meant = nearest(value, choices, cutoff=0.6)
+        edit = subject.rewrite(path, meant) if meant is not None else None
+        hint = f"did you mean  {meant} ?" if meant is not None else f"one of {listed(choices, 12)}"
+        return subject.finding("DV103", path, f'"{value}" is not one of {listed(choices, 12)}', hint=hint, edit=edit)
+    if problem.kind == "type":
+        return _typed(subject, problem)
+    if problem.kind == "pattern" and isinstance(value, str):
+        return _patterned(subject, problem, value)
+    return subject.finding("DV103", path, problem.text)
+
+
+def _choices(root: Node, path: Path) -> tuple[str, ...]:
+    node: Node | None = root
+    for part in path:
+        if node is None:
+            return ()
+        node = node.each if isinstance(part, int) or node.type == "map" else node.fields.get(part)
+    return () if node is None or node.field.enum is None else node.field.enum
+
+
+def _typed(subject: Subject, problem: Problem) -> Finding:
+    path, value = problem.path, subject.get(*problem.path)
+    wanted = problem.text.rpartition("must be of type ")[2].partition(":")[0]
+    if wanted == "string" and isinstance(value, int | float):
+        span = subject.document.values.get((*subject.at, *path))
+        written = subject.document.text[span.start : span.end] if span else str(value)
+        edit = subject.rewrite(path, f'"{written}"') if span else None
+        return subject.finding("DV103", path, f"{written} must be a string", hint=f'write "{written}"', edit=edit)
+    if wanted in ("integer", "int32", "int64") and isinstance(value, str) and value.isascii() and value.isdigit():
+        return subject.finding("DV103", path, f'"{value}" must be a number', hint=f"write {value}, without quotes")
+    if wanted == "boolean" and isinstance(value, str):
+        meant = nearest(value, ("true", "false"), cutoff=0.5) or "true or false"
+        return subject.finding("DV103", path, f"{value} is neither true nor false", hint=f"write {meant}")
+    if wanted == "array" and isinstance(value, str | int | float | dict):
+        return subject.finding("DV103", path, "must be a list", hint="start each member with a dash", key=True)
+    return subject.finding("DV103", path, f"must be of type {wanted}")
+
+
+def _patterned(subject: Subject, problem: Problem, value: str) -> Finding:
+    path, field = problem.path, str(problem.path[-1])
+    days = _DAYS.fullmatch(value)
+    if days and field in ("expireAfter", "consolidateAfter", "terminationGracePeriod", "duration"):
+        hours = f"{int(days[1]) * 24}h"
+        edit = subject.rewrite(path, hours)
+        return subject.finding("DV103", path, f'"{value}": days are no unit here', hint=f"write {hours}", edit=edit)
+    if value.lower() == "never" and "Never" in problem.text:
+        edit = subject.rewrite(path, "Never")
+        return subject.finding("DV103", path, f'"{value}" is no duration', hint="did you mean  Never ?", edit=edit)
+    if field in ("expireAfter", "consolidateAfter", "terminationGracePeriod"):
+        return subject.finding("DV103", path, f'"{value}" is no duration', hint="such as 30s, 15m, 720h or 1h30m")
+    if field == "nodes":
+        return subject.finding("DV103", path, f'"{value}" is no number of nodes', hint='such as "5" or "10%"')
+    return subject.finding("DV103", path, problem.text)
+
+
+def _rule(subject: Subject, problem: Problem) -> Finding:
+    path, value = problem.path, subject.get(*problem.path)
+    text = problem.text.removeprefix("Invalid value: ")
+    if path and path[-1] == "key" and isinstance(value, str):
+        meant = nearest(value, WELL_KNOWN, cutoff=0.8)
+        edit = subject.rewrite(path, meant) if meant is not None else None
+        hint = f"did you mean  {meant} ?" if meant is not None else "labels of that domain are not yours to ask for"
+        return subject.finding("DV106", path, text, hint=hint, edit=edit)
+    if path and path[-1] == "labels" and isinstance(value, dict):
+        return subject.finding("DV106", path, text, hint="labels of that domain are not yours to set", key=True)
+    if "no such key: values" in text:
+        text = "requirements with operator 'In', 'Gt', 'Lt', 'Gte' or 'Lte' must have values"
+    return subject.finding("DV106", path, text, key=True)

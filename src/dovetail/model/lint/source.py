@@ -1,0 +1,172 @@
+"""YAML with places: every value of a document knows where it stands in the text.
+
+It reads whatever YAML is, as Kubernetes would: timestamps are words, merge keys merge, a key given twice is
+noticed. It never raises; what cannot be read is a finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.model.kinds.check import Path
+from dovetail.model.lint.findings import Finding
+
+_DEPTH = 60
+_NODES = 200_000
+
+
+class Span(msgspec.Struct, frozen=True):
+    line: int
+    column: int
+    start: int
+    end: int
+
+
+class Document(msgspec.Struct):
+    """One document of a file: its value, and where keys and values stand."""
+
+    file: str
+    value: Any
+    keys: dict[Path, Span]
+    values: dict[Path, Span]
+    text: str
+
+    def place(self, path: Path, *, key: bool = False) -> Span:
+        """Where a field stands, or the nearest thing around it."""
+        while True:
+            for table in (self.keys, self.values) if key else (self.values, self.keys):
+                if path in table:
+                    return table[path]
+            if not path:
+                return Span(1, 1, 0, 0)
+            path, key = path[:-1], True
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A file: its name as it will be shown, and its text."""
+
+    name: str
+    text: str
+
+
+class _Loader(yaml.SafeLoader):
+    """Times stay words, as in Kubernetes."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read(source: Source) -> tuple[list[Document], list[Finding]]:
+    """The documents of a file up to the first that cannot be read, and what was wrong on the way."""
+    documents: list[Document] = []
+    findings: list[Finding] = []
+    text = source.text.removeprefix("\ufeff")
+    try:
+        for node in _nodes(text):
+            reader = _Reader(source.name, text)
+            value = reader.value(node, (), frozenset())
+            documents.append(Document(source.name, value, reader.keys, reader.values, text))
+            findings.extend(reader.findings)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        message = error.problem or error.context or "cannot be read"
+        findings.append(
+            Finding(code="DV001", message=f"not YAML: {message}", file=source.name, line=line, column=column)
+        )
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        findings.append(Finding(code="DV001", message=f"not YAML: {text}", file=source.name, line=1, column=1))
+    return documents, findings
+
+
+def _nodes(text: str) -> Iterator[yaml.Node]:
+    loader = _Loader(text)
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            if node is not None:
+                yield node
+    finally:
+        loader.dispose()
+
+
+class _Reader:
+    def __init__(self, file: str, text: str) -> None:
+        self.file = file
+        self.text = text
+        self.keys: dict[Path, Span] = {}
+        self.values: dict[Path, Span] = {}
+        self.findings: list[Finding] = []
+        self._constructor = yaml.constructor.SafeConstructor()
+        self._left = _NODES
+
+    def value(self, node: yaml.Node, path: Path, above: frozenset[int]) -> Any:
+        """The plain value of a node. An alias to something around itself is cut."""
+        self._left -= 1
+        if id(node) in above or len(path) > _DEPTH or self._left < 0:
+            return None
+        self.values.setdefault(path, _span(node))
+        above = above | {id(node)}
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path, above)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(member, (*path, index), above) for index, member in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path, above: frozenset[int]) -> dict[str, Any]:
+        merged: dict[str, Any] = {}
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                for base in value_node.value if isinstance(value_node, yaml.SequenceNode) else [value_node]:
+                    inner = self.value(base, path, above) if isinstance(base, yaml.MappingNode) else None
+                    merged = {**(inner if isinstance(inner, dict) else {}), **merged}
+                continue
+            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else str(key_node.tag)
+            if key in found:
+                self._twice(key, key_node, (*path, key))
+                self._forget((*path, key))
+            self.keys[(*path, key)] = _span(key_node)
+            found[key] = self.value(value_node, (*path, key), above)
+        return {**merged, **found}
+
+    def _forget(self, path: Path) -> None:
+        for table in (self.keys, self.values):
+            for each in [each for each in table if each[: len(path)] == path]:
+                del table[each]
+
+    def _twice(self, key: str, node: yaml.Node, path: Path) -> None:
+        first = self.keys[path].line
+        span = _span(node)
+        self.findings.append(
+            Finding(
+                code="DV002",
+                message=f'"{key}" is given twice; the first is on line {first}',
+                file=self.file,
+                line=span.line,
+                column=span.column,
+                hint="keep one of them",
+            )
+        )
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        tag = node.tag.rpartition(":")[2]
+        if tag not in ("int", "float", "bool", "null"):
+            return node.value
+        try:
+            return self._constructor.construct_object(node)
+        except (yaml.YAMLError, ValueError, OverflowError, KeyError, IndexError):
+            return node.value  # !!int "x": a word after all
+
+
+def _span(node: yaml.Node) -> Span:
+    mark = node.start_mark
+    return Span(mark.line + 1, mark.column + 1, mark.index, node.end_mark.index)

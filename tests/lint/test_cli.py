@@ -1,0 +1,76 @@
+"""`dovetail lint` as a script sees it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from dovetail.cli.lint import lint
+from dovetail.cli.lint_aws import selectors
+from dovetail.model.lint import Source
+
+SEEDS = Path(__file__).parents[1] / "data" / "kinds" / "seeds"
+
+
+def test_errors_make_the_exit_status_1_and_warnings_do_not() -> None:
+    run = CliRunner()
+    assert run.invoke(lint, ["-f", str(SEEDS / "provisioner-network.yaml")]).exit_code == 0
+    assert run.invoke(lint, ["-f", str(SEEDS / "provisioner-network.yaml"), "--strict"]).exit_code == 1
+    assert run.invoke(lint, ["-f", str(SEEDS / "provisioner-categories.yaml")]).exit_code == 1
+    assert run.invoke(lint, ["-f", str(SEEDS / "no-such.yaml")]).exit_code == 2
+    assert run.invoke(lint, []).exit_code == 2
+
+
+def test_fix_corrects_the_seeds_and_leaves_their_comments(tmp_path: Path) -> None:
+    for seed in SEEDS.glob("*.yaml"):
+        shutil.copy(seed, tmp_path)
+    result = CliRunner().invoke(lint, ["-f", str(tmp_path), "--fix", "-o", "json"])
+    findings = json.loads(result.stdout)
+    assert {row["code"] for row in findings if row["severity"] == "error"} <= {"DV301"}
+    stray = (tmp_path / "provisioner-stray.yaml").read_text()
+    before = (SEEDS / "provisioner-stray.yaml").read_text()
+    assert stray == before.replace("      requirements:\n", "", 1)
+    categories = (tmp_path / "provisioner-categories.yaml").read_text()
+    assert 'key: "karpenter.k8s.aws/instance-category"' in categories
+
+
+def test_the_input_is_read_and_its_corrected_text_written() -> None:
+    text = (SEEDS / "provisioner-stray.yaml").read_text()
+    result = CliRunner().invoke(lint, ["-f", "-", "--fix"], input=text)
+    assert result.stdout == text.replace("      requirements:\n", "", 1)
+    assert result.exit_code == 0
+
+
+class Ec2:
+    """An AWS with one subnet, tagged a=b."""
+
+    def describe_subnets(self, Filters: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"Subnets": [{}] if Filters == [{"Name": "tag:a", "Values": ["b"]}] else []}
+
+    def describe_security_groups(self, Filters: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"SecurityGroups": []}
+
+    def describe_images(self, Filters: list[dict[str, Any]], Owners: list[str]) -> dict[str, Any]:
+        return {"Images": []}
+
+
+def test_selectors_that_select_nothing_are_named() -> None:
+    manifest = """\
+apiVersion: karpenter.k8s.aws/v1
+kind: EC2NodeClass
+metadata: {name: default}
+spec:
+  role: x
+  amiSelectorTerms: [{alias: al2023@latest}]
+  subnetSelectorTerms: [{tags: {a: b}}, {id: subnet-1}]
+  securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: mine}}]
+"""
+    found = selectors([Source("x.yaml", manifest)], "us-east-1", Ec2())
+    assert [(each.line, each.message) for each in found] == [
+        (7, "nothing in AWS matches subnet-id=subnet-1"),
+        (8, "nothing in AWS matches karpenter.sh/discovery=mine"),
+    ]
