@@ -3,12 +3,17 @@
 The scheduler spreads where the plan had packed, and then more machines are needed than were planned. So a
 machine joins under a taint of ours, its pods are bound, and the taint goes. A pod that changed, went
 elsewhere, or needs the scheduler (volumes to be provisioned, devices) is left alone.
+
+The scheduler hears of nodes and of pods on two different watches. If the taint went at once, it could see an
+open node before it sees who is on it, and fill it twice. So the taint stays until the scheduler has had time
+to hear, and longer while it is visibly behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from datetime import timedelta
 
 from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
@@ -16,6 +21,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import initialization
 from dovetail.controllers.nodeclaim.registration import manifest
+from dovetail.controllers.provisioning.pending import queued
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import ApiError, Conflict, NotFound
@@ -32,6 +38,10 @@ from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, same, untolerated
 
 #: Bindings on their way at once, over all machines.
 AT_ONCE = 32
+#: The taint stays at least and at most so many seconds after the last binding.
+LEAST, MOST = 2.0, 20.0
+#: A pod that has waited this long, in seconds, for the scheduler's first look says that it is behind.
+BEHIND = 1.0
 
 
 class Placement:
@@ -40,6 +50,7 @@ class Placement:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
+        self._placed: dict[str, float] = {}
         self._worker = Worker("placement", self.reconcile, context.log, context.chance, workers=20)
         context.mirror.listen(NODES, self._node_changed)
 
@@ -61,16 +72,38 @@ class Placement:
         if context.settings.place is Place.NOMINATE and not claim.is_true("Initialized"):
             await self._nominate(claim, node)
         if not initialization.placing(node):
+            self._placed.pop(name, None)
             return None
         wanting = initialization.wanting(node, claim)
         if wanting is not None and wanting.reason != "ResourceNotRegistered":
             return None
         if wanting is None:
-            await self._bind(claim, node)
+            bound = await self._bind(claim, node)
+            if bound or name not in self._placed:
+                self._placed[name] = context.clock.monotonic()
+            wait = self._settling(name)
+            if wait > 0:
+                return wait
         await self._open(node)
         return None
 
-    async def _bind(self, claim: NodeClaim, node: Node) -> None:
+    def _settling(self, name: str) -> float:
+        """Seconds to wait until the scheduler surely knows who is on the node."""
+        since = self._context.clock.monotonic() - self._placed[name]
+        if since < LEAST:
+            return LEAST - since
+        return 0.5 if since < MOST and self._behind() else 0.0
+
+    def _behind(self) -> bool:
+        """Whether the scheduler has not looked yet at a pod that has been there for a while."""
+        oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
+        return any(
+            queued(pod) and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest
+            for pod in self._context.mirror.unbound()
+        )
+
+    async def _bind(self, claim: NodeClaim, node: Node) -> int:
+        """Put the promised pods on their node; how many it were."""
         mirror = self._context.mirror
         promised = [mirror.pod(uid) for uid in tuple(mirror.reservations.on(Target("claim", claim.name)))]
         pods = [pod for pod in promised if pod is not None and not pod.spec.node_name]
@@ -89,6 +122,7 @@ class Placement:
                 bound=bound,
                 decision=claim.metadata.annotations.get(keys.DECISION, ""),
             )
+        return bound
 
     def _bindable(self, pod: Pod) -> bool:
         """Still waiting as it was, and nothing about it that only the scheduler can arrange."""

@@ -19,6 +19,7 @@ class Batcher:
         self._idle = idle
         self._longest = longest
         self._seen: set[str] = set()
+        self._open = False
         self._arrived = asyncio.Event()
 
     def trigger(self, uid: str) -> None:
@@ -27,12 +28,18 @@ class Batcher:
             self._seen.add(uid)
             self._arrived.set()
 
+    def extend(self, uid: str) -> None:
+        """Somebody who opens no window, but is worth waiting for while one is open."""
+        if self._open:
+            self.trigger(uid)
+
     async def wait(self) -> frozenset[str]:
         """The UIDs of the next batch, when its window has closed."""
         if not self._seen:
             self._arrived.clear()
             await self._arrived.wait()
         opened = self._clock.monotonic()
+        self._open = True
         while True:
             self._arrived.clear()
             left = min(self._idle, opened + self._longest - self._clock.monotonic())
@@ -45,4 +52,5 @@ class Batcher:
                 break
         batch = frozenset(self._seen)
         self._seen.clear()
+        self._open = False
         return batch

@@ -66,9 +66,15 @@ class Provisioner:
         if pod is None:
             self._refused.pop(change.object.metadata.uid, None)
             self._told.pop(change.object.metadata.uid, None)
-        elif pending.provisionable(pod) and self._context.mirror.reservations.of(pod.metadata.uid) is None:
-            if pod.metadata.uid not in self._refused:
-                self._batcher.trigger(pod.metadata.uid)
+        elif pod.spec.node_name or pod.metadata.uid in self._refused or self._promised(pod):
+            return
+        elif pending.provisionable(pod):
+            self._batcher.trigger(pod.metadata.uid)
+        elif pending.queued(pod):
+            self._batcher.extend(pod.metadata.uid)
+
+    def _promised(self, pod: Pod) -> bool:
+        return self._context.mirror.reservations.of(pod.metadata.uid) is not None
 
     def _node_changed(self, change: Change[Node]) -> None:
         node = change.new
@@ -93,7 +99,7 @@ class Provisioner:
             await asyncio.sleep(1.0)
             now = self._context.clock.monotonic()
             for pod in pending.waiting(self._context.mirror):
-                if self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
+                if pending.provisionable(pod) and self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
                     self._batcher.trigger(pod.metadata.uid)
 
     # -- one batch

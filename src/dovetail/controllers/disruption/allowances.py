@@ -1,0 +1,46 @@
+"""How many machines of each pool may go now for a reason: the budget, less those already on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidates import total
+from dovetail.controllers.disruption.commands import Candidate, Reason
+from dovetail.model.kinds import budgets
+
+
+class Allowances:
+    """Counted down as a pass takes machines, so that one pass cannot overdraw a budget."""
+
+    def __init__(self, context: Context, reason: Reason) -> None:
+        self.left: dict[str, int] = {}
+        now = context.clock.now()
+        for pool in context.mirror.pools.store.all():
+            counted, consuming = total(context, pool)
+            found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
+            if found.problem:
+                context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)
+            self.left[pool.name] = max(0, found.nodes - consuming)
+            context.metrics.allowed_disruptions.labels(pool.name, reason.lower()).set(self.left[pool.name])
+            context.metrics.consuming_budgets.labels(pool.name, reason.lower()).set(consuming)
+            if counted and not self.left[pool.name]:
+                context.notices.publish(
+                    pool, "Normal", "DisruptionBlocked",
+                    f"No allowed disruptions for disruption reason {reason} due to blocking budget",
+                )  # fmt: skip
+
+    def take(self, candidates: Sequence[Candidate]) -> bool:
+        """Take all of them, or none."""
+        wanted: dict[str, int] = {}
+        for each in candidates:
+            wanted[each.pool] = wanted.get(each.pool, 0) + 1
+        if any(self.left.get(pool, 0) < count for pool, count in wanted.items()):
+            return False
+        for pool, count in wanted.items():
+            self.left[pool] -= count
+        return True
+
+    def trim(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """As many of them as the budgets allow, in order."""
+        return [each for each in candidates if self.take((each,))]

@@ -1,0 +1,97 @@
+"""Everything that keeps a machine from being disrupted now, all at once.
+
+Karpenter stops at the first reason it finds. A person who asks why a node is still there wants them all:
+each pod with its annotation or its budget, the node's own annotation, the state it is in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.controllers.termination import drain, protection
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import condition
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.workloads import PodDisruptionBudget
+
+
+class Blocker(msgspec.Struct, frozen=True, kw_only=True):
+    """`code` is of the reason vocabulary; `until` where the blocker goes away by itself."""
+
+    code: str
+    message: str
+    pod: str = ""
+    until: datetime | None = None
+
+
+def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:
+    """What the machine itself says, in Karpenter's words."""
+    if node is None or claim is None:
+        return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
+    if going:
+        return [Blocker(code="DELETING", message="node is deleting or marked for deletion")]
+    found = []
+    if claim.is_true("Rebooting"):
+        found.append(Blocker(code="REBOOTING", message="node is rebooting"))
+    if not claim.is_true("Initialized"):
+        text = "node isn't initialized" if claim.is_true("Registered") else "node isn't initialized nor registered"
+        found.append(Blocker(code="NOT_INITIALIZED", message=text))
+    if nominated:
+        found.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
+    if node.metadata.annotations.get(keys.DO_NOT_DISRUPT) == "true":
+        text = f'disruption is blocked through the "{keys.DO_NOT_DISRUPT}" annotation'
+        found.append(Blocker(code="DO_NOT_DISRUPT_NODE", message=text))
+    if keys.NODEPOOL not in node.metadata.labels:
+        found.append(Blocker(code="NO_NODEPOOL", message=f'node doesn\'t have required label "{keys.NODEPOOL}"'))
+    return found
+
+
+def of_pods(pods: Iterable[Pod], budgets: Sequence[PodDisruptionBudget], now: datetime) -> list[Blocker]:
+    """What each pod on the machine says."""
+    found = []
+    for pod in pods:
+        if pod.finished or pod.terminating:
+            continue
+        shield = protection.of(pod)
+        if shield.holds(now):
+            text = f'pod has "{keys.DO_NOT_DISRUPT}" annotation'
+            found.append(
+                Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)
+            )
+        elif drain.drainable(pod):
+            found += of_budgets(pod, budgets)
+    return found
+
+
+def of_budgets(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> list[Blocker]:
+    guards = guarding(pod, budgets)
+    if len(guards) > 1:
+        names = ", ".join(each.metadata.key for each in guards)
+        text = f"eviction does not support multiple PDBs ({names})"
+        return [Blocker(code="MANY_BUDGETS", message=text, pod=pod.metadata.key)]
+    return [
+        Blocker(code="PDB", message=f"pdb prevents pod evictions ({guard.metadata.key})", pod=pod.metadata.key)
+        for guard in guards
+        if guard.status.disruptions_allowed < 1 and not _passes_unready(pod, guard)
+    ]
+
+
+def guarding(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    return [
+        each
+        for each in budgets
+        if each.metadata.namespace == pod.metadata.namespace
+        and each.spec.selector is not None
+        and each.spec.selector.matches(pod.metadata.labels)
+    ]
+
+
+def _passes_unready(pod: Pod, budget: PodDisruptionBudget) -> bool:
+    """An unready pod may go under a budget that always allows it."""
+    ready = condition(pod.status.conditions, "Ready")
+    return budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow" and (ready is None or ready.status != "True")

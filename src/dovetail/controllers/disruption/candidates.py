@@ -1,0 +1,105 @@
+"""Candidates: machines that may be disrupted now, and for all the others every reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import blockers, costs
+from dovetail.controllers.disruption.blockers import Blocker
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.provisioning.pending import reschedulable
+from dovetail.cluster.reservations import Target
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.planner.snapshot import Pool
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """All machines at one instant: those that may go, and why the others may not."""
+
+    candidates: tuple[Candidate, ...]
+    blocked: Mapping[str, tuple[Blocker, ...]]
+
+
+def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False) -> Field:
+    """Look at every managed machine. `waive_pods`: pods do not block a machine whose end has a date anyway."""
+    prices = _prices(pools)
+    found, blocked = [], {}
+    for claim in context.mirror.claims.store.all():
+        node = context.mirror.node_for(claim)
+        if node is None:
+            continue
+        why = blocking(context, node, claim, waive_pods=waive_pods)
+        if why:
+            blocked[node.metadata.name] = tuple(why)
+        else:
+            found.append(candidate(context, node, claim, prices))
+    return Field(candidates=tuple(found), blocked=blocked)
+
+
+def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool = False) -> list[Blocker]:
+    """Everything that keeps one machine where it is."""
+    mirror = context.mirror
+    name = node.metadata.name
+    promised = any(mirror.reservations.on(Target("node", name))) or any(
+        mirror.reservations.on(Target("claim", claim.name))
+    )
+    why = blockers.of_machine(node, claim, going=mirror.going(claim, node), nominated=promised)
+    if waive_pods and claim.spec.termination_grace_period is not None:
+        return why
+    budgets = tuple(mirror.budgets.store.all())
+    return why + blockers.of_pods(mirror.pods_on(name), budgets, context.clock.now())
+
+
+def candidate(
+    context: Context, node: Node, claim: NodeClaim, prices: Mapping[tuple[str, str, str], float | None]
+) -> Candidate:
+    labels = node.metadata.labels
+    where = (labels.get(keys.INSTANCE_TYPE, ""), labels.get(keys.ZONE, ""), labels.get(keys.CAPACITY_TYPE, ""))
+    pods = movable(context, node.metadata.name)
+    return Candidate(
+        node=node.metadata.name,
+        claim=claim.name,
+        provider_id=claim.status.provider_id,
+        pool=claim.node_pool or "",
+        instance_type=where[0],
+        zone=where[1],
+        capacity_type=where[2],
+        price=prices.get(where),
+        cost=costs.machine(pods, managed=context.settings.feature_gate("PodDeletionCostManagement")),
+        pods=tuple(pod.metadata.key for pod in pods),
+    )
+
+
+def movable(context: Context, node: str) -> list[Pod]:
+    """Pods that will come back elsewhere once the machine goes."""
+    budgets = tuple(context.mirror.budgets.store.all())
+    return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, budgets)]
+
+
+def _prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
+    """What each offering costs now, whether or not it can be had."""
+    return {
+        (kind.name, offering.zone, offering.capacity_type): offering.price
+        for pool in pools
+        for kind in pool.types
+        for offering in kind.offerings
+    }
+
+
+def total(context: Context, pool: NodePool) -> tuple[int, int]:
+    """(machines of a pool that count for its budgets, how many of them already use a budget up)."""
+    counted = consuming = 0
+    for claim in context.mirror.claims_of(pool.name):
+        node = context.mirror.node_for(claim)
+        if node is None or not claim.is_true("Initialized") or claim.is_true("InstanceTerminating"):
+            continue
+        counted += 1
+        consuming += not node.ready or context.mirror.going(claim, node)
+    return counted, consuming

@@ -1,0 +1,74 @@
+"""A command: machines that go, machines that come first, and why. Carried out by the queue."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Reason(StrEnum):
+    """As on the DisruptionReason condition and in budgets."""
+
+    EMPTY = "Empty"
+    DRIFTED = "Drifted"
+    UNDERUTILIZED = "Underutilized"
+    UNHEALTHY = "Unhealthy"
+    EXPIRED = "Expired"
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine that may be disrupted. `pods` are those that must find a place elsewhere."""
+
+    node: str
+    claim: str
+    provider_id: str
+    pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+    cost: float
+    pods: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        return self.cost <= 1.0
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """`replacements` are the claims that must be up before the candidates go."""
+
+    id: str
+    reason: Reason
+    kind: str  # empty, multi, single, "" for drift and the like
+    candidates: tuple[Candidate, ...]
+    replacements: tuple[str, ...] = ()
+    saving: float = 0.0
+    evictions: int = 0
+    created: float = 0.0
+    policy: str = ""
+
+    @property
+    def decision(self) -> str:
+        return "replace" if self.replacements else "delete"
+
+    def words(self) -> str:
+        """As Karpenter's log says it, for those who grep."""
+        pools = ", ".join(sorted({each.pool for each in self.candidates}))
+        nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in self.candidates)
+        text = f"{self.reason}/{self.id}: {self.decision}: nodepools=[{pools}]: [{nodes}]"
+        if self.replacements:
+            text += f" -> [{len(self.replacements)} replacements]"
+        return f"{text} (savings: ${self.saving:.2f})"
+
+
+def old_words(command: Command) -> str:
+    """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for."""
+    method = {"Empty": "emptiness", "Underutilized": "consolidation", "Drifted": "drift", "Expired": "expiration"}
+    nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in command.candidates)
+    how = f"{method.get(command.reason, 'disruption')} {command.decision}"
+    text = f"{how}, terminating {len(command.candidates)} nodes {nodes}"
+    if command.replacements:
+        text += f" and replacing with {len(command.replacements)} nodes"
+    return text

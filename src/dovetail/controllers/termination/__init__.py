@@ -1,0 +1,1 @@
+"""Giving a machine back: drain, detach, terminate, release."""

@@ -1,0 +1,233 @@
+"""The end of a node: taint, drain, detach, terminate, release. The controller `node.termination`.
+
+It holds the node's finalizer. Each look does what the moment allows and says when to look again; nothing is
+remembered between looks that the objects do not say themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from dovetail.cloud.protocol import MachineNotFound
+from dovetail.cluster import keys
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.termination import drain, volumes
+from dovetail.controllers.termination.evictions import Evictions
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES, PODS, VOLUMEATTACHMENTS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.taints import same
+from dovetail.model.volumes import VolumeAttachment
+
+EXCLUDE_LB = "node.kubernetes.io/exclude-from-external-load-balancers"
+LOOK = 1.0
+LOOK_AT_MACHINE = 5.0
+#: A drain lasts at least so long, so that load balancers notice.
+AT_LEAST = 5.0
+
+
+class Termination:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._evictions = Evictions(context)
+        self._worker = Worker("node.termination", self._reconcile, context.log, context.chance, workers=50)
+        context.mirror.listen(NODES, self._node_changed)
+        context.mirror.listen(PODS, self._pod_changed)
+
+    async def run(self) -> None:
+        for node in self._context.mirror.nodes.store.all():
+            if node.metadata.deletion_timestamp is not None:
+                self._worker.add(node.metadata.name)
+        await self._worker.run()
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        if change.new is not None and change.new.metadata.deletion_timestamp is not None:
+            self._worker.add(change.new.metadata.name)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        node = self._context.mirror.nodes.store.get(change.object.spec.node_name)
+        if node is not None and node.metadata.deletion_timestamp is not None:
+            self._worker.add(node.metadata.name)
+
+    async def _reconcile(self, name: str) -> Again:
+        context = self._context
+        node = context.mirror.nodes.store.get(name)
+        if node is None or node.metadata.deletion_timestamp is None or keys.FINALIZER not in node.metadata.finalizers:
+            return None
+        claim = context.mirror.claim_for(node)
+        if claim is not None and claim.metadata.deletion_timestamp is None:
+            await self._end_claim(claim)
+        if not node.ready and await self._gone(node):
+            return await self._release(node)
+        node = await self._tainted(node)
+        end = _end(claim)
+        if not await self._drained(node, claim, end):
+            return LOOK
+        if not await self._detached(node, claim, end):
+            return LOOK
+        if not await self._terminated(node):
+            return LOOK_AT_MACHINE
+        return await self._release(node)
+
+    async def _end_claim(self, claim: NodeClaim) -> None:
+        try:
+            await self._context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
+        except NotFound:
+            return
+
+    async def _gone(self, node: Node) -> bool:
+        """Whether the cloud positively says that a machine that no longer answers is gone."""
+        try:
+            await self._context.cloud.get(node.spec.provider_id)
+        except MachineNotFound:
+            return True
+        return False
+
+    async def _tainted(self, node: Node) -> Node:
+        """No new pods, no new connections."""
+        tainted = any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
+        labelled = node.metadata.labels.get(EXCLUDE_LB) == "karpenter"
+        if tainted and labelled:
+            return node
+        body: dict[str, Any] = {"metadata": {"resourceVersion": node.metadata.resource_version}}
+        if not tainted:
+            body["spec"] = {"taints": [*map(_taint, node.spec.taints), _taint(keys.DISRUPTED_TAINT)]}
+            self._context.log.info(
+                "tainted node", controller="node.termination", Node=logs.ref(node.metadata.name),
+                **{"taint.Key": keys.DISRUPTED_TAINT.key, "taint.Effect": keys.DISRUPTED_TAINT.effect},
+            )  # fmt: skip
+        if not labelled:
+            body["metadata"]["labels"] = {EXCLUDE_LB: "karpenter"}
+        return await self._context.kube.patch(NODES, node.metadata.name, body, type=Node)
+
+    async def _drained(self, node: Node, claim: NodeClaim | None, end: datetime | None) -> bool:
+        context = self._context
+        if claim is not None and claim.is_true("Drained"):
+            return True
+        now = context.clock.now()
+        todo = drain.decide(context.mirror.pods_on(node.metadata.name), now, end)
+        reason = _reason(claim)
+        await self._evictions.force(node, todo.force, reason)
+        await self._evictions.evict(node, todo.evict, reason)
+        conditions = self._conditions(claim)
+        if conditions is None:
+            return todo.done
+        began = conditions.get("Drained") is not None
+        if not todo.done or not began or (now - conditions.since("Drained")).total_seconds() < AT_LEAST:
+            conditions.unknown("Drained", "Draining", "Draining")
+            await self._write(claim, conditions)
+            if todo.protected and not todo.evict:
+                names = ", ".join(pod.metadata.key for pod in todo.protected[:5])
+                context.notices.publish(
+                    node, "Warning", "FailedDraining", f"Failed to drain node, pods that must not be disrupted: {names}"
+                )
+            return False
+        conditions.true("Drained")
+        await self._write(claim, conditions)
+        context.metrics.nodes_drained.labels(node.metadata.labels.get(keys.NODEPOOL, "")).inc()
+        return True
+
+    async def _detached(self, node: Node, claim: NodeClaim | None, end: datetime | None) -> bool:
+        context = self._context
+        if claim is not None and claim.is_true("VolumesDetached"):
+            return True
+        listed = await context.kube.list(VOLUMEATTACHMENTS, type=VolumeAttachment)
+        claims = {each.metadata.key: each for each in context.mirror.volume_claims.store.all()}
+        waiting = volumes.blocking(
+            node.metadata.name, listed.items, context.mirror.pods_on(node.metadata.name), claims
+        )
+        conditions = self._conditions(claim)
+        expired = end is not None and context.clock.now() > end
+        if conditions is not None:
+            if not waiting:
+                conditions.true("VolumesDetached")
+            elif expired:
+                conditions.false("VolumesDetached", "TerminationGracePeriodElapsed", "TerminationGracePeriodElapsed")
+            else:
+                conditions.unknown("VolumesDetached", "AwaitingVolumeDetachment", "AwaitingVolumeDetachment")
+            await self._write(claim, conditions)
+        if waiting and not expired:
+            context.notices.publish(
+                node, "Normal", "AwaitingVolumeDetachment",
+                f"Awaiting deletion of bound volumeattachments ({', '.join(sorted(waiting))})",
+            )  # fmt: skip
+            return False
+        return True
+
+    async def _terminated(self, node: Node) -> bool:
+        if not node.spec.provider_id:
+            return True
+        try:
+            await self._context.cloud.terminate(node.spec.provider_id)
+        except MachineNotFound:
+            return True
+        return False
+
+    async def _release(self, node: Node) -> Again:
+        """Let the node go. Read afresh: an older copy must not put back what another finalizer has left."""
+        context = self._context
+        try:
+            fresh = await context.kube.get(NODES, node.metadata.name, type=Node)
+            left = [each for each in fresh.metadata.finalizers if each != keys.FINALIZER]
+            body = {"metadata": {"resourceVersion": fresh.metadata.resource_version, "finalizers": left}}
+            await context.kube.patch(NODES, node.metadata.name, body)
+        except NotFound:
+            return None
+        meta = node.metadata
+        pool, zone = meta.labels.get(keys.NODEPOOL, ""), meta.labels.get(keys.ZONE, "")
+        context.log.info("deleted node", controller="node.termination", Node=logs.ref(meta.name))
+        now = context.clock.now()
+        context.metrics.nodes_terminated.labels(pool, zone).inc()
+        if meta.deletion_timestamp is not None:
+            context.metrics.node_termination.labels(pool).observe((now - meta.deletion_timestamp).total_seconds())
+        if meta.creation_timestamp is not None:
+            context.metrics.node_lifetime.labels(pool).observe((now - meta.creation_timestamp).total_seconds())
+        return None
+
+    def _conditions(self, claim: NodeClaim | None) -> Conditions | None:
+        if claim is None:
+            return None
+        fresh = self._context.mirror.claims.store.get(claim.name) or claim
+        meta = fresh.metadata
+        return Conditions(
+            CLAIM, fresh.status.conditions, now=self._context.clock.now(), created=meta.creation_timestamp,
+            generation=meta.generation,
+        )  # fmt: skip
+
+    async def _write(self, claim: NodeClaim | None, conditions: Conditions) -> None:
+        if claim is None or not conditions.changed:
+            return
+        fresh = self._context.mirror.claims.store.get(claim.name) or claim
+        body = status_patch(fresh.metadata.resource_version, conditions)
+        try:
+            written = await self._context.kube.patch(
+                NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim
+            )
+        except NotFound:
+            return
+        self._context.mirror.assume(written)
+
+
+def _taint(taint: Any) -> Mapping[str, str]:
+    return {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
+
+
+def _end(claim: NodeClaim | None) -> datetime | None:
+    """When everything must be gone, if the claim has a date."""
+    text = claim.metadata.annotations.get(keys.TERMINATION_TIMESTAMP) if claim else None
+    if text is None:
+        return None
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _reason(claim: NodeClaim | None) -> str:
+    found = claim.condition("DisruptionReason") if claim else None
+    return found.reason if found is not None and found.status == "True" else "Forceful Termination"
