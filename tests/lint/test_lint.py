@@ -275,29 +275,9 @@ def test_every_code_is_in_the_manual() -> None:
 words = st.sampled_from(
     ["karpenter.sh/v1", "karpenter.sh/v1alpha5", "NodePool", "Provisioner", "EC2NodeClass", "In", "", "10%", "c"]
 )
-fields = st.sampled_from(
-    [
-        "apiVersion",
-        "kind",
-        "metadata",
-        "name",
-        "spec",
-        "template",
-        "requirements",
-        "key",
-        "operator",
-        "values",
-        "disruption",
-        "budgets",
-        "nodes",
-        "limits",
-        "cpu",
-        "labels",
-        "items",
-        "schedule",
-        "amiSelectorTerms",
-    ]
-)
+FIELDS = """apiVersion kind metadata name spec template requirements key operator values disruption budgets nodes limits
+cpu labels items schedule amiSelectorTerms"""
+fields = st.sampled_from(FIELDS.split())
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | words | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(fields | st.text(max_size=3), inner, max_size=5),

@@ -1,0 +1,167 @@
+"""Manifests rewritten in another generation, as a person would: comments kept, a note for each change of meaning.
+
+The annotations that make a conversion reversible are for machines; a rewritten file does not carry them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from io import StringIO
+from typing import Any
+
+import msgspec
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import YAMLError
+
+from dovetail.model.kinds import beta
+from dovetail.model.kinds.alpha import PROVISIONER_LABEL
+from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
+from dovetail.model.kinds.crds import struct_of
+from dovetail.model.kinds.graft import graft, plain
+from dovetail.model.kinds.memory import annotation, copied, take
+from dovetail.model.kinds.notes import Note, Notes
+from dovetail.model.kinds.schema import Json
+
+_DIVIDER = re.compile(r"^---(?:[ \t].*)?(?:\n|\Z)", re.MULTILINE)
+_INDENTED = re.compile(r"^( *)[^\s#][^\n]*:[ \t]*(?:#[^\n]*)?\n\1 +- ", re.MULTILINE)
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """A note about an object that was rewritten."""
+
+    subject: str
+    note: Note
+
+
+class Rewritten(msgspec.Struct, frozen=True):
+    text: str
+    remarks: tuple[Remark, ...]
+    changed: int
+
+
+def rewrite(text: str, version: str) -> Rewritten:
+    """A file with every object of ours in that generation (`v1` or `v1beta1`); everything else as it was."""
+    pieces = _pieces(text)
+    trees = [_tree(piece) for _, piece in pieces]
+    kubelets = _kubelets(trees) if version == "v1" else {}
+    written, remarks, changed = [], [], 0
+    for (divider, piece), tree in zip(pieces, trees, strict=True):
+        if tree is None or not _due(tree, version):
+            written.append(divider + piece)
+            continue
+        new, said = _object(tree, version, kubelets)
+        remarks.extend(said)
+        changed += 1
+        style = _style(piece)
+        written.append(divider + "---\n".join(_dump(each, style) for each in new))
+    return Rewritten("".join(written), tuple(remarks), changed)
+
+
+def _pieces(text: str) -> list[tuple[str, str]]:
+    """The documents of a stream, each with the divider before it."""
+    found, at, divider = [], 0, ""
+    for mark in _DIVIDER.finditer(text):
+        found.append((divider, text[at : mark.start()]))
+        divider, at = mark[0], mark.end()
+    return [*found, (divider, text[at:])]
+
+
+def _yaml(indented: bool) -> YAML:
+    yaml = YAML(typ="rt")
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    yaml.indent(mapping=2, sequence=4 if indented else 2, offset=2 if indented else 0)
+    return yaml
+
+
+def _style(piece: str) -> bool:
+    return _INDENTED.search(piece) is not None
+
+
+def _tree(piece: str) -> CommentedMap | None:
+    try:
+        tree = _yaml(False).load(piece)
+    except YAMLError as error:
+        raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
+    return tree if isinstance(tree, CommentedMap) else None
+
+
+def _dump(tree: CommentedMap, indented: bool) -> str:
+    out = StringIO()
+    _yaml(indented).dump(tree, out)
+    return out.getvalue().rstrip("\n") + "\n"
+
+
+def _due(tree: Mapping[str, Any], version: str) -> bool:
+    """Whether the object is ours and not in that generation yet."""
+    api_version, kind = str(tree.get("apiVersion")), str(tree.get("kind"))
+    if struct_of(api_version, kind) is None or api_version.endswith(f"/{version}"):
+        return False
+    return generation(tree) is not None or (version != "v1" and api_version.endswith("/v1"))
+
+
+def _object(tree: CommentedMap, version: str, kubelets: Mapping[str, Json]) -> tuple[list[CommentedMap], list[Remark]]:
+    old, notes = plain(tree), Notes([])
+    subject = f'{old.get("kind")} "{beta.member(old, "metadata").get("name")}"'
+    first, *more = [_presentable(each, version, kubelets, notes) for each in expand(old, notes)]
+    written = [graft(tree, first), *(graft(CommentedMap(), each) for each in more)]
+    return written, [Remark(subject, note) for note in notes.found]
+
+
+def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: Notes) -> Json:
+    """The object as it should stand in a file."""
+    found = copied(obj)
+    for each in ("v1alpha5", "v1alpha1", "v1beta1"):
+        take(found, annotation(each))
+    if version != "v1":
+        found = from_v1(found, version)
+        _losses(found, notes)
+        return found
+    take(found, beta.CLASS_ANNOTATION)
+    labels = beta.member(found, "spec", "template", "metadata", "labels")
+    if labels.pop(PROVISIONER_LABEL, None) is not None:
+        notes.meaning("spec.labels", f"nodes no longer carry {PROVISIONER_LABEL}; select karpenter.sh/nodepool instead")
+        if not labels:
+            beta.member(found, "spec", "template", "metadata").pop("labels")
+        if not beta.member(found, "spec", "template", "metadata"):
+            beta.member(found, "spec", "template").pop("metadata", None)
+    name = str(beta.member(found, "metadata").get("name"))
+    if found.get("kind") == "EC2NodeClass" and name in kubelets:
+        found["spec"]["kubelet"] = kubelets[name]
+        notes.added("spec.kubelet", "the kubelet settings of the pools that use this class")
+    reference = beta.member(found, "spec", "template", "spec", "nodeClassRef").get("name")
+    if found.get("kind") == "NodePool" and reference in kubelets:
+        take(found, beta.KUBELET_ANNOTATION)
+    return found
+
+
+def _losses(found: Json, notes: Notes) -> None:
+    """Say what the older generation cannot, from what the conversion would have remembered."""
+    remembered = take(found, annotation("v1"))
+    for each in json.loads(remembered) if remembered else ():
+        path = ".".join(str(part) for part in each["at"])
+        if "is" in each and not path.startswith("metadata.annotations"):
+            notes.meaning(path, "v1beta1 cannot say this; it is left out or stands as its nearest")
+
+
+def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
+    """Kubelet settings that can move to their class: it is in the file, and all its pools agree."""
+    classes, asked = set(), dict[str, list[Json]]()
+    for tree in trees:
+        if tree is None or not _due(tree, "v1"):
+            continue
+        for obj in expand(plain(tree)):
+            if obj.get("kind") == "EC2NodeClass":
+                classes.add(str(beta.member(obj, "metadata").get("name")))
+            elif obj.get("kind") == "NodePool":
+                text = beta.member(obj, "metadata", "annotations").get(beta.KUBELET_ANNOTATION)
+                name = str(beta.member(obj, "spec", "template", "spec", "nodeClassRef").get("name"))
+                asked.setdefault(name, []).append(json.loads(text) if text else {})
+    return {
+        name: settings[0]
+        for name, settings in asked.items()
+        if name in classes and settings[0] and all(each == settings[0] for each in settings)
+    }
