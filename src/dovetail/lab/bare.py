@@ -7,6 +7,7 @@ import base64
 import os
 import signal
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
@@ -14,8 +15,15 @@ import yaml
 from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, run_scaled
 from dovetail.lab.apiserver import access, tls
+from dovetail.lab.apiserver.garbage import Collector
 from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Store
+
+
+class StartError(RuntimeError):
+    """The server cannot start; the text says why and what to do."""
 
 
 def kubeconfig(url: str, authority: bytes | None, token: str) -> str:
@@ -36,52 +44,77 @@ def kubeconfig(url: str, authority: bytes | None, token: str) -> str:
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, all at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text)
-    fresh.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_name(f".{path.name}.{os.getpid()}")
+        fresh.touch(mode=0o600)
+        fresh.write_text(text)
+        fresh.replace(path)
+    except OSError as error:
+        raise StartError(f"cannot write {path}: {error.strerror}; choose another --kubeconfig") from error
 
 
 class Bare:
-    """The server, its certificate, its token and its door on the loopback."""
+    """The server, its certificate, its token, its folder and its door on the loopback."""
 
-    def __init__(self, clock: Clock, chance: Chance, port: int, token: str) -> None:
-        self.clock = clock
+    def __init__(self, clock: Clock, chance: Chance, port: int, token: str, data: Path | None = None) -> None:
         self.token = token
-        self.server = ApiServer(clock, chance, tokens={token: access.ADMIN})
+        store = Store(clock)
+        self.journal = Journal(data, store) if data is not None else None
+        if self.journal is not None:
+            try:
+                self.journal.open()
+            except DataError as error:
+                raise StartError(str(error)) from error
+        self.server = ApiServer(clock, chance, store=store, tokens={token: access.ADMIN})
+        if self.journal is not None:
+            self.server.settled = self.journal.settled
+        self.collector = Collector(self.server)
         self.identity = tls.make(clock.now())
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-")
         self.mount = HttpMount(self.server, port=port, context=self.identity.context(Path(self._folder.name)))
 
     async def start(self) -> str:
-        await self.mount.start()
+        self.collector.start()
+        try:
+            await self.mount.start()
+        except OSError as error:
+            raise StartError(
+                f"cannot listen on port {self.mount.port}: {error.strerror}; choose another --port"
+            ) from error
+        return self.url
+
+    @property
+    def url(self) -> str:
         return f"https://127.0.0.1:{self.mount.port}"
 
     async def stop(self) -> None:
         await self.mount.stop()
+        if self.journal is not None:
+            self.journal.close()
         self._folder.cleanup()
 
     def kubeconfig(self) -> str:
-        return kubeconfig(f"https://127.0.0.1:{self.mount.port}", self.identity.authority, self.token)
+        return kubeconfig(self.url, self.identity.authority, self.token)
 
 
-async def serve(port: int, config: Path, token: str | None, say: object) -> None:
+async def serve(port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None]) -> None:
     """Run until interrupted."""
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
-    bare = Bare(Clock(loop), chance, port, token or chance.child("token").uid())
-    url = await bare.start()
-    write_private(config, bare.kubeconfig())
-    if callable(say):
+    bare = Bare(Clock(loop), chance, port, token or chance.child("token").uid(), data)
+    try:
+        url = await bare.start()
+        write_private(config, bare.kubeconfig())
         say(f"API server  {url}")
         say(f"kubeconfig  {config}")
-    done = asyncio.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, done.set)
-    await done.wait()
-    await bare.stop()
+        done = asyncio.Event()
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, done.set)
+        await done.wait()
+    finally:
+        await bare.stop()
 
 
-def run(port: int, config: Path, token: str | None, say: object) -> None:
-    run_scaled(serve(port, config, token, say))
+def run(port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None]) -> None:
+    run_scaled(serve(port, config, token, data, say))

@@ -50,7 +50,9 @@ def _parse(header: str) -> list[Clause]:
         media, *rest = (piece.strip() for piece in part.split(";"))
         if not media:
             continue
-        parameters = {key.strip(): value.strip().strip('"') for key, _, value in (piece.partition("=") for piece in rest)}
+        parameters = {
+            key.strip(): value.strip().strip('"') for key, _, value in (piece.partition("=") for piece in rest)
+        }
         try:
             quality = float(parameters.pop("q", "1"))
         except ValueError:

@@ -46,5 +46,7 @@ def authorize(user: User, route: Route, verb: str) -> None:
 
 def authorize_path(user: User, path: str, method: str) -> None:
     if user is ANONYMOUS:
-        verb = {"GET": "get", "POST": "post", "PUT": "put", "PATCH": "patch", "DELETE": "delete"}.get(method, method.lower())
+        verb = {"GET": "get", "POST": "post", "PUT": "put", "PATCH": "patch", "DELETE": "delete"}.get(
+            method, method.lower()
+        )
         raise StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {verb} path "{path}"', {})

@@ -121,7 +121,9 @@ def check_types(call: Call, config: Json) -> None:
     resource = call.resource
     found = typedcheck.problems(resource.schema, config)
     if found:
-        raise status.internal(f"failed to create typed patch object ({named(resource, config)}): {typedcheck.message(found)}")
+        raise status.internal(
+            f"failed to create typed patch object ({named(resource, config)}): {typedcheck.message(found)}"
+        )
 
 
 def named(resource: ResourceType, obj: Json) -> str:
@@ -269,7 +271,7 @@ def _prune(call: Call, merged: Json, managers: Managers, last: Owned) -> Json:
 
 def _removed(schema: Any, value: Json, gone: Node) -> Json:
     left = ownership.remove(schema, value, gone)
-    return {} if left is ownership.ABSENT else left  # type: ignore[no-any-return]
+    return {} if left is ownership.ABSENT else left
 
 
 def _not_client_side(resource: ResourceType, live: Json, conflicts: Conflicts) -> list[Conflict]:

@@ -23,7 +23,9 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
     found = typedcheck.problems(door.schema, config)
     if found:
         metadata = config.get("metadata") or {}
-        where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {door.group}/{door.version}, Kind={door.kind}"
+        where = (
+            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {door.group}/{door.version}, Kind={door.kind}"
+        )
         raise status.internal(f"failed to create typed patch object ({where}): {typedcheck.message(found)}")
     live = respond.in_version(record.fresh(), resource)
     view = door.view(live, resource)

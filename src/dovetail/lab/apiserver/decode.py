@@ -52,9 +52,7 @@ def _hex_or_text(body: bytes) -> str:
     return body.hex()
 
 
-def decode(
-    body: bytes, content_type: str, expected: Expected, validation: str, warn: Callable[[str], None]
-) -> Json:
+def decode(body: bytes, content_type: str, expected: Expected, validation: str, warn: Callable[[str], None]) -> Json:
     """The object in normal form. Unknown and duplicate fields are refused, warned about or ignored as asked."""
     media = media_type(content_type)
     if media == PROTOBUF and not expected.custom:
@@ -88,9 +86,7 @@ def check_identity(value: Json, expected: Expected, body: bytes) -> None:
     for name, item in (("kind", kind), ("apiVersion", api_version)):
         if item is not None and not isinstance(item, str):
             text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
-            raise _unrecognized(
-                expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})"
-            )
+            raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     kind = kind or expected.kind
     api_version = api_version or expected.api_version
     if api_version != expected.api_version or kind != expected.kind:
@@ -109,10 +105,10 @@ def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body
 
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
     version = api_version.rpartition("/")[2]
-    start = f'{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: '
-    if api_version != expected.api_version and kind == expected.kind or not _known(kind, api_version):
+    start = f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: "
+    if (api_version != expected.api_version and kind == expected.kind) or not _known(kind, api_version):
         return status.bad_request(
-            f'{start}no kind {quoted(kind)} is registered for version {quoted(api_version)} '
+            f"{start}no kind {quoted(kind)} is registered for version {quoted(api_version)} "
             'in scheme "pkg/runtime/scheme.go:111"'
         )
     internal = expected.go_type or f"{expected.group.partition('.')[0] or 'core'}.{expected.kind}"

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import decode, documents, fielderror, options as query, reads, respond, selectors, status
+from dovetail.lab.apiserver import decode, documents, fielderror, reads, respond, selectors, status
+from dovetail.lab.apiserver import options as query
 from dovetail.lab.apiserver.call import Call, table_of
 from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.kinds.types import meta_schema
@@ -45,10 +46,14 @@ def read_options(call: Call) -> Json:
         errors.insert(0, fielderror.invalid("propagationPolicy", policy, detail))
     if policy is not None and policy not in ("Foreground", "Background", "Orphan"):
         supported = ("Foreground", "Background", "Orphan", "nil")
-        errors.append(fielderror.FieldError(
-            "FieldValueNotSupported", "propagationPolicy", policy,
-            "supported values: " + ", ".join(f'"{each}"' for each in supported),
-        ))
+        errors.append(
+            fielderror.FieldError(
+                "FieldValueNotSupported",
+                "propagationPolicy",
+                policy,
+                "supported values: " + ", ".join(f'"{each}"' for each in supported),
+            )
+        )
     if errors:
         raise status.invalid("meta.k8s.io", "DeleteOptions", "", errors)
     return options
@@ -232,6 +237,8 @@ async def delete_collection(call: Call) -> Response:
         "kind": call.resource.list_kind or f"{call.resource.kind}List",
         "apiVersion": call.resource.api_version,
         "metadata": reads.list_metadata(reads.Page([], page.version), call.resource.custom),
-        "items": items if call.resource.custom else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
+        "items": items
+        if call.resource.custom
+        else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
     }
     return respond.value(body, 200, call.wanted(listing=True))

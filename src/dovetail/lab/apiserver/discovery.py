@@ -159,7 +159,7 @@ class Discovery:
 
     def _aggregated(self, root: str, version: str) -> Json:
         if root == "api":
-            items = [{"metadata": {}, "versions": [self._version("", "v1")]}]
+            items: list[Json] = [{"metadata": {}, "versions": [self._version("", "v1")]}]
         else:
             items = [
                 {"metadata": {"name": group}, "versions": [self._version(group, each) for each in versions]}

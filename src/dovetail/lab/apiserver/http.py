@@ -20,7 +20,9 @@ MAX_BODY = 3 * 1024 * 1024
 class HttpMount:
     """Serves a core over HTTP until closed."""
 
-    def __init__(self, server: ApiServer, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None):
+    def __init__(
+        self, server: ApiServer, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
+    ):
         self.server = server
         self.host = host
         self.port = port

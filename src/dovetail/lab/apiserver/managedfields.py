@@ -77,9 +77,7 @@ def read(entries: list[Json] | None) -> Managers | None:
         if not sound or not fieldset.valid(fields):
             return None
         applier = operation == "Apply"
-        manager = Manager(
-            entry.get("manager", ""), operation, "" if applier else version, entry.get("subresource", "")
-        )
+        manager = Manager(entry.get("manager", ""), operation, "" if applier else version, entry.get("subresource", ""))
         managers[manager] = Owned(fields, version, entry.get("time"))
     return managers
 
@@ -150,7 +148,9 @@ def strip(fields: Node) -> Node:
 class Versions:
     """The change of an object, in whichever version a manager wrote its fields down."""
 
-    def __init__(self, resource: ResourceType, registry: Registry | None, old: Json, new: Json, subresource: str) -> None:
+    def __init__(
+        self, resource: ResourceType, registry: Registry | None, old: Json, new: Json, subresource: str
+    ) -> None:
         self.resource = resource
         self.registry = registry
         self.old = old
@@ -276,7 +276,18 @@ def track_update(
     if not managers:
         return
     before = {**old, "metadata": {k: v for k, v in old["metadata"].items() if k != "managedFields"}}
-    put(obj, updated(resource, registry, managers, before, obj, Manager(manager, "Update", resource.api_version, subresource), now))
+    put(
+        obj,
+        updated(
+            resource,
+            registry,
+            managers,
+            before,
+            obj,
+            Manager(manager, "Update", resource.api_version, subresource),
+            now,
+        ),
+    )
 
 
 def updated(

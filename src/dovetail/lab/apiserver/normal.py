@@ -22,7 +22,14 @@ Json = dict[str, Any]
 At = tuple[Any, str | int] | None
 
 _MISSING = object()
-_SCALAR_ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "bytes": "", "duration": "0s"}
+_SCALAR_ZERO: dict[str, Any] = {
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": False,
+    "bytes": "",
+    "duration": "0s",
+}
 _STRUCT_KINDS = frozenset(("object", "time", "microtime", "quantity", "intorstring", "duration"))
 
 
@@ -215,8 +222,6 @@ def read_string(reading: Reading, schema: Schema, value: Any, at: At, struct: st
         return value
     reading.mistyped(value, schema, struct, at)
     return ""
-
-
 
 
 def read_integer(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:

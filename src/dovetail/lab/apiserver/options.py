@@ -71,7 +71,9 @@ def _manager_errors(manager: str) -> list[FieldError]:
         errors.append(fielderror.too_long("fieldManager", 128))
     for index, rune in enumerate(manager):
         if not rune.isprintable():
-            errors.append(fielderror.invalid("fieldManager", manager, f"invalid character {rune!r} (at position {index})"))
+            errors.append(
+                fielderror.invalid("fieldManager", manager, f"invalid character {rune!r} (at position {index})")
+            )
     return errors
 
 
@@ -110,9 +112,9 @@ def _integer(text: str | None) -> int | None:
     except ValueError:
         value = None
     if value is None or not text.lstrip("+-").isdigit() or not text.isascii():
-        raise status.bad_request(f'strconv.ParseInt: parsing {fielderror.quoted(text)}: invalid syntax')
+        raise status.bad_request(f"strconv.ParseInt: parsing {fielderror.quoted(text)}: invalid syntax")
     if not -(1 << 63) <= value < 1 << 63:
-        raise status.bad_request(f'strconv.ParseInt: parsing {fielderror.quoted(text)}: value out of range')
+        raise status.bad_request(f"strconv.ParseInt: parsing {fielderror.quoted(text)}: value out of range")
     return value
 
 
@@ -133,7 +135,9 @@ def _watch_match(options: ListOptions) -> list[FieldError]:
         return errors
     if options.match:
         errors.append(
-            fielderror.forbidden(match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+            fielderror.forbidden(
+                match, "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            )
         )
         if options.match != "NotOlderThan":
             errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
@@ -145,7 +149,9 @@ def _list_match(options: ListOptions) -> list[FieldError]:
     match = "resourceVersionMatch"
     if options.match:
         if not options.version:
-            errors.append(fielderror.forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+            errors.append(
+                fielderror.forbidden(match, "resourceVersionMatch is forbidden unless resourceVersion is provided")
+            )
         if options.token:
             errors.append(fielderror.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
         if options.match not in ("Exact", "NotOlderThan"):

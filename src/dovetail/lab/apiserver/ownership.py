@@ -260,33 +260,33 @@ def merge_list(schema: Schema, live: list[Any], config: list[Any]) -> list[Any]:
     shared = [name for name in right if name in ours]
     out: list[Any] = []
     merged: set[str] = set()
-    l = r = 0
-    while l < len(left) or r < len(right):
-        if l < len(left) and r < len(right):
-            name = left[l]
-            if name == right[r]:
+    mine = given = 0
+    while mine < len(left) or given < len(right):
+        if mine < len(left) and given < len(right):
+            name = left[mine]
+            if name == right[given]:
                 merged.add(name)
                 out.append(merge(items, ours[name], theirs[name]))
-                l += 1
-                r += 1
+                mine += 1
+                given += 1
                 shared = shared[1:]
                 continue
             if name in theirs and shared and shared[0] != name:
-                l += 1
+                mine += 1
                 continue
-        if l < len(left):
-            name = left[l]
+        if mine < len(left):
+            name = left[mine]
             if name not in theirs:
-                out.append(live[l])
-                l += 1
+                out.append(live[mine])
+                mine += 1
                 continue
             if name in merged:
-                l += 1
-        if r < len(right):
-            name = right[r]
+                mine += 1
+        if given < len(right):
+            name = right[given]
             merged.add(name)
             out.append(merge(items, ours.get(name, ABSENT), theirs[name]))
-            r += 1
+            given += 1
             if shared and shared[0] == name:
                 shared = shared[1:]
     return out

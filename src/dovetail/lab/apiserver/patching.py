@@ -120,7 +120,7 @@ def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOpti
         decode.check_identity(patched, expected, b"")
         return to_object(patched, repeated, expected, options.validation, call.warn)
     except StatusError as error:
-        given = f'{patched.get("kind")} in version '
+        given = f"{patched.get('kind')} in version "
         reason = _reason(expected, error)
         if reason.startswith(given):
             reason = reason.partition(": ")[2]

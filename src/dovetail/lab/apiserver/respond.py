@@ -63,7 +63,11 @@ def one(call: Call, obj: Json, code: int = 200, raw: bytes | None = None) -> Res
 
 
 def partial(obj: Json, version: str = "v1") -> Json:
-    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{version}", "metadata": obj.get("metadata", {})}
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj.get("metadata", {}),
+    }
 
 
 def quoted_warning(text: str) -> str:

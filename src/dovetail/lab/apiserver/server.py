@@ -72,8 +72,8 @@ class ApiServer:
         except StatusError as error:
             response = respond.value(error.status(), error.code, headers=error.headers or None)
         except Refusal as refusal:
-            error = writes.refused(refusal)
-            response = respond.value(error.status(), error.code, headers=error.headers or None)
+            refused = writes.refused(refusal)
+            response = respond.value(refused.status(), refused.code, headers=refused.headers or None)
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())

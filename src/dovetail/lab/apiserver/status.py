@@ -169,7 +169,5 @@ def expired(message: str) -> StatusError:
 
 
 def unsupported_media(accepted: Sequence[str]) -> StatusError:
-    message = (
-        "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-    )
+    message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return StatusError(415, "UnsupportedMediaType", message)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -126,6 +126,16 @@ class Store:
         if found is None:
             found = self.tables[name] = Table()
         return found
+
+    def restore(self, records: Iterable[tuple[str, Record]], version: int) -> None:
+        """Begin with what an earlier life left behind; its past is not remembered."""
+        for name, record in records:
+            rows = self.table(name)
+            rows.records[record.key] = record
+            rows.rv = max(rows.rv, record.rv)
+        for rows in self.tables.values():
+            rows.keys = sorted(rows.records)
+        self.rv = self.compacted = max(self.rv, version)
 
     def get(self, table: str, key: str) -> Record | None:
         return self.table(table).records.get(key)

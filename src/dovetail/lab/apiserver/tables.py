@@ -104,9 +104,7 @@ def layout(resource: ResourceType, call: Call) -> tuple[tuple[Header, ...], Cell
 def _custom(resource: ResourceType) -> tuple[tuple[Header, ...], Cells]:
     chosen = resource.columns
     headers = [Header("Name", format="name")]
-    headers += [
-        Header(each.name, each.type, each.format, each.priority, each.description) for each in chosen
-    ]
+    headers += [Header(each.name, each.type, each.format, each.priority, each.description) for each in chosen]
 
     def cells(obj: Json, now: datetime) -> list[Any]:
         row: list[Any] = [obj["metadata"]["name"]]

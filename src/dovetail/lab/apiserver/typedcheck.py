@@ -57,7 +57,11 @@ def _object(schema: Schema, value: dict[str, Any], top: bool = False) -> Found:
 
 
 def _open(schema: Schema, name: str, top: bool) -> bool:
-    return schema.preserve_unknown or ((top or schema.embedded_resource) and name in _ROOT) or not schema.fields and bool(schema.custom)
+    return (
+        schema.preserve_unknown
+        or ((top or schema.embedded_resource) and name in _ROOT)
+        or (not schema.fields and bool(schema.custom))
+    )
 
 
 def _array(schema: Schema, value: list[Any]) -> Found:

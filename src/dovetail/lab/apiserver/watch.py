@@ -17,6 +17,7 @@ from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import reads, respond, selectors, status, tables
 from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Event, Record, with_version
@@ -41,8 +42,9 @@ async def watch(call: Call) -> Response:
         raise StatusError(406, "NotAcceptable", "only the following media types are accepted: " + _STREAMS)
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
+        text = quoted(options.version)
         raise status.internal(
-            f'resourceVersion: Invalid value: "{options.version}": strconv.ParseUint: parsing "{options.version}": invalid syntax'
+            f"resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
         )
     watcher = Watcher(call, options, wanted, test)
     return Response(status=200, headers=respond.JSON_HEADERS, stream=watcher.frames())
@@ -172,7 +174,7 @@ class Watcher:
         return self.shared(event, "DELETED", None) if before else None
 
     def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
-        """The frame, made once for everybody with the same form. A deletion shows the last state under a new version."""
+        """The frame, made once for everybody with the same form. What went shows its last state, under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
             return self.frame(kind, record or _gone(event))
         key = (kind, self.form)

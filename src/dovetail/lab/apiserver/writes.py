@@ -69,10 +69,14 @@ def check_namespace(call: Call, obj: Json) -> None:
     given = metadata.get("namespace", "")
     if not call.resource.namespaced:
         if given:
-            raise status.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
         return
     if given and given != call.namespace:
-        raise status.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
     if not given:
         metadata["namespace"] = call.namespace
 
@@ -197,7 +201,9 @@ def update(call: Call) -> Response:
     given = obj["metadata"].get("name", "")
     if given != call.name:
         if given:
-            raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
+            raise status.bad_request(
+                f"the name of the object ({given}) does not match the name on the URL ({call.name})"
+            )
         raise no_name(call)
     record = call.server.store.get(call.table, call.key)
     if record is None:

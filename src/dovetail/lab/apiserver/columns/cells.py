@@ -107,7 +107,9 @@ def selector(value: Json | None) -> str:
         elif operator == "DoesNotExist":
             parts.append((name, f"!{name}"))
         else:
-            parts.append((name, f"{name} {_WORDS.get(operator, operator)} ({','.join(sorted(each.get('values') or []))})"))
+            parts.append(
+                (name, f"{name} {_WORDS.get(operator, operator)} ({','.join(sorted(each.get('values') or []))})")
+            )
     return ",".join(text for _, text in sorted(parts, key=lambda part: part[0]))
 
 

@@ -87,15 +87,27 @@ DAEMONSETS = (
 def daemonset(obj: Json, now: datetime) -> list[Any]:
     name, spec, status = _parts(obj)
     names, images = containers(spec.get("template"))
-    keys = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady", "updatedNumberScheduled", "numberAvailable")
+    keys = (
+        "desiredNumberScheduled",
+        "currentNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+    )
     nodes = labels(((spec.get("template") or {}).get("spec") or {}).get("nodeSelector"))
     counts = [status.get(key, 0) for key in keys]
     return [name, *counts, nodes, created(obj, now), names, images, shown_selector(spec.get("selector"))]
 
 
 JOBS = (NAME, Header("Status"), Header("Completions"), Header("Duration"), AGE, *CONTAINERS, SELECTOR)
-_JOB_WORDS = (("Complete", "Complete"), ("Failed", "Failed"), ("", "Terminating"), ("Suspended", "Suspended"))
-_JOB_WORDS += (("FailureTarget", "FailureTarget"), ("SuccessCriteriaMet", "SuccessCriteriaMet"))
+_JOB_WORDS = (
+    ("Complete", "Complete"),
+    ("Failed", "Failed"),
+    ("", "Terminating"),
+    ("Suspended", "Suspended"),
+    ("FailureTarget", "FailureTarget"),
+    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)
 
 
 def job(obj: Json, now: datetime) -> list[Any]:
@@ -141,7 +153,7 @@ def cronjob(obj: Json, now: datetime) -> list[Any]:
     template = (spec.get("jobTemplate") or {}).get("spec") or {}
     names, images = containers(template.get("template"))
     last = age(status["lastScheduleTime"], now) if status.get("lastScheduleTime") else "<none>"
-    suspend = {True: "True", False: "False"}.get(spec.get("suspend"), "<unset>")
+    suspend = "<unset>" if spec.get("suspend") is None else str(spec["suspend"])
     zone = spec.get("timeZone") or "<none>"
     chosen = shown_selector(template.get("selector"))
     active = len(status.get("active") or [])

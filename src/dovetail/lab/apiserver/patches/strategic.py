@@ -39,7 +39,7 @@ def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
     _retain_keys(out, patch)
     for name in sorted(patch):
         item = patch[name]
-        if name == _PATCH or name == _RETAIN or name.startswith((_ORDER, _DELETE)):
+        if name in (_PATCH, _RETAIN) or name.startswith((_ORDER, _DELETE)):
             continue
         field = schema.fields.get(name) if schema is not None and schema.kind == "object" else None
         if item is None:
@@ -194,8 +194,8 @@ def _interleave(listed: list[Any], others: list[Any], before: list[Any], identit
     position = {name: index for index, name in reversed(list(enumerate(before))) if _hashable(name)}
     left, right = 0, 0
     while left < len(listed) and right < len(others):
-        here = position.get(identity(listed[left]), None)
-        there = position.get(identity(others[right]), None)
+        here = position.get(identity(listed[left]))
+        there = position.get(identity(others[right]))
         if here is None or there is None or here < there:
             out.append(listed[left])
             left += 1

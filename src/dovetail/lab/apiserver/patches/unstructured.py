@@ -77,7 +77,11 @@ def _scalar(schema: Schema, value: Any) -> str:
     if kind == "string":
         if source == "string":
             return ""
-        return f"cannot convert {source} to {schema.name or 'string'}" if source == "int64" else f"unrecognized type: {target}"
+        return (
+            f"cannot convert {source} to {schema.name or 'string'}"
+            if source == "int64"
+            else f"unrecognized type: {target}"
+        )
     if kind == "boolean":
         return "" if source == "bool" else f"unrecognized type: {target}"
     if source == "int64" or (source == "float64" and (kind == "number" or value == int(value))):
