@@ -26,7 +26,7 @@ def _settings_options(command: Any) -> Any:
 @click.option("--catalog", type=click.Path(dir_okay=False), help="Catalogue file of the simulated cloud.")
 @click.option("--market", type=click.Path(exists=True, dir_okay=False), help="Market file of the simulated cloud.")
 @click.option("--region", default=None, help="Region of the packaged catalogue, or of AWS.")
-@click.option("--kubeconfig", default=None, help="Kubeconfig file; without one $KUBECONFIG, ~/.kube/config, in-cluster.")
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's, then in-cluster.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 @click.option("--seed", type=int, default=None, help="Seed of everything random; fixed for repeatable runs.")
 @_settings_options

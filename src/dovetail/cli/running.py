@@ -95,4 +95,24 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
             types = catalogue.load(options.region or "ap-northeast-2")
         market = market_file.read(Path(options.market).read_bytes()) if options.market else None
         return SimulatedCloud(clock, chance.child("cloud"), types, market)
-    raise click.ClickException("--cloud aws needs dovetail.cloud.aws, which is not part of this build")
+    from dovetail.cloud.aws.provider import Aws, AwsSettings
+
+    settings = options.settings
+    if not settings.cluster_name:
+        raise click.ClickException("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+    return Aws(
+        AwsSettings(
+            cluster_name=settings.cluster_name,
+            region=options.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "",
+            cluster_endpoint=settings.cluster_endpoint,
+            cluster_ca_bundle=settings.cluster_ca_bundle,
+            interruption_queue=settings.interruption_queue,
+            vm_memory_overhead_percent=settings.vm_memory_overhead_percent,
+            reserved_enis=settings.reserved_enis,
+            isolated_vpc=settings.isolated_vpc,
+            ami_refresh_interval=settings.ami_refresh_interval,
+            subnet_refresh_interval=settings.subnet_refresh_interval,
+            aws_endpoint=os.environ.get("AWS_ENDPOINT_URL"),
+        ),
+        clock,
+    )

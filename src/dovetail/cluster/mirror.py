@@ -89,9 +89,19 @@ class Mirror:
         for reflector in self._required:
             await reflector.synced.wait()
         for reflector in self._optional:
-            while not reflector.synced.is_set() and not isinstance(reflector.failure, NotFound):
-                await asyncio.sleep(0.05)
+            await self._read_or_absent(reflector)
         self.synced.set()
+
+    @staticmethod
+    async def _read_or_absent(reflector: Reflector[Any]) -> None:
+        """Until a kind has been listed, or the server has said that it has no such kind."""
+        while not isinstance(reflector.failure, NotFound):
+            try:
+                async with asyncio.timeout(0.1):
+                    await reflector.synced.wait()
+                    return
+            except TimeoutError:
+                continue
 
     def age(self) -> float:
         """How old the view may be, in seconds: the time since a watch that is broken last spoke."""

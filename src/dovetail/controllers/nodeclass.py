@@ -36,8 +36,8 @@ class NodeClasses:
         context.mirror.listen(NODECLAIMS, self._claim_changed)
 
     async def run(self) -> None:
-        for name in self._context.mirror.node_classes.store.keys():
-            self._worker.add(name)
+        for node_class in self._context.mirror.node_classes.store.all():
+            self._worker.add(_meta(node_class).name)
         await self._worker.run()
 
     def _class_changed(self, change: Change[dict[str, Any]]) -> None:
@@ -102,7 +102,10 @@ class NodeClasses:
         ]
         if users:
             context.log.info(
-                "waiting on nodeclaims", controller="nodeclass", NodeClass=logs.ref(meta.name), NodeClaims=logs.some(users)
+                "waiting on nodeclaims",
+                controller="nodeclass",
+                NodeClass=logs.ref(meta.name),
+                NodeClaims=logs.some(users),
             )
             return LOOK
         await context.cloud.release(node_class)

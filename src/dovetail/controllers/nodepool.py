@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cluster import keys, pools
+from dovetail.cluster import pools
 from dovetail.controllers.conditions import FALSE, POOL, TRUE, Conditions, manifest
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker

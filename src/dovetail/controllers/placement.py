@@ -27,7 +27,7 @@ from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import ApiError, Conflict, NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODES, PODS
-from dovetail.model.hostports import clash, host_ports
+from dovetail.model.hostports import HostPort, clash, host_ports
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.podrequests import requests
@@ -182,7 +182,7 @@ class Placement:
 def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
     """Those of `pods` that the node as it is can take together with what is there, in their order."""
     room = dict(resources(node.status.allocatable))
-    ports = []
+    ports: list[HostPort] = []
     for pod in there:
         if not pod.finished:
             _take(room, pod)

@@ -113,13 +113,15 @@ class Autoscaler:
 
     async def run(self) -> None:
         settings = self.settings
-        async with serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.mirror.run(), name="mirror")
-                if self.election is None:
-                    await self.lead()
-                else:
-                    await self.election.run(self.lead)
+        async with (
+            serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port),
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self.mirror.run(), name="mirror")
+            if self.election is None:
+                await self.lead()
+            else:
+                await self.election.run(self.lead)
 
     async def lead(self) -> None:
         """Act, from now until cancelled."""

@@ -73,6 +73,7 @@ class Aws:
     """A provider over one account, region and cluster."""
 
     name = "aws"
+    node_class_required = True
 
     def __init__(self, settings: AwsSettings, clock: Clock, calls: Calls | None = None) -> None:
         self._settings = settings

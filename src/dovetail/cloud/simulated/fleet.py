@@ -117,7 +117,7 @@ class Fleet:
             self._queue.add(key)
 
     async def _leave(self, provider: str) -> None:
-        """A machine is gone: its node object goes, as a cloud's own controller would see to it, and its pods with it."""
+        """A machine is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
         name = self._nodes.pop(provider)
         self._names.pop(name, None)
         for key in tuple(self._on.get(name, ())):

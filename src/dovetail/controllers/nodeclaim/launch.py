@@ -146,8 +146,9 @@ class Launcher:
         return True
 
     def _count(self, claim: NodeClaim, problem: CloudError) -> None:
+        error, pool = problem.reason or "unknown", claim.node_pool or ""
         self._context.metrics.cloud_errors.labels(
-            "nodeclaim.lifecycle", "Create", self._context.cloud.name, problem.reason or "unknown", claim.node_pool or ""
+            "nodeclaim.lifecycle", "Create", self._context.cloud.name, error, pool
         ).inc()
 
     def _tell(self, claim: NodeClaim, machine: Machine) -> None:

@@ -166,7 +166,8 @@ class Lifecycle:
             return None
         context, settings = self._context, self._context.settings
         launched = conditions.status("Launched") == TRUE
-        step, limit = ("Registered", settings.registration_timeout) if launched else ("Launched", settings.launch_timeout)
+        step = "Registered" if launched else "Launched"
+        limit = settings.registration_timeout if launched else settings.launch_timeout
         left = limit - (context.clock.now() - conditions.since(step)).total_seconds()
         if left > 0:
             return min(left, self._launcher.pause(claim.metadata.uid) or left)
