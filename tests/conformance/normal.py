@@ -1,8 +1,8 @@
 """Answers with what may differ between two servers taken out, and nothing else.
 
 Identifiers become numbers, by object and in the order they are first seen, so "the same uid again" is still
-checked; the same holds for the resourceVersion of objects, so a write that changes nothing is visible. Times, ages, addresses and
-tokens become words.
+checked; the same holds for the resourceVersion of objects, so a write that changes nothing is visible.
+Times, ages, addresses and tokens become words.
 """
 
 from __future__ import annotations
