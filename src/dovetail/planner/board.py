@@ -1,0 +1,337 @@
+"""The board: machines with what is on them, and every count that a constraint looks at.
+
+Machines that are there come first, machines to buy after them; a machine to buy stands on a concrete column of
+the menu and may change to another one that holds it. All counts are kept as pods are put and taken, so asking
+who has room is a handful of array operations whatever the number of machines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.planner.cells import Cell
+from dovetail.planner.columns import Bools, Ints
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.problem import UNLIMITED, Ask, Problem
+
+
+class Board:
+    """Mutable. `contents[b]` maps an ask's number to how many of its pods are on machine b."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.menu = problem.menu
+        existing = len(problem.nodes)
+        self.existing = existing
+        self.size = existing
+        room = max(64, existing + 64)
+        self.free = np.zeros((len(problem.dims), room), dtype=np.int64)
+        self.free[:, :existing] = problem.free
+        self.column: Ints = np.full(room, -1, dtype=np.int64)
+        self.domains = [np.full(room, -1, dtype=np.int64) for _ in problem.axes]
+        for lying, axis in zip(self.domains, problem.axes, strict=True):
+            lying[:existing] = axis.nodes
+        self.axis_at = {axis.key: index for index, axis in enumerate(problem.axes)}
+        hosts = [cell for cell in problem.cells.values() if cell.host]
+        self.host_counts = np.zeros((len(hosts), room), dtype=np.int64)
+        self.host_owners = np.zeros((len(hosts), room), dtype=np.int64)
+        for cell in hosts:
+            self.host_counts[cell.slot, :existing] = cell.counts
+            self.host_owners[cell.slot, :existing] = cell.owners
+        others = [cell for cell in problem.cells.values() if not cell.host]
+        self.counts: list[Ints] = [cell.counts.copy() for cell in others]
+        self.owners: list[Ints] = [cell.owners.copy() for cell in others]
+        self.contents: list[dict[int, int]] = [{} for _ in range(existing)]
+        self.asks: dict[int, Ask] = {}
+        self.left = [dict(each) for each in problem.limits]
+        self.reserved: dict[str, int] = {}
+        self.gone: list[int] = []
+
+    def clone(self) -> Board:
+        twin = object.__new__(Board)
+        twin.problem, twin.menu, twin.existing, twin.size = self.problem, self.menu, self.existing, self.size
+        twin.free, twin.column = self.free.copy(), self.column.copy()
+        twin.domains = [each.copy() for each in self.domains]
+        twin.axis_at = self.axis_at
+        twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
+        twin.counts = [each.copy() for each in self.counts]
+        twin.owners = [each.copy() for each in self.owners]
+        twin.contents = [dict(each) for each in self.contents]
+        twin.asks = dict(self.asks)
+        twin.left = [dict(each) for each in self.left]
+        twin.reserved = dict(self.reserved)
+        twin.gone = list(self.gone)
+        return twin
+
+    # -- who has room -------------------------------------------------------------------------------------------
+
+    def room(self, ask: Ask, most: int, lenient: bool = False) -> Ints:
+        """How many pods of the ask each machine could take, up to `most`, domains aside."""
+        n, first = self.size, self.existing
+        ok = np.empty(n, dtype=np.bool_)
+        if first:
+            ok[:first] = ask.nodes
+        if n > first:
+            ok[first:] = ask.columns[self.column[first:n]]
+            ok[first:] &= self.column[first:n] >= 0
+        free = self.free
+        if most == 1:
+            for dim, amount in ask.steps:
+                ok &= free[dim, :n] >= amount
+            room = ok.astype(np.int64)
+        else:
+            room = np.where(ok, most, 0)
+            for dim, amount in ask.steps:
+                np.minimum(room, free[dim, :n] // amount, out=room)
+            np.maximum(room, 0, out=room)
+        for cell in ask.host_owned:
+            self._cap_owner(ask, cell, room, n)
+        for cell in ask.host_members:
+            self._cap_member(cell, room, n, lenient)
+        return room
+
+    def _cap_owner(self, ask: Ask, cell: Cell, room: Ints, n: int) -> None:
+        counts = self.host_counts[cell.slot, :n]
+        mine = cell.group in ask.cls.members
+        if cell.group.kind == SPREAD:
+            if mine:
+                np.minimum(room, np.maximum(cell.group.max_skew - counts, 0), out=room)
+            else:
+                room[counts > cell.group.max_skew] = 0
+        elif cell.group.kind == ANTI:
+            room[counts > 0] = 0
+            if mine:
+                np.minimum(room, 1, out=room)
+        else:
+            somewhere = bool((counts > 0).any())
+            if somewhere or not mine:
+                room[counts == 0] = 0
+
+    def _cap_member(self, cell: Cell, room: Ints, n: int, lenient: bool) -> None:
+        owners = self.host_owners[cell.slot, :n]
+        if cell.group.kind == ANTI:
+            room[owners > 0] = 0
+        elif cell.group.kind == SPREAD and not lenient:
+            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot, :n], 0)
+            np.minimum(room, np.where(owners > 0, allowed, UNLIMITED), out=room)
+
+    def per_new(self, ask: Ask) -> int:
+        """How many pods of the ask one fresh machine may take by hostname rules alone."""
+        most = UNLIMITED
+        for cell in ask.host_owned:
+            mine = cell.group in ask.cls.members
+            if cell.group.kind == SPREAD and mine:
+                most = min(most, cell.group.max_skew)
+            elif cell.group.kind == ANTI and mine:
+                most = min(most, 1)
+            elif cell.group.kind == AFFINITY:
+                somewhere = bool((self.host_counts[cell.slot, : self.size] > 0).any())
+                if somewhere or not mine:
+                    return 0
+        return most
+
+    # -- domains ------------------------------------------------------------------------------------------------
+
+    def allowance(self, ask: Ask, axis: int, lenient: bool = False) -> Ints:
+        """How many more pods each domain of an axis may take; the last entry is for machines that lie nowhere."""
+        size = len(self.problem.axes[axis].values)
+        allowed = np.full(size + 1, UNLIMITED, dtype=np.int64)
+        key = self.problem.axes[axis].key
+        for cell in ask.domain_owned:
+            if cell.group.key == key:
+                self._allow_owner(ask, cell, allowed)
+        for cell in ask.domain_members:
+            if cell.group.key == key:
+                self._allow_member(cell, allowed, lenient)
+        return allowed
+
+    def minimum(self, cell: Cell) -> int:
+        """The smallest count over the domains that a spread looks at."""
+        counts = self.counts[cell.slot][cell.universe]
+        if not len(counts) or len(counts) < cell.group.min_domains:
+            return 0
+        return int(counts.min())
+
+    def _allow_owner(self, ask: Ask, cell: Cell, allowed: Ints) -> None:
+        counts = self.counts[cell.slot]
+        mine = cell.group in ask.cls.members
+        if cell.group.kind == SPREAD:
+            slack = self.minimum(cell) + cell.group.max_skew - counts
+            slack[~cell.universe] = 0
+            np.minimum(allowed[:-1], np.maximum(slack, 0) if mine else np.where(slack >= 0, UNLIMITED, 0), allowed[:-1])
+            allowed[-1] = 0
+        elif cell.group.kind == ANTI:
+            np.minimum(allowed[:-1], np.where(counts > 0, 0, 1 if mine else UNLIMITED), allowed[:-1])
+        else:
+            allowed[-1] = 0
+            if bool((counts > 0).any()) or not mine:
+                allowed[:-1][counts == 0] = 0
+
+    def _allow_member(self, cell: Cell, allowed: Ints, lenient: bool) -> None:
+        owners = self.owners[cell.slot]
+        if cell.group.kind == ANTI:
+            allowed[:-1][owners > 0] = 0
+        elif cell.group.kind == SPREAD and not lenient:
+            slack = np.maximum(self.minimum(cell) + cell.group.max_skew - self.counts[cell.slot], 0)
+            np.minimum(allowed[:-1], np.where(owners > 0, slack, UNLIMITED), allowed[:-1])
+
+    # -- putting and taking -------------------------------------------------------------------------------------
+
+    def put(self, ask: Ask, bin_: int, count: int) -> None:
+        """Put `count` pods of the ask on a machine (a negative count takes them away)."""
+        self.asks[ask.number] = ask
+        contents = self.contents[bin_]
+        now = contents.get(ask.number, 0) + count
+        if now:
+            contents[ask.number] = now
+        else:
+            del contents[ask.number]
+        self.free[:, bin_] -= ask.request * count
+        for cell in ask.host_members:
+            self.host_counts[cell.slot, bin_] += count
+        for cell in ask.host_owned:
+            if cell.group in ask.level.hard:
+                self.host_owners[cell.slot, bin_] += count
+        for cell in ask.domain_members:
+            at = self._domain(cell, bin_)
+            if at >= 0 and self._counted(cell, bin_):
+                self.counts[cell.slot][at] += count
+        for cell in ask.domain_owned:
+            at = self._domain(cell, bin_)
+            if at >= 0 and cell.group in ask.level.hard:
+                self.owners[cell.slot][at] += count
+
+    def _domain(self, cell: Cell, bin_: int) -> int:
+        return int(self.domains[self.axis_at[cell.group.key]][bin_])
+
+    def _counted(self, cell: Cell, bin_: int) -> bool:
+        if bin_ < self.existing:
+            return cell.counted_nodes is None or bool(cell.counted_nodes[bin_])
+        if cell.counted_columns is None:
+            return True
+        return bool(cell.counted_columns[self.menu.full[self.column[bin_]]])
+
+    # -- machines to buy ----------------------------------------------------------------------------------------
+
+    def open(self, column: int) -> int:
+        """A fresh machine on a column of the menu."""
+        if self.gone:
+            at = self.gone.pop()
+        else:
+            at = self.size
+            if at == self.free.shape[1]:
+                self._grow()
+            self.size += 1
+            self.contents.append({})
+        self.free[:, at] = self.menu.capacity[:, column]
+        self.host_counts[:, at] = 0
+        self.host_owners[:, at] = 0
+        self._stand(at, column, 1)
+        return at
+
+    def _stand(self, at: int, column: int, sign: int) -> None:
+        menu = self.menu
+        left = self.left[int(menu.pools[column])]
+        for name in left:
+            if name in menu.limited:
+                left[name] -= sign * int(menu.limited[name][column])
+        reservation = menu.reservations[column]
+        if reservation is not None:
+            self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
+        self.column[at] = column if sign > 0 else -1
+        for lying, where in zip(self.domains, menu.domains, strict=True):
+            lying[at] = where[column] if sign > 0 else -1
+
+    def move(self, at: int, column: int) -> None:
+        """Let a machine stand on another column of the same domains."""
+        before = int(self.column[at])
+        self.free[:, at] += self.menu.capacity[:, column] - self.menu.capacity[:, before]
+        self._stand(at, before, -1)
+        self._stand(at, column, 1)
+
+    def close(self, at: int) -> None:
+        """Give up an empty machine to buy."""
+        self._stand(at, int(self.column[at]), -1)
+        self.free[:, at] = 0
+        self.gone.append(at)
+
+    def clear(self, at: int) -> dict[int, int]:
+        """Take everything off a machine to buy and give it up; returns what was on it."""
+        held = dict(self.contents[at])
+        for number, count in held.items():
+            self.put(self.asks[number], at, -count)
+        self.close(at)
+        return held
+
+    def affordable(self, columns: Bools, at: int | None = None) -> Bools:
+        """Of some columns, those that limits and reservations still allow (for a machine that stands at `at`)."""
+        ok = columns.copy()
+        menu = self.menu
+        before = int(self.column[at]) if at is not None else -1
+        for name in self.problem.binding:
+            limits = np.array([left.get(name, UNLIMITED) for left in self.left], dtype=np.int64)
+            if before >= 0 and name in self.left[int(menu.pools[before])]:
+                limits[menu.pools[before]] += menu.limited[name][before]
+            ok &= menu.limited[name] <= limits[menu.pools]
+        if any(each is not None for each in menu.reservations):
+            self._within_reservations(ok, before)
+        return ok
+
+    def _within_reservations(self, ok: Bools, before: int) -> None:
+        for column in np.flatnonzero(ok):
+            name = self.menu.reservations[column]
+            if name is None:
+                continue
+            held = self.reserved.get(name, 0) - (before >= 0 and self.menu.reservations[before] == name)
+            if held >= self.problem.reservations.get(name, UNLIMITED):
+                ok[column] = False
+
+    def _grow(self) -> None:
+        more = self.free.shape[1]
+        self.free = np.concatenate([self.free, np.zeros((self.free.shape[0], more), dtype=np.int64)], axis=1)
+        self.column = np.concatenate([self.column, np.full(more, -1, dtype=np.int64)])
+        self.domains = [np.concatenate([each, np.full(more, -1, dtype=np.int64)]) for each in self.domains]
+        blank = np.zeros((self.host_counts.shape[0], more), dtype=np.int64)
+        self.host_counts = np.concatenate([self.host_counts, blank], axis=1)
+        self.host_owners = np.concatenate([self.host_owners, blank], axis=1)
+
+    # -- sizing -------------------------------------------------------------------------------------------------
+
+    def bought(self) -> list[int]:
+        """The machines to buy that stand."""
+        return [at for at in range(self.existing, self.size) if self.column[at] >= 0]
+
+    def used(self, at: int) -> Ints:
+        return np.asarray(self.menu.capacity[:, self.column[at]] - self.free[:, at])
+
+    def holding(self, at: int, more: Ints | None = None, ask: Ask | None = None) -> Bools:
+        """The columns on which a machine could stand with what is on it (and `more` beside)."""
+        menu, column = self.menu, int(self.column[at])
+        used = self.used(at) if more is None else self.used(at) + more
+        ok: Bools = (menu.capacity >= used[:, None]).all(axis=0) & (menu.kinds == menu.kinds[column])
+        axes: set[str] = set()
+        for number in self.contents[at]:
+            one = self.asks[number]
+            ok &= one.columns
+            axes.update(cell.group.key for cell in (*one.domain_owned, *one.domain_members))
+        if ask is not None:
+            ok &= ask.columns
+            axes.update(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members))
+        for key in axes:
+            axis = self.axis_at[key]
+            ok &= menu.domains[axis] == self.domains[axis][at]
+        return ok
+
+    def shrink(self) -> None:
+        """Let every machine to buy stand on the cheapest column that holds it."""
+        for at in self.bought():
+            ok = self.holding(at)
+            if self.problem.binding or self.problem.reservations:
+                ok = self.affordable(ok, at)
+            best = int(ok.argmax())
+            if ok[best] and best != self.column[at]:
+                self.move(at, best)
+
+    def cost(self) -> float:
+        standing = self.column[self.existing : self.size]
+        return float(self.menu.prices[standing[standing >= 0]].sum())

@@ -1,0 +1,188 @@
+"""Cells: topology groups made ready to count, over the domains of their key.
+
+A spread counts only nodes its policies admit, and takes its minimum over every domain that the pools could
+open, not only those that are open. On the hostname key each machine is its own domain and the minimum is 0,
+because a new machine is always possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dovetail.model.labels import HOSTNAME
+from dovetail.model.objects import Toleration
+from dovetail.planner.clauses import holds
+from dovetail.planner.columns import Bools, Columns, Ints
+from dovetail.planner.fleet import NodeFacts, passes
+from dovetail.planner.groups import ANTI, SPREAD, Group
+from dovetail.planner.snapshot import NodeState
+from dovetail.planner.tolerance import bears
+
+
+class Axis:
+    """A topology key (never the hostname) with its domains, and where each machine and column lies on it."""
+
+    __slots__ = ("at", "columns", "key", "nodes", "values")
+
+    def __init__(self, key: str, columns: Columns, facts: Sequence[NodeFacts]) -> None:
+        self.key = key
+        by_label = {value: mask & columns.available for value, mask in columns.by_label(key).items()}
+        sold = {value for value, mask in by_label.items() if mask and value is not None}
+        there = {each.labels[key] for each in facts if key in each.labels}
+        self.values = sorted(sold | there)
+        self.at = {value: index for index, value in enumerate(self.values)}
+        self.nodes: Ints = np.array([self.at.get(each.labels.get(key, ""), -1) for each in facts], dtype=np.int64)
+        self.columns: Ints = np.full(columns.size, -1, dtype=np.int64)
+        for value, mask in by_label.items():
+            if value is not None and mask:
+                self.columns[columns.bools(mask)] = self.at[value]
+
+
+class Cell:
+    """A group with its starting counts. `axis` is None on the hostname key."""
+
+    __slots__ = (
+        "axis", "counted_columns", "counted_nodes", "counts", "group", "host", "index", "owners", "slot", "universe",
+    )  # fmt: skip
+
+    def __init__(self, index: int, slot: int, group: Group, axis: Axis | None) -> None:
+        self.index = index
+        self.slot = slot
+        self.group = group
+        self.axis = axis
+        self.host = axis is None
+        self.counts: Ints = np.zeros(0, dtype=np.int64)
+        self.owners: Ints = np.zeros(0, dtype=np.int64)
+        self.universe: Bools = np.zeros(0, dtype=np.bool_)
+        self.counted_nodes: Bools | None = None
+        self.counted_columns: Bools | None = None
+
+
+def fill_cell(cell: Cell, columns: Columns, nodes: Sequence[NodeState], facts: Sequence[NodeFacts]) -> None:
+    """Count what is running, and settle which domains the minimum is taken over."""
+    group = cell.group
+    tolerations = _tolerations(group)
+    if group.kind == SPREAD and (group.terms is not None or tolerations is not None):
+        cell.counted_nodes = np.array(
+            [_admitted(group, tolerations, node, fact) for node, fact in zip(nodes, facts, strict=True)],
+            dtype=np.bool_,
+        )
+        mask = columns.any_term(group.terms) if group.terms is not None else columns.everything
+        if tolerations is not None:
+            mask &= tolerated(columns, tolerations, prefer=True)
+        cell.counted_columns = columns.bools(mask)
+    here = np.zeros(len(nodes), dtype=np.int64)
+    owners = np.zeros(len(nodes), dtype=np.int64)
+    _count(group, facts, here, owners)
+    if cell.counted_nodes is not None:
+        here[~cell.counted_nodes] = 0
+    if cell.axis is None:
+        cell.counts, cell.owners = here, owners
+        return
+    size = len(cell.axis.values)
+    cell.counts = np.zeros(size, dtype=np.int64)
+    cell.owners = np.zeros(size, dtype=np.int64)
+    lying = cell.axis.nodes >= 0
+    np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
+    np.add.at(cell.owners, cell.axis.nodes[lying], owners[lying])
+    cell.universe = _universe(cell, columns, tolerations)
+
+
+def _count(group: Group, facts: Sequence[NodeFacts], here: Ints, owners: Ints) -> None:
+    member: dict[tuple[str, int], bool] = {}
+    for at, fact in enumerate(facts):
+        for shape, count in fact.shapes.items():
+            who = (shape.namespace, id(shape))
+            known = member.get(who)
+            if known is None:
+                known = member[who] = group.counts(shape.namespace, shape.labels)
+            if known:
+                here[at] += count
+
+
+def _universe(cell: Cell, columns: Columns, tolerations: tuple[Toleration, ...] | None) -> Bools:
+    assert cell.axis is not None
+    group, axis = cell.group, cell.axis
+    allowed = np.ones(len(axis.values), dtype=np.bool_)
+    if group.kind != SPREAD:
+        return allowed
+    if group.terms is not None:
+        rules = [[each for each in term if each[0] == group.key] for term in group.terms]
+        for at, value in enumerate(axis.values):
+            allowed[at] = any(all(holds(each, value) for each in term) for term in rules)
+    reachable = columns.available
+    if tolerations is not None:
+        reachable &= tolerated(columns, tolerations, prefer=True)
+    sold = {value for value, mask in columns.by_label(group.key).items() if mask & reachable}
+    there = np.zeros(len(axis.values), dtype=np.bool_)
+    counted = axis.nodes if cell.counted_nodes is None else axis.nodes[cell.counted_nodes]
+    there[counted[counted >= 0]] = True
+    open_to = np.array([value in sold for value in axis.values], dtype=np.bool_)
+    return allowed & (open_to | there)
+
+
+def _tolerations(group: Group) -> tuple[Toleration, ...] | None:
+    if group.tolerations is None:
+        return None
+    return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)
+
+
+def _admitted(
+    group: Group, tolerations: tuple[Toleration, ...] | None, node: NodeState, fact: NodeFacts
+) -> bool:
+    if group.terms is not None and not passes(fact.labels, group.terms):
+        return False
+    return tolerations is None or bears(tolerations, node.taints, prefer=True)
+
+
+def tolerated(columns: Columns, tolerations: Sequence[Toleration], prefer: bool) -> int:
+    """The columns of the pools whose taints are tolerated."""
+    mask = 0
+    for index, pool in enumerate(columns.pools):
+        if bears(tolerations, pool.taints, prefer):
+            mask |= columns.of_pool[index]
+    return mask
+
+
+def cells_of(
+    groups: Sequence[Group], columns: Columns, nodes: Sequence[NodeState], facts: Sequence[NodeFacts]
+) -> tuple[dict[Group, Cell], list[Axis]]:
+    """One cell for each group, hostname cells and others numbered apart."""
+    axes: dict[str, Axis] = {}
+    cells: dict[Group, Cell] = {}
+    hosts = others = 0
+    for index, group in enumerate(groups):
+        if group.key == HOSTNAME:
+            cells[group] = Cell(index, hosts, group, None)
+            hosts += 1
+        else:
+            if group.key not in axes:
+                axes[group.key] = Axis(group.key, columns, facts)
+            cells[group] = Cell(index, others, group, axes[group.key])
+            others += 1
+    for cell in cells.values():
+        fill_cell(cell, columns, nodes, facts)
+    return cells, list(axes.values())
+
+
+def running_fears(facts: Sequence[NodeFacts], groups_of: dict[int, tuple[Group, ...]]) -> dict[Group, dict[int, int]]:
+    """Required anti-affinity of running pods: group, and how many owners each machine has."""
+    found: dict[Group, dict[int, int]] = {}
+    for at, fact in enumerate(facts):
+        for shape in fact.anti:
+            for group in groups_of[id(shape)]:
+                where = found.setdefault(group, {})
+                where[at] = where.get(at, 0) + fact.shapes[shape]
+    return found
+
+
+def add_owners(cell: Cell, where: dict[int, int]) -> None:
+    """Machines on which running pods own this anti-affinity."""
+    assert cell.group.kind == ANTI
+    for at, count in where.items():
+        if cell.axis is None:
+            cell.owners[at] += count
+        elif cell.axis.nodes[at] >= 0:
+            cell.owners[cell.axis.nodes[at]] += count

@@ -1,0 +1,128 @@
+"""Classes: pending pods that are alike for every purpose of scheduling, with a count.
+
+A shape's labels matter only through the groups that select them, and its volumes only through what they ask
+of a machine. So shapes that differ in nothing else (ordinals, hashes, claim names) are one class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.model.objects import Pod
+from dovetail.planner.clauses import of_selector
+from dovetail.planner.groups import Group, toleration_key
+from dovetail.planner.ladder import Level, ladder
+from dovetail.planner.shape import Shape, Spread, shape_of
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.storage import Storage, storage_of
+
+#: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
+TOO_MUCH = 1 << 52
+
+
+class PodClass:
+    """Pods that are one to the planner. `members` are the groups that count them."""
+
+    __slots__ = ("error", "index", "levels", "members", "pods", "priority", "requests", "shape", "storage")
+
+    def __init__(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], members: frozenset[Group]) -> None:
+        self.index = -1
+        self.shape = shape
+        self.storage = storage
+        self.levels = levels
+        self.members = members
+        self.pods: list[str] = []
+        self.requests: dict[str, int] = dict(shape.requests)
+        self.priority = 0
+        self.error = shape.error or storage.error
+
+    @property
+    def count(self) -> int:
+        return len(self.pods)
+
+
+class _Rungs(msgspec.Struct):
+    shape: Shape
+    storage: Storage
+    levels: tuple[Level, ...]
+    pods: list[str]
+
+
+def classes_of(
+    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group]
+) -> tuple[list[PodClass], list[Group]]:
+    """The classes of the pending pods, and every group that matters to them: their own, and those they must fear."""
+    rungs = _by_shape(snapshot, namespaces, dislikes)
+    owned = [g for each in rungs for g in (*each.levels[0].hard, *each.levels[0].soft)]
+    groups = list(dict.fromkeys([*owned, *feared]))
+    merged: dict[object, PodClass] = {}
+    counted: dict[tuple[str, tuple[tuple[str, str], ...]], frozenset[Group]] = {}
+    for each in rungs:
+        shape = each.shape
+        who = (shape.namespace, tuple(sorted(shape.labels.items()))) if groups else (shape.namespace, ())
+        members = counted.get(who)
+        if members is None:
+            members = frozenset(g for g in groups if g.counts(shape.namespace, shape.labels))
+            counted[who] = members
+        key = _merge_key(each, members, snapshot)
+        found = merged.get(key)
+        if found is None:
+            found = merged[key] = PodClass(shape, each.storage, each.levels, members)
+            found.priority = _priority(shape, snapshot)
+        found.pods += each.pods
+    classes = list(merged.values())
+    for index, one in enumerate(classes):
+        one.index = index
+    return classes, groups
+
+
+def _by_shape(
+    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
+) -> list[_Rungs]:
+    by_shape: dict[Shape, list[str]] = {}
+    for pod in sorted(snapshot.pending, key=_pod_order):
+        by_shape.setdefault(shape_of(pod, snapshot.memory), []).append(pod_key(pod))
+    found = []
+    for shape, names in by_shape.items():
+        storage = storage_of(shape.claims, snapshot)
+        spreads = shape.spreads or _default_spreads(shape, snapshot)
+        found.append(_Rungs(shape, storage, ladder(shape, spreads, snapshot.preferences, namespaces, dislikes), names))
+    return found
+
+
+def pod_key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def _pod_order(pod: Pod) -> tuple[str, str]:
+    return (pod.metadata.namespace, pod.metadata.name)
+
+
+def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
+    selector = snapshot.selectors.get(shape.controller) if snapshot.default_spread else None
+    if selector is None:
+        return ()
+    term = of_selector(selector, shape.labels)
+    return tuple(
+        Spread(each.topology_key, each.max_skew, each.when_unsatisfiable != "ScheduleAnyway", term,
+               each.min_domains or 0, True, False)
+        for each in snapshot.default_spread
+    )  # fmt: skip
+
+
+def _priority(shape: Shape, snapshot: Snapshot) -> int:
+    """The pod's own number, its class's, or (under the empty name) the default class's."""
+    if shape.priority is not None:
+        return shape.priority
+    return snapshot.priorities.get(shape.priority_class, 0)
+
+
+def _merge_key(each: _Rungs, members: frozenset[Group], snapshot: Snapshot) -> object:
+    shape = each.shape
+    drivers = tuple(sorted(driver for driver, _ in each.storage.attached))
+    return (
+        tuple(sorted(shape.requests.items())), each.levels, toleration_key(shape), shape.ports, members,
+        each.storage.alternatives, drivers, each.storage.error, shape.error, _priority(shape, snapshot),
+    )  # fmt: skip

@@ -1,0 +1,371 @@
+"""Columns: every machine that could be bought, as bits of an integer, cheapest first.
+
+A column is concrete: a pool, a type, an offering, and one value for each label that a pool or a type leaves
+open and some pod asks about. So a column has definite labels and a pod either fits it or not; what is left of
+the requirement algebra is AND.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, WELL_KNOWN, ZONE
+from dovetail.model.selector import integer
+from dovetail.planner.clauses import NODE_NAME, Clause, Term, clause, holds
+from dovetail.planner.plan import Choice
+from dovetail.planner.snapshot import Pool
+
+RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
+ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+
+#: A name no machine has yet: Exists and NotIn hold of it, In does not.
+UNBORN = "\0unborn"
+#: A value for a label that must exist and that nobody asked about.
+ANY_VALUE = "dovetail"
+#: More combinations of open labels than this for one type, and only the first are kept.
+MOST_FLAVOURS = 256
+
+Flavour = tuple[tuple[str, str | None], ...]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+class Column:
+    """One machine that could be bought."""
+
+    __slots__ = ("choice", "flavour", "index", "offering", "pool", "type")
+
+    def __init__(self, pool: int, kind: InstanceType, offering: Offering, flavour: Flavour) -> None:
+        self.index = -1
+        self.pool = pool
+        self.type = kind
+        self.offering = offering
+        self.flavour = flavour
+        self.choice = Choice(
+            instance_type=kind.name,
+            zone=offering.zone,
+            capacity_type=offering.capacity_type,
+            price=offering.price,
+            reservation_id=offering.reservation_id,
+        )
+
+    @property
+    def sort_key(self) -> tuple[float, str, str, str, int, Flavour]:
+        price = self.offering.price
+        offering = self.offering
+        return (
+            price if price is not None else float("inf"),
+            self.type.name,
+            offering.capacity_type,
+            f"{offering.zone}/{offering.reservation_id or ''}",
+            self.pool,
+            tuple((key, value or "") for key, value in self.flavour),
+        )
+
+
+class Asked:
+    """Which labels pods ask about, and the values they name: what flavours must tell apart."""
+
+    def __init__(self, terms: Iterable[Term], keys: Iterable[str]) -> None:
+        values: dict[str, set[str]] = {}
+        for term in terms:
+            for key, _, named in term:
+                values.setdefault(key, set()).update(named)
+        for key in keys:
+            values.setdefault(key, set())
+        self.values = {key: tuple(sorted(values[key])) for key in sorted(values)}
+
+
+class Columns:
+    """The columns of all pools, and the masks that select among them. Bit i is column i; lower is cheaper."""
+
+    def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
+        self.pools = tuple(pools)
+        found: list[Column] = []
+        for index, pool in enumerate(pools):
+            found += _columns_of(index, pool, asked)
+        found.sort(key=lambda column: column.sort_key)
+        for at, column in enumerate(found):
+            column.index = at
+        self.rows = found
+        self.size = len(found)
+        self.everything = (1 << self.size) - 1
+        self.prices: Floats = np.array([c.sort_key[0] for c in found], dtype=np.float64)
+        self.of_pool = [self.mask(c.pool == index for c in found) for index in range(len(pools))]
+        self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
+        self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
+        self._labels: dict[str, dict[str | None, int]] = {}
+        self._clauses: dict[Clause, int] = {}
+        self._amounts: dict[str, Ints] = {}
+        self._overhead: dict[str, Ints] = {}
+        self._steps: dict[str, tuple[list[int], list[int]]] = {}
+        self._bools: dict[int, Bools] = {}
+
+    @staticmethod
+    def mask(bits: Iterable[bool]) -> int:
+        packed = np.packbits(np.fromiter(bits, dtype=np.bool_), bitorder="little")
+        return int.from_bytes(packed.tobytes(), "little")
+
+    def bools(self, mask: int) -> Bools:
+        """The mask as an array."""
+        known = self._bools.get(mask)
+        if known is None:
+            raw = np.frombuffer(mask.to_bytes((self.size + 7) // 8 or 1, "little"), dtype=np.uint8)
+            known = self._bools[mask] = np.unpackbits(raw, bitorder="little")[: self.size].astype(np.bool_)
+        return known
+
+    def by_label(self, key: str) -> dict[str | None, int]:
+        """The columns by the value of a label."""
+        known = self._labels.get(key)
+        if known is None:
+            bits: dict[str | None, list[int]] = {}
+            for column in self.rows:
+                bits.setdefault(self.label(column, key), []).append(column.index)
+            known = self._labels[key] = {value: of_bits(where) for value, where in bits.items()}
+        return known
+
+    def label(self, column: Column, key: str) -> str | None:
+        """The value of a label on a machine of this column."""
+        if key == ZONE:
+            return column.offering.zone
+        if key == CAPACITY_TYPE:
+            return column.offering.capacity_type
+        if key == INSTANCE_TYPE:
+            return column.type.name
+        pool = self.pools[column.pool]
+        if key == NODEPOOL:
+            return pool.name
+        if key in (HOSTNAME, NODE_NAME):
+            return UNBORN
+        for name, value in column.flavour:
+            if name == key:
+                return value
+        if key == RESERVATION and column.offering.reservation_id:
+            return column.offering.reservation_id
+        return fixed_label(pool, column.type, column.offering, key)
+
+    def clause(self, each: Clause) -> int:
+        """The columns on which a clause holds."""
+        known = self._clauses.get(each)
+        if known is None:
+            known = 0
+            for value, mask in self.by_label(each[0]).items():
+                if holds(each, value):
+                    known |= mask
+            self._clauses[each] = known
+        return known
+
+    def term(self, term: Term) -> int:
+        mask = self.everything
+        for each in term:
+            mask &= self.clause(each)
+            if not mask:
+                break
+        return mask
+
+    def any_term(self, terms: Iterable[Term]) -> int:
+        mask = 0
+        for term in terms:
+            mask |= self.term(term)
+        return mask
+
+    def charge(self, mask: int, requests: Mapping[str, int]) -> None:
+        """Take what daemons need off the columns in the mask. Done once, before anybody asks what fits."""
+        chosen = self.bools(mask)
+        for name, amount in requests.items():
+            held = self._overhead.setdefault(name, np.zeros(self.size, dtype=np.int64))
+            held[chosen] += amount
+
+    def charged(self) -> list[str]:
+        """The resources that daemons take."""
+        return list(self._overhead)
+
+    def overhead(self, name: str) -> Ints:
+        return self._overhead[name]
+
+    def amounts(self, name: str) -> Ints:
+        """How much of a resource pods may have on each column, daemons served."""
+        known = self._amounts.get(name)
+        if known is None:
+            cap = 1 << 62
+            known = np.array([min(c.type.allocatable.get(name, 0), cap) for c in self.rows], dtype=np.int64)
+            if name in self._overhead:
+                known = known - self._overhead[name]
+            self._amounts[name] = known
+        return known
+
+    def set_amounts(self, name: str, values: Ints) -> None:
+        """A dimension that is not in the type's capacity: attachable volumes, host ports."""
+        self._amounts[name] = values - self._overhead[name] if name in self._overhead else values
+
+    def holding(self, name: str, amount: int) -> int:
+        """The columns with at least this much of a resource."""
+        steps = self._steps.get(name)
+        if steps is None:
+            steps = self._steps[name] = self._stairs(name)
+        at = bisect_left(steps[0], amount)
+        return steps[1][at] if at < len(steps[1]) else 0
+
+    def _stairs(self, name: str) -> tuple[list[int], list[int]]:
+        amounts = self.amounts(name)
+        levels = np.unique(amounts)
+        masks = [0] * len(levels)
+        order = np.argsort(-amounts, kind="stable")
+        at, mask = 0, 0
+        for step in range(len(levels) - 1, -1, -1):
+            bits: list[int] = []
+            while at < self.size and amounts[order[at]] == levels[step]:
+                bits.append(int(order[at]))
+                at += 1
+            mask |= of_bits(bits)
+            masks[step] = mask
+        return [int(level) for level in levels], masks
+
+    def fits(self, requests: Mapping[str, int]) -> int:
+        mask = self.everything
+        for name, amount in requests.items():
+            mask &= self.holding(name, amount)
+            if not mask:
+                break
+        return mask
+
+    def listed(self, mask: int) -> list[Column]:
+        """The columns of a mask, cheapest first."""
+        return [self.rows[at] for at in np.flatnonzero(self.bools(mask))] if mask else []
+
+
+def of_bits(where: Iterable[int]) -> int:
+    places = list(where)
+    if not places:
+        return 0
+    buffer = bytearray(max(places) // 8 + 1)
+    for at in places:
+        buffer[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(buffer, "little")
+
+
+def lowest(mask: int) -> int:
+    """The cheapest column of a mask that is not empty."""
+    return (mask & -mask).bit_length() - 1
+
+
+def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[tuple[str, str, str]]) -> bool:
+    if not offering.available or (kind.name, offering.zone, offering.capacity_type) in unavailable:
+        return False
+    return offering.capacity_type != "reserved" or offering.reservation_capacity != 0
+
+
+def fixed_label(pool: Pool, kind: InstanceType, offering: Offering, key: str) -> str | None:
+    """A label that nothing leaves open, or None."""
+    if key in offering.labels:
+        return offering.labels[key]
+    if key in pool.labels:
+        return pool.labels[key]
+    values = kind.labels.get(key)
+    if values:
+        kept = [v for v in values if all(holds(each, v) for each in pool_clauses(pool) if each[0] == key)]
+        return kept[0] if kept else None
+    for each in pool_clauses(pool):
+        if each[0] == key and each[1] == "In" and each[2]:
+            return each[2][0]
+    return ALWAYS.get(key)
+
+
+def pool_clauses(pool: Pool) -> list[Clause]:
+    return [clause(each.key, each.operator, each.values) for each in pool.requirements]
+
+
+def well_known(key: str) -> bool:
+    """Labels a provider may put on a machine without a pool saying so."""
+    return key in WELL_KNOWN
+
+
+def _columns_of(index: int, pool: Pool, asked: Asked) -> list[Column]:
+    clauses = pool_clauses(pool)
+    defined = {key for kind in pool.types for key in kind.labels}
+    by_key: dict[str, list[Clause]] = {}
+    for each in clauses:
+        by_key.setdefault(each[0], []).append(each)
+    found: list[Column] = []
+    for kind in pool.types:
+        if not all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items()):
+            continue
+        flavours = list(_flavours(pool, kind, by_key, defined, asked))
+        for offering in kind.offerings:
+            if _offering_allowed(offering, by_key):
+                found += [Column(index, kind, offering, flavour) for flavour in flavours]
+    return found
+
+
+def _possible(kind: InstanceType, key: str, rules: list[Clause], defined: set[str], pool: Pool) -> bool:
+    if key in (ZONE, CAPACITY_TYPE, RESERVATION) or key in pool.labels:
+        return True
+    if key == INSTANCE_TYPE:
+        return all(holds(each, kind.name) for each in rules)
+    values = kind.labels.get(key)
+    if values:
+        return any(all(holds(each, value) for each in rules) for value in values)
+    if key in defined:
+        return all(holds(each, None) for each in rules)
+    return True
+
+
+def _offering_allowed(offering: Offering, by_key: Mapping[str, list[Clause]]) -> bool:
+    facts = {ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, RESERVATION: offering.reservation_id}
+    facts.update(offering.labels)
+    return all(
+        holds(each, facts[key]) for key, rules in by_key.items() if key in facts for each in rules
+    )
+
+
+def _flavours(
+    pool: Pool, kind: InstanceType, by_key: Mapping[str, list[Clause]], defined: set[str], asked: Asked
+) -> Iterable[Flavour]:
+    """Every way to settle the labels that are open on this type and that somebody asks about."""
+    axes: list[list[tuple[str, str | None]]] = []
+    for key, named in asked.values.items():
+        if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):
+            continue
+        if key in pool.labels or any(key in offering.labels for offering in kind.offerings):
+            continue
+        options = _options(kind, key, by_key.get(key, []), named, defined)
+        if kind.offerings and options != [fixed_label(pool, kind, kind.offerings[0], key)]:
+            axes.append([(key, value) for value in options])
+    for count, combination in enumerate(product(*axes)):
+        if count == MOST_FLAVOURS:
+            return
+        yield combination
+
+
+def _options(
+    kind: InstanceType, key: str, rules: list[Clause], named: tuple[str, ...], defined: set[str]
+) -> list[str | None]:
+    values = kind.labels.get(key)
+    if values:
+        return [value for value in values if all(holds(each, value) for each in rules)]
+    if key in defined:
+        return [None]
+    if rules:
+        return _open_values(rules, named)
+    return [None, *named] if well_known(key) else [None]
+
+
+def _open_values(rules: list[Clause], named: tuple[str, ...]) -> list[str | None]:
+    """What a pool's requirement on a label of its own leaves open."""
+    listed = [set(each[2]) for each in rules if each[1] == "In"]
+    if listed:
+        pool_values = sorted(set.intersection(*listed))
+        return [value for value in pool_values if all(holds(each, value) for each in rules)]
+    if any(each[1] == "DoesNotExist" for each in rules):
+        return [None]
+    bounds = [integer(each[2][0]) for each in rules if each[1] in ("Gt", "Gte", "Lt", "Lte") and each[2]]
+    spare = [str(bound + step) for bound in bounds if bound is not None for step in (-1, 0, 1)]
+    candidates = [*named, *spare, ANY_VALUE]
+    kept: list[str | None] = [v for v in dict.fromkeys(candidates) if all(holds(each, v) for each in rules)]
+    return kept[: len(named) + 1]

@@ -1,0 +1,157 @@
+"""Why a pod has no place: for each pool, how many offerings were left after each clause, and which clause took the last.
+
+The nearest miss is the cheapest offering that the last clause turned away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.model.labels import HOSTNAME, WELL_KNOWN
+from dovetail.model.quantity import format_resources
+from dovetail.model.reasons import reason
+from dovetail.model.taints import text as taint_text
+from dovetail.model.taints import untolerated
+from dovetail.planner.board import Board
+from dovetail.planner.classes import PodClass
+from dovetail.planner.clauses import NEVER, text
+from dovetail.planner.columns import lowest
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
+from dovetail.planner.problem import ATTACH, PORT, Ask, Problem
+
+#: Further along is nearer to a place.
+_PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "POOL_CLASH", "VOLUME_ZONE", "VOLUME_LIMIT",
+             "HOST_PORT_TAKEN", "NO_TYPE_FITS", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED", "MIN_VALUES",
+             "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
+
+
+def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
+    """The reason for a class, with every pool's funnel."""
+    if one.error:
+        code = "VOLUME_MISSING" if one.storage.error else "NO_TYPE_FITS"
+        return Unschedulable(code=code, message=one.error)
+    if not problem.pools:
+        return Unschedulable(code="NO_NODEPOOL", message=reason("NO_NODEPOOL").text)
+    ask = problem.ask(one, len(one.levels) - 1)
+    funnels = {pool.name: _funnel(problem, board, ask, index) for index, pool in enumerate(problem.pools)}
+    name, nearest = max(funnels.items(), key=lambda item: (_PROGRESS.index(item[1].code), item[0]))
+    cure = reason(nearest.code).cure
+    message = f"NodePool {name}: {nearest.emptied_by} left none of {nearest.start} offerings; {cure}"
+    if nearest.code in ("SPREAD", "AFFINITY", "ANTI_AFFINITY"):
+        message = f"{nearest.emptied_by}; {cure}"
+    if nearest.nearest is not None:
+        price = "unknown price" if nearest.nearest.price is None else f"${nearest.nearest.price:.4f}/h"
+        message += f" (nearest: {nearest.nearest.instance_type} in {nearest.nearest.zone}, {price}"
+        message += f", {nearest.nearest_lacks})" if nearest.nearest_lacks else ")"
+    return Unschedulable(code=nearest.code, message=message, pools=funnels)
+
+
+def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
+    columns = problem.columns
+    left = columns.of_pool[pool]
+    start = left.bit_count()
+    steps: list[Step] = []
+    for code, words, mask in _clauses(problem, ask, pool):
+        before, left = left, left & mask
+        steps.append(Step(clause=words, left=left.bit_count()))
+        if not left:
+            nearest = columns.rows[lowest(before)].choice if before else None
+            lacks = _lacking(problem, ask, nearest, before) if code == "NO_TYPE_FITS" else ""
+            return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words, nearest=nearest,
+                          nearest_lacks=lacks)  # fmt: skip
+    code, words = _beyond(problem, board, ask, pool)
+    steps.append(Step(clause=words, left=0))
+    return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
+                  nearest=columns.rows[lowest(left)].choice)  # fmt: skip
+
+
+def _clauses(problem: Problem, ask: Ask, pool: int) -> Iterator[tuple[str, str, int]]:
+    """Every question asked of an offering, in order: code, words, and the columns that pass."""
+    columns, shape = problem.columns, ask.cls.shape
+    template = problem.pools[pool]
+    missing = untolerated(template.taints, shape.tolerations, ("NoSchedule", "NoExecute"))
+    words = f"taint {taint_text(missing[0])}" if missing else "taints"
+    yield "UNTOLERATED_TAINT", words, 0 if missing else columns.everything
+    terms = ask.level.terms
+    if len(terms) == 1:
+        for each in terms[0]:
+            yield _label_code(problem, each, pool), text(each) if each != NEVER else "an empty node selector", (
+                columns.clause(each)
+            )
+    else:
+        yield "NO_TYPE_MATCHES", "any of the required node affinity terms", columns.any_term(terms)
+    if ask.cls.storage.alternatives != ((),):
+        where = "; ".join(text(each) for term in ask.cls.storage.alternatives for each in term)
+        yield "VOLUME_ZONE", f"volumes in {where}", columns.any_term(ask.cls.storage.alternatives)
+    for name, amount in sorted(ask.cls.requests.items()):
+        yield _size_code(name), _size_words(name, amount), columns.holding(name, amount)
+    together = columns.everything
+    for name, amount in ask.cls.requests.items():
+        together &= columns.holding(name, amount)
+    yield "NO_TYPE_FITS", "all requests together", together
+    yield "NO_OFFERING", "available now", columns.available
+
+
+def _size_code(name: str) -> str:
+    if name.startswith(ATTACH):
+        return "VOLUME_LIMIT"
+    return "HOST_PORT_TAKEN" if name.startswith(PORT) else "NO_TYPE_FITS"
+
+
+def _size_words(name: str, amount: int) -> str:
+    if name.startswith(ATTACH):
+        return f"{amount} volumes of {name.removeprefix(ATTACH)}"
+    if name.startswith(PORT):
+        return f"host port {name.removeprefix(PORT)}"
+    shown = format_resources({name: amount})
+    return f"{name} {shown[name]}"
+
+
+def _label_code(problem: Problem, each: tuple[str, str, tuple[str, ...]], pool: int) -> str:
+    key = each[0]
+    known = key in WELL_KNOWN or any(need.key == key for need in problem.pools[pool].requirements)
+    if not known and key not in problem.pools[pool].labels and key != HOSTNAME:
+        return "UNKNOWN_LABEL"
+    return "NO_TYPE_MATCHES"
+
+
+def _lacking(problem: Problem, ask: Ask, nearest: Choice | None, before: int) -> str:
+    if nearest is None:
+        return ""
+    # Of what passed the other clauses, the largest machine is the nearest; say what it lacks.
+    at = lowest(before)
+    short = {
+        name: amount - int(problem.columns.amounts(name)[at])
+        for name, amount in ask.cls.requests.items()
+        if amount > problem.columns.amounts(name)[at] and not name.startswith((PORT, ATTACH))
+    }
+    return ", ".join(f"lacks {name} {shown}" for name, shown in format_resources(short).items())
+
+
+def _beyond(problem: Problem, board: Board, ask: Ask, pool: int) -> tuple[str, str]:
+    """There are offerings that fit: what else stood in the way?"""
+    menu = problem.menu
+    mine = ask.columns & (menu.pools == pool)
+    for dim, amount in ask.steps:
+        mine &= menu.capacity[dim] >= amount
+    if mine.any() and not board.affordable(mine).any():
+        left = board.left[pool]
+        shown = ", ".join(f"{name} {amount} left" for name, amount in sorted(left.items()))
+        if left:
+            return "LIMIT_REACHED", f"limits of NodePool {problem.pools[pool].name} ({shown})"
+        return "RESERVATION_FULL", "reservations with room"
+    for kind, code, words in (
+        (AFFINITY, "AFFINITY", "pod affinity"),
+        (ANTI, "ANTI_AFFINITY", "pod anti-affinity"),
+        (SPREAD, "SPREAD", "topology spread"),
+    ):
+        for cell in (*ask.host_owned, *ask.domain_owned):
+            if cell.group.kind == kind:
+                return code, f"{words} on {cell.group.key}"
+    for cell in (*ask.host_members, *ask.domain_members):
+        if cell.group.kind == ANTI:
+            return "ANTI_AFFINITY", f"another pod's anti-affinity on {cell.group.key}"
+    if problem.min_values:
+        return "MIN_VALUES", "minValues"
+    return "SPREAD", "topology"

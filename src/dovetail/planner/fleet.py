@@ -1,0 +1,126 @@
+"""The fleet: the machines that are there or on their way, as rows the packer can use at once.
+
+Facts about one machine depend on that machine alone and are remembered for as long as it stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from dovetail.model.labels import HOSTNAME
+from dovetail.model.objects import DaemonSet, Pod, Toleration
+from dovetail.planner.clauses import NODE_NAME, Term, all_hold
+from dovetail.planner.memory import Memory
+from dovetail.planner.shape import Shape, shape_of
+from dovetail.planner.snapshot import NodeState, Snapshot
+from dovetail.planner.tolerance import bears
+
+#: What the daemonset controller adds to its pods by itself.
+DAEMON_TOLERATIONS = tuple(
+    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
+    for name, effect in (
+        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+    )
+)  # fmt: skip
+
+
+class Daemon:
+    """A daemonset as overhead: which machines it runs on, and what it takes there."""
+
+    __slots__ = ("name", "shape", "tolerations", "uid")
+
+    def __init__(self, source: DaemonSet, shape: Shape) -> None:
+        self.name = source.metadata.name
+        self.uid = source.metadata.uid
+        self.shape = shape
+        self.tolerations = (*shape.tolerations, *DAEMON_TOLERATIONS)
+
+    def runs_on(self, node: NodeState, labels: Mapping[str, str]) -> bool:
+        matched = any(all_hold(term, labels) for term in self.shape.required)
+        return matched and bears(self.tolerations, node.taints, prefer=True)
+
+
+def daemons_of(snapshot: Snapshot) -> list[Daemon]:
+    found = []
+    for source in snapshot.daemons:
+        template = source.spec.template
+        pod = defaulted(Pod(metadata=template.metadata, spec=template.spec))
+        found.append(Daemon(source, shape_of(pod, Memory())))
+    return found
+
+
+def defaulted(pod: Pod) -> Pod:
+    """A template's pod as the API server would store it: limits stand in for requests that are not given."""
+    from msgspec.structs import replace
+
+    def full(container: object) -> object:
+        resources = container.resources  # type: ignore[attr-defined]
+        missing = {name: amount for name, amount in resources.limits.items() if name not in resources.requests}
+        if not missing:
+            return container
+        return replace(container, resources=replace(resources, requests={**resources.requests, **missing}))  # type: ignore[type-var]
+
+    spec = pod.spec
+    containers = tuple(full(each) for each in spec.containers)
+    inits = tuple(full(each) for each in spec.init_containers)
+    return replace(pod, spec=replace(spec, containers=containers, init_containers=inits))
+
+
+class NodeFacts:
+    """What the pods on one machine amount to."""
+
+    __slots__ = ("anti", "daemon_used", "daemons", "labels", "ports", "shapes", "used")
+
+    def __init__(self, node: NodeState, memory: Memory) -> None:
+        self.labels = node_labels(node)
+        self.used: Counter[str] = Counter()
+        self.daemon_used: dict[str, Mapping[str, int]] = {}
+        self.shapes: Counter[Shape] = Counter()
+        self.ports: set[tuple[str, str, int]] = set()
+        for pod in node.pods:
+            if pod.finished:
+                continue
+            shape = shape_of(pod, memory)
+            self.used.update(shape.requests)
+            self.ports.update(shape.ports)
+            if shape.daemon:
+                self.daemon_used[shape.controller] = shape.requests
+            if not pod.terminating:
+                self.shapes[shape] += 1
+        self.anti = tuple(shape for shape in self.shapes if any(not near.weight for near in shape.anti))
+
+    def unserved(self, daemons: list[Daemon], node: NodeState) -> Counter[str]:
+        """What daemons that belong here, and are not here yet, will still take."""
+        wanted: Counter[str] = Counter()
+        served: Counter[str] = Counter()
+        for daemon in daemons:
+            if daemon.runs_on(node, self.labels):
+                wanted.update(daemon.shape.requests)
+        for requests in self.daemon_used.values():
+            served.update(requests)
+        return Counter({name: amount - served[name] for name, amount in wanted.items() if amount > served[name]})
+
+
+def node_labels(node: NodeState) -> dict[str, str]:
+    """A machine's labels with the names it answers to."""
+    labels = dict(node.labels)
+    labels.setdefault(HOSTNAME, node.name)
+    labels[NODE_NAME] = node.name
+    return labels
+
+
+def facts_of(node: NodeState, memory: Memory) -> NodeFacts:
+    table = memory.table("nodes")
+    known = table.get(node.name)
+    if known is not None and known[0] is node:
+        found: NodeFacts = known[1]
+        return found
+    facts = NodeFacts(node, memory)
+    table[node.name] = (node, facts)
+    return facts
+
+
+def passes(labels: Mapping[str, str], terms: tuple[Term, ...]) -> bool:
+    return any(all_hold(term, labels) for term in terms)

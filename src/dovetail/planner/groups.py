@@ -1,0 +1,74 @@
+"""Topology groups: who counts whom, over which key.
+
+A group is a question about pods (a selector in some namespaces) and a topology key. Pods *own* a group when
+their constraint asks it, and are *members* when it selects them. Owners look at the members' counts; members
+must not break what owners were promised. One group serves every pod that asks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.planner.clauses import NEVER, Term, all_hold
+from dovetail.planner.shape import Near, Shape, Spread
+from dovetail.planner.snapshot import Snapshot
+
+SPREAD, AFFINITY, ANTI = "spread", "affinity", "anti"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """`namespaces` None means all. `terms` and `tolerations` narrow the nodes a spread counts (its policies)."""
+
+    kind: str
+    key: str
+    selector: Term
+    namespaces: frozenset[str] | None
+    max_skew: int = 0
+    min_domains: int = 0
+    terms: tuple[Term, ...] | None = None
+    tolerations: tuple[tuple[str, str, str, str], ...] | None = None
+
+    def counts(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is a member."""
+        if self.namespaces is not None and namespace not in self.namespaces:
+            return False
+        return NEVER not in self.selector and all_hold(self.selector, labels)
+
+
+def toleration_key(shape: Shape) -> tuple[tuple[str, str, str, str], ...]:
+    return tuple(sorted((t.key, t.operator, t.value, t.effect) for t in shape.tolerations))
+
+
+def spread_group(shape: Shape, spread: Spread) -> Group:
+    return Group(
+        SPREAD,
+        spread.key,
+        spread.selector,
+        frozenset((shape.namespace,)),
+        spread.max_skew,
+        spread.min_domains,
+        shape.required if spread.honor_affinity else None,
+        toleration_key(shape) if spread.honor_taints else None,
+    )
+
+
+def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]]) -> Group:
+    """The group of a pod (anti-)affinity term; a namespace selector is resolved to names, an empty one to all."""
+    chosen: frozenset[str] | None = frozenset(near.namespaces)
+    if near.namespace_selector is not None:
+        if not near.namespace_selector:
+            chosen = None
+        else:
+            selected = {name for name, labels in namespaces.items() if all_hold(near.namespace_selector, labels)}
+            chosen = frozenset({*near.namespaces, *selected})
+    return Group(kind, near.key, near.selector, chosen)
+
+
+def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
+    """Every namespace somebody lives in, with its labels; its own name is always one of them."""
+    names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
+    return {
+        name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)
+    }

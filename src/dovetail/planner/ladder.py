@@ -1,0 +1,74 @@
+"""The ladder: what a pod gives up, one step at a time, before it goes without a place.
+
+Everything soft is first taken as hard. On failure exactly one thing is dropped: the heaviest preferred pod
+affinity, then anti-affinity, then node affinity, then a soft spread, then the dislike of PreferNoSchedule taints.
+Only the heaviest node preference that is left counts at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.planner.clauses import Term, text
+from dovetail.planner.groups import AFFINITY, ANTI, Group, near_group, spread_group
+from dovetail.planner.shape import Near, Shape, Spread
+from dovetail.planner.snapshot import Preferences
+
+
+class Level(msgspec.Struct, frozen=True):
+    """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this rung."""
+
+    terms: tuple[Term, ...]
+    hard: tuple[Group, ...]
+    soft: tuple[Group, ...]
+    bears_prefer: bool
+    given_up: tuple[str, ...]
+
+
+def ladder(
+    shape: Shape,
+    spreads: tuple[Spread, ...],
+    preferences: Preferences,
+    namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool,
+) -> tuple[Level, ...]:
+    """The rungs from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
+    hard = [spread_group(shape, each) for each in spreads if each.hard]
+    hard += [near_group(each, AFFINITY, namespaces) for each in shape.affinity if not each.weight]
+    hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
+    respect = preferences is Preferences.RESPECT
+    near = _heaviest_first(shape.affinity) if respect else []
+    apart = _heaviest_first(shape.anti) if respect else []
+    nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
+    loose = [each for each in spreads if not each.hard] if respect else []
+    bears, given_up = not respect or not dislikes, []
+    rungs = []
+    while True:
+        soft = [near_group(each, AFFINITY, namespaces) for each in near]
+        soft += [near_group(each, ANTI, namespaces) for each in apart]
+        soft += [spread_group(shape, each) for each in loose]
+        terms = _with_preference(shape.required, nodes[0][1]) if nodes else shape.required
+        rungs.append(Level(terms, tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)), bears, tuple(given_up)))
+        if near:
+            given_up.append(f"preferred pod affinity on {near.pop(0).key}")
+        elif apart:
+            given_up.append(f"preferred pod anti-affinity on {apart.pop(0).key}")
+        elif nodes:
+            given_up.append("preferred node affinity " + ", ".join(text(each) for each in nodes.pop(0)[1]))
+        elif loose:
+            given_up.append(f"ScheduleAnyway spread on {loose.pop(0).key}")
+        elif not bears:
+            bears = True
+            given_up.append("avoiding PreferNoSchedule taints")
+        else:
+            return tuple(rungs)
+
+
+def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
+    return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
+
+
+def _with_preference(required: tuple[Term, ...], wish: Term) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(tuple(sorted({*term, *wish})) for term in required))

@@ -1,0 +1,203 @@
+"""From a packing to machines that can be bought: every offering that holds each of them, cheapest first.
+
+A machine keeps its choice as wide as what is on it allows: all types, and all zones unless a topology pinned one.
+Limits hold for whichever offering is launched in the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
+from dovetail.planner.board import Board
+from dovetail.planner.columns import RESERVATION, Column, Columns
+from dovetail.planner.plan import Choice, Machine, Placement
+from dovetail.planner.problem import ATTACH, PORT, Problem
+from dovetail.planner.quick import Packing
+from dovetail.planner.snapshot import Pool
+
+
+class Launcher:
+    """Turns machines on a board into machines to buy, sharing what is the same between them."""
+
+    def __init__(self, problem: Problem, board: Board) -> None:
+        self.problem = problem
+        self.board = board
+        self.columns = problem.columns
+        self.zones: Counter[str] = Counter()
+        self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
+        self._choices: dict[int, tuple[Choice, ...]] = {}
+        self._requirements: dict[tuple[int, int], tuple[Mapping[str, Any], ...]] = {}
+
+    def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
+        column = self.columns.rows[int(self.problem.menu.full[self.board.column[at]])]
+        mask = self.offerings(at, column)
+        pool = self.problem.pools[column.pool]
+        choices = self._spread_zones(self._listed(mask))
+        return Machine(
+            name=name,
+            pool=pool.name,
+            offerings=choices,
+            requirements=self._required(mask, column, pool),
+            requests=self._requests(at, choices[0], column),
+            pods=pods,
+            labels={key: value for key, value in column.flavour if value is not None},
+        )
+
+    def offerings(self, at: int, column: Column) -> int:
+        """All columns that hold what is on a machine."""
+        board, columns = self.board, self.columns
+        mask = kind_mask(columns, column)
+        axes: set[str] = set()
+        amounts = np.zeros(len(self.problem.dims), dtype=np.int64)
+        for number, count in board.contents[at].items():
+            ask = board.asks[number]
+            mask &= ask.mask
+            amounts += ask.request * count
+            axes.update(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members))
+        for key in axes:
+            mask &= columns.by_label(key).get(columns.label(column, key), 0)
+        for dim, name in enumerate(self.problem.dims):
+            if amounts[dim]:
+                mask &= columns.holding(name, int(amounts[dim]))
+        return self._within_limits(mask, column)
+
+    def _within_limits(self, mask: int, column: Column) -> int:
+        """Those that keep the pool's limits even if every machine of the pool takes its largest."""
+        slack = self.board.left[column.pool]
+        for name, left in slack.items():
+            if name == "nodes":
+                continue
+            most = column.type.capacity.get(name, 0) + max(0, left) // max(1, self.counts[column.pool])
+            mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
+        return mask
+
+    def _listed(self, mask: int) -> tuple[Choice, ...]:
+        known = self._choices.get(mask)
+        if known is None:
+            known = tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask)))
+            self._choices[mask] = known
+        return known
+
+    def _spread_zones(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+        """Of offerings at the same best price, the one in the zone used least so far comes first."""
+        price = choices[0].price
+        best = 0
+        for at, choice in enumerate(choices):
+            if choice.price != price:
+                break
+            if self.zones[choice.zone] < self.zones[choices[best].zone]:
+                best = at
+        self.zones[choices[best].zone] += 1
+        return choices if best == 0 else (choices[best], *choices[:best], *choices[best + 1 :])
+
+    def _requests(self, at: int, choice: Choice, column: Column) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for number, count in self.board.contents[at].items():
+            for name, amount in self.board.asks[number].cls.shape.requests.items():
+                total[name] += amount * count
+        index = self._index(choice, column)
+        for name in sorted(self.columns.charged()):
+            if not name.startswith((PORT, ATTACH)):
+                total[name] += int(self.columns.overhead(name)[index])
+        return {name: amount for name, amount in sorted(total.items()) if amount}
+
+    def _index(self, choice: Choice, column: Column) -> int:
+        if column.choice == choice:
+            return column.index
+        for each in self.columns.rows:
+            if each.choice == choice and each.pool == column.pool and each.flavour == column.flavour:
+                return each.index
+        return column.index
+
+    def _required(self, mask: int, column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
+        key = (mask, column.index if column.flavour or column.offering.reservation_id else -column.pool - 1)
+        known = self._requirements.get(key)
+        if known is None:
+            known = self._requirements[key] = requirements(self.columns.listed(mask), column, pool)
+        return known
+
+
+def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
+    """What the NodeClaim asks: the pool's own requirements, narrowed to what was chosen."""
+    narrowed: dict[str, set[str]] = {
+        INSTANCE_TYPE: {each.type.name for each in held},
+        ZONE: {each.offering.zone for each in held},
+        CAPACITY_TYPE: {each.offering.capacity_type for each in held},
+        NODEPOOL: {pool.name},
+    }
+    for name, value in column.flavour:
+        if value is not None:
+            narrowed[name] = {value}
+    if column.offering.capacity_type == RESERVED and column.offering.reservation_id:
+        narrowed[RESERVATION] = {column.offering.reservation_id}
+    found: list[Mapping[str, Any]] = []
+    least = {each.key: each.min_values for each in pool.requirements if each.min_values is not None}
+    for name in sorted(narrowed):
+        entry: dict[str, Any] = {"key": name, "operator": "In", "values": sorted(narrowed[name])}
+        if name in least:
+            entry["minValues"] = least[name]
+        found.append(entry)
+    for each in pool.requirements:
+        if each.key not in narrowed:
+            entry = {"key": each.key, "operator": each.operator}
+            if each.values:
+                entry["values"] = list(each.values)
+            if each.min_values is not None:
+                entry["minValues"] = each.min_values
+            found.append(entry)
+    return tuple(found)
+
+
+def kind_mask(columns: Columns, column: Column) -> int:
+    """The columns a machine may change to while it stays the machine it is."""
+    mask = columns.of_pool[column.pool] & columns.available
+    for key, value in column.flavour:
+        mask &= columns.by_label(key).get(value, 0)
+    reservation = column.offering.reservation_id
+    if reservation is not None:
+        return mask & columns.by_label(RESERVATION).get(reservation, 0)
+    return mask & ~columns.reserved
+
+
+def capacity_at_most(columns: Columns, name: str, most: int) -> int:
+    table: dict[tuple[str, int], int] = columns.__dict__.setdefault("_at_most", {})
+    known = table.get((name, most))
+    if known is None:
+        known = table[name, most] = columns.mask(each.type.capacity.get(name, 0) <= most for each in columns.rows)
+    return known
+
+
+def machines_and_placements(
+    problem: Problem, packing: Packing
+) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
+    """The machines to buy, where every placed pod goes, and the names of those left over by class."""
+    board = packing.board
+    names = {one.index: iter(one.pods) for one in problem.classes}
+    placements: dict[str, Placement] = {}
+    launcher = Launcher(problem, board)
+    machines: list[Machine] = []
+    for at in range(board.size):
+        contents = board.contents[at]
+        if not contents:
+            continue
+        target = problem.nodes[at].name if at < board.existing else f"m-{len(machines) + 1}"
+        pods: list[str] = []
+        for number in sorted(contents):
+            ask = board.asks[number]
+            if at < board.existing:
+                place = Placement(node=target, relaxed=ask.level.given_up)
+            else:
+                place = Placement(machine=target, relaxed=ask.level.given_up)
+            for _ in range(contents[number]):
+                pod = next(names[ask.cls.index])
+                placements[pod] = place
+                pods.append(pod)
+        if at >= board.existing:
+            machines.append(launcher.machine(at, target, tuple(pods)))
+    left = {index: list(rest) for index, rest in names.items()}
+    return tuple(machines), placements, {index: rest for index, rest in left.items() if rest}

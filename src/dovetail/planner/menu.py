@@ -1,0 +1,94 @@
+"""The menu: the columns worth considering, once it is known what the pods can tell apart.
+
+Two columns that every class sees alike, in the same domains and of the same pool, differ only in price and
+size; one that costs no less and holds no more than another is left out. For launching, all columns come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dovetail.planner.cells import Axis
+from dovetail.planner.columns import Bools, Columns, Floats, Ints
+
+
+class Menu:
+    """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
+
+    def __init__(
+        self, columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str]
+    ) -> None:
+        kept = _kept(columns, dims, masks, axes, limited)
+        self.full: Ints = kept
+        self.size = len(kept)
+        self.prices: Floats = columns.prices[kept]
+        self.capacity = np.ascontiguousarray(
+            np.array([columns.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
+        )
+        self.pools: Ints = np.array([columns.rows[int(at)].pool for at in kept], dtype=np.int64)
+        self.domains = [axis.columns[kept] for axis in axes]
+        self.limited = {
+            name: np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
+            for name in limited
+        }
+        self.limited["nodes"] = np.ones(self.size, dtype=np.int64)
+        self.reservations: list[str | None] = [columns.rows[int(at)].offering.reservation_id for at in kept]
+        kinds: dict[object, int] = {}
+        self.kinds: Ints = np.array(
+            [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
+        )
+
+
+def _kind(columns: Columns, at: int) -> object:
+    """What a machine cannot change while it is being sized: its pool, its flavour, its reservation."""
+    column = columns.rows[at]
+    return (column.pool, column.flavour, column.offering.reservation_id)
+
+
+def _kept(
+    columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str]
+) -> Ints:
+    candidates = np.flatnonzero(columns.bools(columns.available))
+    if not len(candidates):
+        return candidates.astype(np.int64)
+    seen: list[Ints] = [np.array([hash_id(columns, int(at)) for at in candidates], dtype=np.int64)]
+    seen += [axis.columns[candidates] for axis in axes]
+    distinct = list(dict.fromkeys(masks))
+    if distinct:
+        bits = np.array([columns.bools(mask)[candidates] for mask in distinct])
+        packed = np.packbits(bits, axis=0)
+        seen += [row.astype(np.int64) for row in packed]
+    signature = np.array(seen)
+    _, family = np.unique(signature, axis=1, return_inverse=True)
+    sizes = np.array([columns.amounts(name)[candidates] for name in dims], dtype=np.int64).reshape(len(dims), len(candidates))
+    less = [np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
+    value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
+    keep: list[int] = []
+    for each in np.unique(family):
+        keep += _frontier(np.flatnonzero(family.ravel() == each), value)
+    return np.asarray(candidates[sorted(keep)], dtype=np.int64)
+
+
+def hash_id(columns: Columns, at: int) -> int:
+    """A small number for what a column cannot trade: pool, flavour, reservation."""
+    table = columns.__dict__.setdefault("_families", {})
+    return int(table.setdefault(_kind(columns, at), len(table)))
+
+
+def _frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
+    """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
+    kept: list[int] = []
+    held = np.empty((value.shape[0], 0), dtype=np.int64)
+    for at in members:
+        column = value[:, at : at + 1]
+        if held.shape[1] and bool((held >= column).all(axis=0).any()):
+            continue
+        kept.append(int(at))
+        held = np.concatenate([held, column], axis=1)
+    return kept
+
+
+def as_bools(columns: Columns, menu: Menu, mask: int) -> Bools:
+    return columns.bools(mask)[menu.full]

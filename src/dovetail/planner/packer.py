@@ -1,0 +1,405 @@
+"""The packer: puts classes on the board in bulk. Existing machines first, then new ones toward a cheap target.
+
+The target is the column on which the demand still waiting would cost least if nothing else could be bought. A
+spread is served by water-filling, a hostname rule by a cap per machine; a machine is only as concrete as the
+column it stands on, and is sized down at the end.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from dovetail.planner.board import Board
+from dovetail.planner.columns import Bools, Floats, Ints
+from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.problem import UNLIMITED, Ask, Problem
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
+
+    `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one.
+    """
+
+    foresight: float = 1.0
+    order: str = "max"
+    turn: int = 0
+    ceiling: float = float("inf")
+    grow: bool = False
+    by_priority: bool = False
+
+
+class Packer:
+    """One packing in the making."""
+
+    def __init__(self, problem: Problem, strategy: Strategy, board: Board | None = None) -> None:
+        self.problem = problem
+        self.strategy = strategy
+        self.board = board or Board(problem)
+        self.lenient = False
+        self.waiting: Floats = np.zeros(len(problem.dims))
+        self.ranks = sorted({pool.weight for pool in problem.pools}, reverse=True)
+        weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
+        self.weights: Ints = weights[problem.menu.pools] if len(weights) else np.zeros(0, dtype=np.int64)
+
+    # -- placing ------------------------------------------------------------------------------------------------
+
+    def place(self, ask: Ask, count: int) -> int:
+        """Put up to `count` pods of the ask somewhere; returns how many found a place."""
+        if not ask.restricted:
+            return self._fill(ask, count, None, None)
+        keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
+        axes = [self.board.axis_at[key] for key in keys]
+        if len(axes) == 1:
+            return self._on_axis(ask, count, axes[0])
+        return self._on_axes(ask, count, axes)
+
+    def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
+        done = 0
+        blocked: set[int] = set()
+        balance = self._balanced(ask, axis)
+        while done < count:
+            allowed = self.board.allowance(ask, axis, self.lenient)
+            allowed[list(blocked)] = 0
+            if balance is not None:
+                got = self._level(ask, count - done, axis, balance, blocked)
+            else:
+                got = self._anywhere(ask, count - done, axis, allowed, blocked)
+            if not got:
+                break
+            done += got
+        return done
+
+    def _balanced(self, ask: Ask, axis: int) -> int | None:
+        """The spread that this ask itself fills up, if there is one."""
+        key = self.problem.axes[axis].key
+        for at, cell in enumerate(ask.domain_owned):
+            if cell.group.kind == SPREAD and cell.group.key == key and cell.group in ask.cls.members:
+                return at
+        return None
+
+    def _level(self, ask: Ask, count: int, axis: int, which: int, blocked: set[int]) -> int:
+        """Fill domains evenly, lowest first, as far as the skew lets them rise."""
+        cell = ask.domain_owned[which]
+        counts = self.board.counts[cell.slot]
+        others = self._others(ask, axis, which)
+        usable = cell.universe & (others[:-1] > 0)
+        usable[list(blocked)] = False
+        if not usable.any():
+            return 0
+        stuck = counts[cell.universe & ~usable]
+        few = int(cell.universe.sum()) < cell.group.min_domains
+        top = cell.group.max_skew if few else UNLIMITED
+        if len(stuck):
+            top = min(top, int(stuck.min()) + cell.group.max_skew)
+        quotas = self._water(counts, usable, count, top)
+        got = 0
+        for domain in self._order(np.flatnonzero(quotas)):
+            wanted = min(int(quotas[domain]), int(others[domain]))
+            served = self._fill(ask, wanted, axis, self._only(axis, domain))
+            got += served
+            if served < quotas[domain]:
+                blocked.add(int(domain))
+        return got
+
+    def _others(self, ask: Ask, axis: int, which: int) -> Ints:
+        """What everything but the spread being levelled allows."""
+        kept = ask.domain_owned
+        ask.domain_owned = [cell for at, cell in enumerate(kept) if at != which]
+        try:
+            members = ask.domain_members
+            ask.domain_members = [cell for cell in members if cell is not kept[which]]
+            allowed = self.board.allowance(ask, axis, self.lenient)
+            ask.domain_members = members
+        finally:
+            ask.domain_owned = kept
+        allowed[-1] = 0
+        return allowed
+
+    def _water(self, counts: Ints, usable: Bools, count: int, top: int) -> Ints:
+        quotas = np.zeros(len(counts), dtype=np.int64)
+        order = [at for at in self._order(np.flatnonzero(usable)) if counts[at] < top]
+        order.sort(key=lambda at: int(counts[at]))
+        left = count
+        while left and order:
+            heights = [int(counts[at] + quotas[at]) for at in order]
+            low = min(heights)
+            lowest = [at for at, height in zip(order, heights, strict=True) if height == low]
+            above = [height for height in heights if height > low]
+            rise = min(min(above, default=UNLIMITED) - low, top - low)
+            if rise <= 0:
+                break
+            each = min(rise, left // len(lowest))
+            if each:
+                for at in lowest:
+                    quotas[at] += each
+                left -= each * len(lowest)
+            else:
+                for at in lowest[:left]:
+                    quotas[at] += 1
+                left = 0
+            order = [at for at in order if counts[at] + quotas[at] < top]
+        return quotas
+
+    def _order(self, domains: Ints) -> list[int]:
+        found = [int(at) for at in domains]
+        turn = self.strategy.turn % len(found) if found else 0
+        return found[turn:] + found[:turn]
+
+    def _only(self, axis: int, domain: int) -> Bools:
+        chosen = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
+        chosen[domain] = True
+        return chosen
+
+    def _anywhere(self, ask: Ask, count: int, axis: int, allowed: Ints, blocked: set[int]) -> int:
+        if self._first_of_its_kind(ask, axis):
+            return self._found(ask, count, axis, allowed)
+        free = allowed >= count
+        if free.any():
+            if self._by_one(ask, axis):
+                free = self._first(free)
+            got = self._fill(ask, count, axis, free)
+            if got:
+                return got
+            blocked.update(int(at) for at in np.flatnonzero(free[:-1]))
+            allowed[free] = 0
+        for domain in self._order(np.flatnonzero(allowed > 0)):
+            got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
+            if got:
+                return got
+            if domain < len(allowed) - 1:
+                blocked.add(domain)
+        return 0
+
+    def _by_one(self, ask: Ask, axis: int) -> bool:
+        """Whether a pod put into one domain changes what the other domains allow."""
+        return False
+
+    @staticmethod
+    def _first(free: Bools) -> Bools:
+        one = np.zeros_like(free)
+        one[int(free.argmax())] = True
+        return one
+
+    def _first_of_its_kind(self, ask: Ask, axis: int) -> bool:
+        """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
+        key = self.problem.axes[axis].key
+        return any(
+            cell.group.kind == AFFINITY
+            and cell.group.key == key
+            and cell.group in ask.cls.members
+            and not self.board.counts[cell.slot].any()
+            for cell in ask.domain_owned
+        )
+
+    def _found(self, ask: Ask, count: int, axis: int, allowed: Ints) -> int:
+        """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
+        best, best_got = -1, 0
+        candidates = self._order(np.flatnonzero(allowed[:-1] > 0))
+        before = self.board
+        for domain in candidates:
+            self.board = before.clone() if len(candidates) > 1 else before
+            got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
+            if got == count:
+                return got
+            if got > best_got:
+                best, best_got = domain, got
+        if best < 0 or len(candidates) == 1:
+            return best_got
+        self.board = before
+        return self._fill(ask, min(count, int(allowed[best])), axis, self._only(axis, best))
+
+    def _on_axes(self, ask: Ask, count: int, axes: list[int]) -> int:
+        """Several topology keys at once: pod by pod, lowest counts first."""
+        done = 0
+        while done < count:
+            if not self._one_on_axes(ask, axes):
+                break
+            done += 1
+        return done
+
+    def _one_on_axes(self, ask: Ask, axes: list[int]) -> bool:
+        options: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+        for axis in axes:
+            allowed = self.board.allowance(ask, axis, self.lenient)
+            heights = self._heights(ask, axis)
+            domains = self._order(np.flatnonzero(allowed > 0))
+            options = [(h + int(heights[at]), (*path, at)) for h, path in options for at in domains]
+            options = sorted(options, key=lambda option: option[0])[:512]
+        for _, path in options:
+            chosen = [self._only(axis, domain) for axis, domain in zip(axes, path, strict=True)]
+            if self._fill_paths(ask, axes, chosen):
+                return True
+        return False
+
+    def _heights(self, ask: Ask, axis: int) -> Ints:
+        key = self.problem.axes[axis].key
+        heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
+        for cell in ask.domain_owned:
+            if cell.group.key == key and cell.group.kind == SPREAD:
+                heights[:-1] += self.board.counts[cell.slot]
+        return heights
+
+    def _fill_paths(self, ask: Ask, axes: list[int], chosen: list[Bools]) -> int:
+        self._extra = list(zip(axes[1:], chosen[1:], strict=True))
+        try:
+            return self._fill(ask, 1, axes[0], chosen[0])
+        finally:
+            self._extra = []
+
+    _extra: list[tuple[int, Bools]] = []  # noqa: RUF012
+
+    # -- filling ------------------------------------------------------------------------------------------------
+
+    def _fill(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+        """Fill machines that stand, then open new ones, then enlarge, within the domains."""
+        got = self._into_standing(ask, count, axis, domains)
+        if got < count and self.strategy.grow:
+            got += self._enlarge(ask, count - got, axis, domains)
+        if got < count:
+            got += self._open(ask, count - got, axis, domains)
+        if got < count:
+            got += self._enlarge(ask, count - got, axis, domains)
+        return got
+
+    def _within(self, axis: int | None, domains: Bools | None, bins: Ints) -> Ints:
+        if axis is not None and domains is not None:
+            bins = bins[domains[self.board.domains[axis][bins]]]
+        for other, chosen in self._extra:
+            bins = bins[chosen[self.board.domains[other][bins]]]
+        return bins
+
+    def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+        if not self.board.size:
+            return 0
+        room = self.board.room(ask, count, self.lenient)
+        bins = self._within(axis, domains, np.flatnonzero(room))
+        if not len(bins):
+            return 0
+        if self._alone(ask):
+            bins = bins[[int(room[bins].argmax())]]
+        got = 0
+        for at in bins:
+            take = min(int(room[at]), count - got)
+            self.board.put(ask, int(at), take)
+            got += take
+            if got == count:
+                break
+        return got
+
+    def _alone(self, ask: Ask) -> bool:
+        """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
+        size = self.board.size
+        return any(
+            cell.group.kind == AFFINITY
+            and cell.group in ask.cls.members
+            and not self.board.host_counts[cell.slot, :size].any()
+            for cell in ask.host_owned
+        )
+
+    def _open(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+        per = self.board.per_new(ask)
+        got = 0
+        while got < count and per > 0:
+            chosen = self._target(ask, count - got, per, axis, domains)
+            if chosen is None:
+                break
+            column, fits = chosen
+            alone = self._alone(ask)
+            machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
+            for _ in range(1 if alone else machines):
+                take = min(fits, count - got)
+                self.board.put(ask, self.board.open(column), take)
+                got += take
+            if alone:
+                got += self._into_standing(ask, count - got, axis, domains) if got < count else 0
+                break
+        return got
+
+    def _candidates(self, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
+        menu = self.problem.menu
+        ok: Bools = ask.columns.copy()
+        for dim, amount in ask.steps:
+            ok &= menu.capacity[dim] >= amount
+        if axis is not None and domains is not None:
+            ok &= domains[menu.domains[axis]]
+        for other, chosen in self._extra:
+            ok &= chosen[menu.domains[other]]
+        if self.problem.binding or self.problem.reservations:
+            ok = self.board.affordable(ok)
+        return ok
+
+    def _target(self, ask: Ask, count: int, per: int, axis: int | None, domains: Bools | None) -> tuple[int, int] | None:
+        """The column to open, and how many pods of the ask go on it."""
+        menu = self.problem.menu
+        ok = self._candidates(ask, axis, domains)
+        if not ok.any():
+            return None
+        if len(self.ranks) > 1:
+            ok &= self.weights == self.weights[ok].max()
+        at = np.flatnonzero(ok)
+        cheap = at[menu.prices[at] <= self.strategy.ceiling]
+        at = cheap if len(cheap) else at[:1]
+        capacity = menu.capacity[:, at]
+        fits = np.full(len(at), min(per, count), dtype=np.int64)
+        for dim, amount in ask.steps:
+            np.minimum(fits, capacity[dim] // amount, out=fits)
+        demand = ask.request * float(count) + self._to_come(ask, axis, domains)
+        needed = np.ceil(count / fits)
+        for dim in np.flatnonzero(demand):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                share = demand[dim] / capacity[dim]
+            if dim in ask.dims:
+                np.maximum(needed, share, out=needed)
+            else:
+                np.maximum(needed, np.where(capacity[dim] > 0, share, 0.0), out=needed)
+        prices = menu.prices[at]
+        best = int((np.where(np.isfinite(prices), prices, 1e9) * needed).argmin())
+        return int(at[best]), int(fits[best])
+
+    def _to_come(self, ask: Ask, axis: int | None, domains: Bools | None) -> Floats:
+        weight = self.strategy.foresight
+        if domains is not None:
+            weight *= max(1, int(domains[:-1].sum())) / max(1, len(domains) - 1)
+        return np.asarray(self.waiting * weight)
+
+    # -- enlarging ----------------------------------------------------------------------------------------------
+
+    def _enlarge(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+        """Let machines to buy stand on larger columns to take more pods, least extra price first."""
+        got = 0
+        while got < count:
+            found = self._best_growth(ask, axis, domains)
+            if found is None:
+                break
+            at, column = found
+            self.board.move(at, column)
+            self.board.put(ask, at, 1)
+            got += 1
+        return got
+
+    def _best_growth(self, ask: Ask, axis: int | None, domains: Bools | None) -> tuple[int, int] | None:
+        board, menu = self.board, self.problem.menu
+        if board.size == board.existing:
+            return None
+        bins = self._within(axis, domains, self._topology_room(ask))
+        best: tuple[int, int] | None = None
+        least = float("inf")
+        for at in bins[:64]:
+            ok = board.holding(int(at), ask.request, ask)
+            if self.problem.binding or self.problem.reservations:
+                ok = board.affordable(ok, int(at))
+            column = int(ok.argmax())
+            extra = float(menu.prices[column] - menu.prices[board.column[at]]) if ok[column] else float("inf")
+            if extra < least and menu.prices[column] <= max(self.strategy.ceiling, menu.prices[board.column[at]]):
+                best, least = (int(at), column), extra
+        return best
+
+    def _topology_room(self, ask: Ask) -> Ints:
+        """Machines to buy that hostname rules admit, whatever their room."""
+        steps, ask.steps = ask.steps, []
+        room = self.board.room(ask, 2, self.lenient)
+        ask.steps = steps
+        room[: self.board.existing] = 0
+        return np.flatnonzero(room)

@@ -1,0 +1,285 @@
+"""The problem: a snapshot compiled into arrays and masks, with everything that packing may ask worked out once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from dovetail.model.taints import PREFER_NO_SCHEDULE
+from dovetail.planner.cells import Axis, Cell, add_owners, cells_of, running_fears, tolerated
+from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
+from dovetail.planner.clauses import Term
+from dovetail.planner.columns import Asked, Bools, Columns, Ints
+from dovetail.planner.fleet import Daemon, NodeFacts, daemons_of, facts_of, passes
+from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
+from dovetail.planner.ladder import Level
+from dovetail.planner.menu import Menu, as_bools
+from dovetail.planner.shape import Port, Shape
+from dovetail.planner.snapshot import MinValues, NodeState, Snapshot
+from dovetail.planner.tolerance import bears
+
+UNLIMITED = 1 << 60
+ATTACH = "attach:"
+PORT = "port:"
+
+
+class Ask:
+    """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it."""
+
+    __slots__ = (
+        "cls", "columns", "dims", "domain_members", "domain_owned", "dominated", "host_members", "host_owned",
+        "level", "mask", "nodes", "number", "request", "restricted", "steps",
+    )  # fmt: skip
+
+    def __init__(self, number: int, cls: PodClass, level: Level, request: Ints) -> None:
+        self.number = number
+        self.cls = cls
+        self.level = level
+        self.request = request
+        self.dims = [int(at) for at in np.flatnonzero(request)]
+        self.steps = [(at, int(request[at])) for at in self.dims]
+        self.mask = 0
+        self.columns: Bools = np.zeros(0, dtype=np.bool_)
+        self.nodes: Bools = np.zeros(0, dtype=np.bool_)
+        self.host_owned: list[Cell] = []
+        self.host_members: list[Cell] = []
+        self.domain_owned: list[Cell] = []
+        self.domain_members: list[Cell] = []
+        self.restricted = False
+
+
+class Problem:
+    """Everything compiled. Nothing in it changes while a plan is being made."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
+        self.nodes = sorted(
+            (node for node in snapshot.nodes if not node.deleting), key=lambda node: (not node.initialized, node.name)
+        )
+        self.facts = [facts_of(node, snapshot.memory) for node in self.nodes]
+        self.daemons = daemons_of(snapshot)
+        self._compile_classes()
+        self._compile_columns()
+        self._compile_dimensions()
+        self.cells, self.axes = cells_of(self.groups, self.columns, self.nodes, self.facts)
+        for group, where in self.fears.items():
+            if group in self.cells:
+                add_owners(self.cells[group], where)
+        self._asks: dict[tuple[int, int], Ask] = {}
+        self._node_terms: dict[tuple[Term, ...], Bools] = {}
+        self._node_taints: dict[object, Bools] = {}
+        self.limits = self._limits()
+        self.reservations = self._reservations()
+        strict = snapshot.min_values is MinValues.STRICT
+        self.min_values = {
+            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
+            for index, pool in enumerate(self.pools)
+            if strict and any(each.min_values for each in pool.requirements)
+        }
+        self._compile_asks()
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def _compile_classes(self) -> None:
+        running = list({id(shape): shape for fact in self.facts for shape in fact.anti}.values())
+        namespaces = known_namespaces(self.snapshot, running)
+        for pod in self.snapshot.pending:
+            name = pod.metadata.namespace or "default"
+            namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
+        by_shape = {
+            id(shape): tuple(near_group(near, ANTI, namespaces) for near in shape.anti if not near.weight)
+            for shape in running
+        }
+        self.fears = running_fears(self.facts, by_shape)
+        taints = [t for pool in self.pools for t in pool.taints] + [t for node in self.nodes for t in node.taints]
+        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for taint in taints)
+        self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
+        counted = {group for one in self.classes for group in one.members}
+        owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
+        self.groups = [group for group in groups if group in owned or group in counted]
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def _compile_columns(self) -> None:
+        terms: list[Term] = [term for one in self.classes for level in one.levels for term in level.terms]
+        terms += [term for one in self.classes for term in one.storage.alternatives]
+        terms += [term for daemon in self.daemons for term in daemon.shape.required]
+        asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
+        key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
+               tuple(id(each) for each in self.snapshot.daemons))  # fmt: skip
+        table = self.snapshot.memory.table("columns")
+        known = table.get(key)
+        if known is None:
+            if len(table) > 8:
+                table.clear()
+            columns = Columns(self.pools, asked, self.snapshot.unavailable)
+            for daemon in self.daemons:
+                mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
+                columns.charge(mask, _with_ports(daemon.shape.requests, daemon.shape.ports))
+            known = table[key] = (columns, self.pools, self.snapshot.daemons)
+        self.columns: Columns = known[0]
+
+    # -- dimensions ---------------------------------------------------------------------------------------------
+
+    def _compile_dimensions(self) -> None:
+        addresses: dict[tuple[str, int], set[str]] = {}
+        held = [port for one in self.classes for port in one.shape.ports]
+        held += [port for daemon in self.daemons for port in daemon.shape.ports]
+        held += [port for fact in self.facts for port in fact.ports]
+        for ip, protocol, number in held:
+            addresses.setdefault((protocol, number), set()).add(ip)
+        drivers: set[str] = set()
+        for one in self.classes:
+            one.requests = {**one.shape.requests, **_port_requests(one.shape.ports, addresses)}
+            for driver, _ in one.storage.attached:
+                name = ATTACH + driver
+                one.requests[name] = one.requests.get(name, 0) + 1
+                drivers.add(name)
+            if any(amount > TOO_MUCH for amount in one.requests.values()):
+                one.requests = {name: min(amount, TOO_MUCH) for name, amount in one.requests.items()}
+        self.dims = sorted({name for one in self.classes for name in one.requests} | {"pods"})
+        for name in self.dims:
+            if name.startswith(PORT):
+                self.columns.set_amounts(name, np.ones(self.columns.size, dtype=np.int64))
+            elif name.startswith(ATTACH):
+                self.columns.set_amounts(name, self._attachable(name.removeprefix(ATTACH)))
+        self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
+        for at, (node, fact) in enumerate(zip(self.nodes, self.facts, strict=True)):
+            self.free[:, at] = self._free(node, fact, addresses)
+
+    def _attachable(self, driver: str) -> Ints:
+        return np.array([c.type.attach_limits.get(driver, TOO_MUCH) for c in self.columns.rows], dtype=np.int64)
+
+    def _free(self, node: NodeState, fact: NodeFacts, addresses: dict[tuple[str, int], set[str]]) -> list[int]:
+        unserved = fact.unserved(self.daemons, node) if self.daemons else Counter[str]()
+        ports = _port_requests(tuple(fact.ports), addresses)
+        row = []
+        for name in self.dims:
+            if name.startswith(PORT):
+                row.append(1 - ports.get(name, 0))
+            elif name.startswith(ATTACH):
+                driver = name.removeprefix(ATTACH)
+                row.append(node.attach_limits.get(driver, TOO_MUCH) - len(node.attached.get(driver, ())))
+            else:
+                room = node.allocatable.get(name, 0) - fact.used[name] - unserved[name]
+                row.append(max(-TOO_MUCH, min(room, TOO_MUCH)))
+        return row
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def _limits(self) -> list[dict[str, int]]:
+        """What each pool may still buy, by limited resource."""
+        remaining = [dict(pool.limits) for pool in self.pools]
+        at = {pool.name: index for index, pool in enumerate(self.pools)}
+        for node in self.nodes:
+            if node.pool is None or node.pool not in at:
+                continue
+            left = remaining[at[node.pool]]
+            for name in left:
+                left[name] -= 1 if name == "nodes" else node.capacity.get(name, 0)
+        return remaining
+
+    def _reservations(self) -> dict[str, int]:
+        """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
+        found: dict[str, int] = {}
+        for column in self.columns.rows:
+            name, count = column.offering.reservation_id, column.offering.reservation_capacity
+            if name is not None and count is not None:
+                found[name] = min(found.get(name, count), count)
+        return found
+
+    def _binding(self) -> list[str]:
+        """The limited resources that this batch could exhaust; others need not be watched."""
+        total: Counter[str] = Counter()
+        for one in self.classes:
+            for name, amount in one.requests.items():
+                total[name] += amount * one.count
+        found: set[str] = set()
+        for index, left in enumerate(self.limits):
+            largest: Counter[str] = Counter()
+            for kind in self.pools[index].types:
+                for name in left:
+                    largest[name] = max(largest[name], kind.capacity.get(name, 0))
+            pods = sum(one.count for one in self.classes)
+            for name, amount in left.items():
+                worst = pods if name == "nodes" else 8 * total[name] + largest[name] * min(pods, 64)
+                if amount < worst:
+                    found.add(name)
+        return sorted(found)
+
+    # -- asks ---------------------------------------------------------------------------------------------------
+
+    def _compile_asks(self) -> None:
+        self.binding = self._binding()
+        masks = [self._mask(one, level) for one in self.classes for level in one.levels]
+        limited = [name for name in self.binding if name != "nodes"]
+        self.menu = Menu(self.columns, self.dims, masks, self.axes, limited)
+        number = 0
+        for one in self.classes:
+            request = np.array([one.requests.get(name, 0) for name in self.dims], dtype=np.int64)
+            for rung, level in enumerate(one.levels):
+                ask = Ask(number, one, level, request)
+                ask.mask = masks[number]
+                ask.columns = as_bools(self.columns, self.menu, ask.mask)
+                self._relate(ask)
+                self._asks[one.index, rung] = ask
+                number += 1
+
+    def ask(self, one: PodClass, rung: int) -> Ask:
+        ask = self._asks[one.index, rung]
+        if not len(ask.nodes) and self.nodes:
+            ask.nodes = self._nodes_for(ask)
+        return ask
+
+    def _mask(self, one: PodClass, level: Level) -> int:
+        columns = self.columns
+        mask = columns.any_term(level.terms) & columns.any_term(one.storage.alternatives) & columns.available
+        return mask & tolerated(columns, one.shape.tolerations, level.bears_prefer)
+
+    def _nodes_for(self, ask: Ask) -> Bools:
+        ok = self._nodes_passing(ask.level.terms)
+        if ask.cls.storage.alternatives != ((),):
+            ok = ok & self._nodes_passing(ask.cls.storage.alternatives)
+        key = (ask.cls.shape.tolerations, ask.level.bears_prefer)
+        known = self._node_taints.get(key)
+        if known is None:
+            borne = [bears(ask.cls.shape.tolerations, node.taints, ask.level.bears_prefer) for node in self.nodes]
+            known = self._node_taints[key] = np.array(borne, dtype=np.bool_)
+        return ok & known
+
+    def _nodes_passing(self, terms: tuple[Term, ...]) -> Bools:
+        known = self._node_terms.get(terms)
+        if known is None:
+            known = np.array([passes(fact.labels, terms) for fact in self.facts], dtype=np.bool_)
+            self._node_terms[terms] = known
+        return known
+
+    def _relate(self, ask: Ask) -> None:
+        owned: list[Group] = list(dict.fromkeys([*ask.level.hard, *ask.level.soft]))
+        for group in owned:
+            cell = self.cells[group]
+            (ask.host_owned if cell.host else ask.domain_owned).append(cell)
+        for group in sorted(ask.cls.members, key=lambda group: self.cells[group].index):
+            cell = self.cells[group]
+            (ask.host_members if cell.host else ask.domain_members).append(cell)
+        ask.restricted = bool(ask.domain_owned or ask.domain_members)
+
+
+def _with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int]:
+    return {**requests, **_port_requests(tuple(ports), {})}
+
+
+def _port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[str]]) -> dict[str, int]:
+    """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
+    found: dict[str, int] = {}
+    for ip, protocol, number in ports:
+        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == "0.0.0.0" else set())
+        for address in wanted:
+            found[f"{PORT}{protocol}/{number}/{address}"] = 1
+    return found
+
+
+__all__ = ["Ask", "Axis", "Daemon", "Problem", "Shape", "UNLIMITED"]

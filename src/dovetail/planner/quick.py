@@ -1,0 +1,128 @@
+"""Tier 1: the answer that never makes anybody wait.
+
+Classes go largest first, those that others lean on before those that lean, those that need a machine each before
+those that fill the gaps. What finds no place is tried again after everybody else, because counts rise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.planner.board import Board
+from dovetail.planner.classes import PodClass
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.packer import Packer, Strategy
+from dovetail.planner.problem import Problem
+
+
+class Packing:
+    """A finished board, the pods that found no place, and the price."""
+
+    __slots__ = ("board", "cost", "left")
+
+    def __init__(self, board: Board, left: dict[int, int]) -> None:
+        self.board = board
+        self.left = left
+        self.cost = board.cost()
+
+    @property
+    def rank(self) -> tuple[int, int, float]:
+        """Fewer pods without a place first, then fewer preferences given up, then less money."""
+        given_up = sum(
+            count * len(self.board.asks[number].level.given_up)
+            for contents in self.board.contents
+            for number, count in contents.items()
+        )
+        return (sum(self.left.values()), given_up, self.cost)
+
+
+def pack(problem: Problem, strategy: Strategy) -> Packing:
+    """One pass over all classes, and as many more as bring something."""
+    packer = Packer(problem, strategy)
+    order = class_order(problem, strategy)
+    for one in order:
+        packer.waiting += _demand(problem, one)
+    left: dict[int, int] = {}
+    for one in order:
+        packer.waiting -= _demand(problem, one)
+        missing = _place_class(packer, one, one.count)
+        if missing:
+            left[one.index] = missing
+    while left:
+        before = sum(left.values())
+        packer.lenient = True
+        for one in order:
+            if one.index in left:
+                missing = _place_class(packer, one, left[one.index])
+                left[one.index] = missing
+        left = {index: count for index, count in left.items() if count}
+        if sum(left.values()) == before:
+            break
+    packer.board.shrink()
+    return Packing(packer.board, left)
+
+
+def _demand(problem: Problem, one: PodClass) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    return problem.ask(one, 0).request * float(one.count)
+
+
+def _place_class(packer: Packer, one: PodClass, count: int) -> int:
+    if one.error:
+        return count
+    for rung in range(len(one.levels)):
+        count -= packer.place(packer.problem.ask(one, rung), count)
+        if not count:
+            break
+    return count
+
+
+def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
+    total = np.ones(len(problem.dims))
+    for one in problem.classes:
+        total += _demand(problem, one)
+    depth = _depths(problem)
+
+    def key(one: PodClass) -> tuple[float, ...]:
+        share = problem.ask(one, 0).request / total
+        size = float(share.max() if strategy.order == "max" else share.sum())
+        if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
+            size = float(share[problem.dims.index(strategy.order)])
+        priority = -one.priority if strategy.by_priority else 0
+        return (depth[one.index], priority, -_loneliness(problem, one), -size, one.index)
+
+    return sorted(problem.classes, key=key)
+
+
+def _loneliness(problem: Problem, one: PodClass) -> float:
+    """Pods that want a machine each come early: others fill what they leave."""
+    for cell in problem.ask(one, 0).host_owned:
+        if cell.group.kind in (ANTI, SPREAD) and cell.group in one.members:
+            return 1.0
+    return 0.0
+
+
+def _depths(problem: Problem) -> dict[int, int]:
+    """How far down the chain of affinities a class stands; those it leans on come first."""
+    leans: dict[int, set[int]] = {}
+    for one in problem.classes:
+        ask = problem.ask(one, 0)
+        cells = [*ask.host_owned, *ask.domain_owned]
+        groups = [cell.group for cell in cells if cell.group.kind == AFFINITY]
+        leans[one.index] = {
+            other.index for other in problem.classes if groups and other is not one
+            for group in groups if group in other.members
+        }  # fmt: skip
+    depth: dict[int, int] = {}
+
+    def of(index: int, path: frozenset[int]) -> int:
+        if index in depth:
+            return depth[index]
+        below = [of(other, path | {index}) for other in sorted(leans[index]) if other not in path and other != index]
+        if not path:
+            depth[index] = 1 + max(below) if below else 0
+            return depth[index]
+        return 1 + max(below) if below else 0
+
+    for index in sorted(leans):
+        of(index, frozenset())
+    return depth

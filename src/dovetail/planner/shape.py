@@ -1,0 +1,186 @@
+"""Shapes: what a pod asks of scheduling, read once and shared by all pods that ask the same.
+
+Two pods have one shape when everything the planner reads of them is equal. The key is exact by construction:
+the encoded fields themselves. Which labels and volumes really matter is decided later, per snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from dovetail.model import podrequests
+from dovetail.model.objects import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
+from dovetail.model.quantity import QuantityError
+from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, clause, of_selector
+from dovetail.planner.memory import Memory
+
+_encode = msgspec.msgpack.Encoder().encode
+
+#: (ip, protocol, port)
+Port = tuple[str, str, int]
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A topology spread constraint with its selector resolved."""
+
+    key: str
+    max_skew: int
+    hard: bool
+    selector: Term
+    min_domains: int
+    honor_affinity: bool
+    honor_taints: bool
+
+
+class Near(msgspec.Struct, frozen=True):
+    """A pod affinity or anti-affinity term. `weight` 0 means required."""
+
+    key: str
+    selector: Term
+    namespaces: tuple[str, ...]
+    namespace_selector: Term | None
+    weight: int = 0
+
+
+class Shape:
+    """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
+
+    __slots__ = (
+        "affinity", "anti", "claims", "controller", "daemon", "error", "labels", "namespace", "ports",
+        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerations",
+    )  # fmt: skip
+
+    def __init__(self, pod: Pod) -> None:
+        spec, meta = pod.spec, pod.metadata
+        self.namespace = meta.namespace or "default"
+        self.labels: Mapping[str, str] = meta.labels
+        self.tolerations: tuple[Toleration, ...] = spec.tolerations
+        self.priority = spec.priority
+        self.priority_class = spec.priority_class_name
+        self.error = ""
+        self.requests = self._requests(pod)
+        self.required = _required(pod)
+        affinity = spec.affinity
+        preferred = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+        self.preferred: tuple[tuple[int, Term], ...] = tuple(
+            (each.weight, _term(each.preference)) for each in preferred
+        )
+        self.spreads = tuple(
+            Spread(
+                clause(each.topology_key, "")[0],
+                each.max_skew,
+                each.when_unsatisfiable != "ScheduleAnyway",
+                of_selector(each.label_selector, self.labels, each.match_label_keys),
+                each.min_domains or 0,
+                each.node_affinity_policy != "Ignore",
+                each.node_taints_policy == "Honor",
+            )
+            for each in spec.topology_spread_constraints
+        )
+        self.affinity = self._near(affinity.pod_affinity if affinity else None)
+        self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
+        self.ports = _ports(pod)
+        self.claims = tuple(sorted(claim_names(pod)))
+        owner = meta.controller
+        self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
+        self.controller = owner.uid if owner is not None else ""
+
+    def _requests(self, pod: Pod) -> dict[str, int]:
+        try:
+            requests = podrequests.requests(pod)
+        except QuantityError as problem:
+            self.error = f"the pod's requests cannot be read: {problem}"
+            return {"pods": 1}
+        requests["pods"] = 1
+        return {name: amount for name, amount in requests.items() if amount > 0}
+
+    def _near(self, source: object) -> tuple[Near, ...]:
+        required: Iterable[PodAffinityTerm] = getattr(source, "required", ())
+        preferred = getattr(source, "preferred", ())
+        terms = [(term, 0) for term in required] + [(each.pod_affinity_term, each.weight) for each in preferred]
+        return tuple(self._near_term(term, weight) for term, weight in terms)
+
+    def _near_term(self, term: PodAffinityTerm, weight: int) -> Near:
+        chosen = term.namespace_selector
+        own = (self.namespace,) if chosen is None and not term.namespaces else ()
+        return Near(
+            clause(term.topology_key, "")[0],
+            of_selector(term.label_selector, self.labels, term.match_label_keys, term.mismatch_label_keys),
+            tuple(sorted({*term.namespaces, *own})),
+            of_selector(chosen, {}) if chosen is not None else None,
+            weight,
+        )
+
+
+def _required(pod: Pod) -> tuple[Term, ...]:
+    """The required terms, any of which will do; the node selector is part of each."""
+    base: list[Clause] = [clause(key, "In", (value,)) for key, value in pod.spec.node_selector.items()]
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return (tuple(sorted(base)),)
+    terms = [_term(term) for term in affinity.required.node_selector_terms]
+    full = tuple(dict.fromkeys(tuple(sorted({*base, *term})) for term in terms if term))
+    return full or ((NEVER,),)
+
+
+def _term(term: NodeSelectorTerm) -> Term:
+    parts = [clause(each.key, each.operator, each.values) for each in term.match_expressions]
+    parts += [(NODE_NAME, each.operator, tuple(sorted(each.values))) for each in term.match_fields]
+    return tuple(sorted(parts))
+
+
+def _ports(pod: Pod) -> tuple[Port, ...]:
+    sidecars = [each for each in pod.spec.init_containers if each.sidecar]
+    found = {
+        (port.host_ip if port.host_ip not in ("", "::") else "0.0.0.0", port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.containers, *sidecars)
+        for port in container.ports
+        if port.host_port
+    }
+    return tuple(sorted(found))
+
+
+def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
+    """The pod's claims by key, with the class a claim would be made of when the pod brings its own template."""
+    namespace = pod.metadata.namespace or "default"
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{namespace}/{volume.persistent_volume_claim.claim_name}", None
+        elif volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
+            made_of = volume.ephemeral.volume_claim_template.spec.storage_class_name
+            yield f"{namespace}/{pod.metadata.name}-{volume.name}", made_of or ""
+
+
+def signature(pod: Pod) -> bytes:
+    """The exact key of a pod's shape."""
+    spec, meta = pod.spec, pod.metadata
+    own = [name for name in claim_names(pod)] if spec.volumes else None
+    resized = pod.status.container_statuses if any(s.allocated_resources for s in pod.status.container_statuses) else None
+    return _encode(
+        (
+            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
+            spec.topology_spread_constraints,
+            [(c.resources, c.ports) for c in spec.containers],
+            [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
+            spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
+        )  # fmt: skip
+    )
+
+
+def shape_of(pod: Pod, memory: Memory) -> Shape:
+    """The pod's shape, remembered by the pod's UID for as long as the pod object stays the same."""
+    by_uid = memory.table("pods")
+    known = by_uid.get(pod.metadata.uid) if pod.metadata.uid else None
+    if known is not None and known[0] is pod:
+        found: Shape = known[1]
+        return found
+    shapes = memory.table("shapes")
+    key = signature(pod)
+    shape: Shape | None = shapes.get(key)
+    if shape is None:
+        shape = shapes[key] = Shape(pod)
+    if pod.metadata.uid:
+        by_uid[pod.metadata.uid] = (pod, shape)
+    return shape

@@ -1,0 +1,13 @@
+"""Taints and tolerations, as the planner asks about them: of a set of taints at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.model.objects import Taint, Toleration
+from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
+
+def bears(tolerations: Iterable[Toleration], taints: Iterable[Taint], prefer: bool) -> bool:
+    """Whether every taint is tolerated. `prefer`: PreferNoSchedule taints do not count."""
+    held = tuple(tolerations)
+    return all((prefer and taint.effect == PREFER_NO_SCHEDULE) or any(tolerates(t, taint) for t in held) for taint in taints)
