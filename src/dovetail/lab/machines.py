@@ -17,7 +17,7 @@ MIB = 1024**2
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine that may become a Node. `boot_seconds` pass before it joins, `ready_seconds` more before it is Ready."""
+    """What may become a Node: `boot_seconds` until it joins, `ready_seconds` more until it is Ready."""
 
     name: str
     provider_id: str

@@ -26,7 +26,9 @@ def to_adopt(orphans: Iterable[PodView], selector: LabelSelector) -> list[PodVie
     ]
 
 
-async def adopt(kube: Kube, resource: Resource, metadata: tuple[str, str, str], owner_kind: tuple[str, str], by: Json) -> None:
+async def adopt(
+    kube: Kube, resource: Resource, metadata: tuple[str, str, str], owner_kind: tuple[str, str], by: Json
+) -> None:
     """`metadata` is (name, namespace, uid) of what is adopted."""
     name, namespace, uid = metadata
     body = {"metadata": {"ownerReferences": [owner(*owner_kind, by)], "uid": uid}}

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import ApiError, Disconnected, Gone
+from dovetail.kube.errors import ApiError, BadRequest, Disconnected, Gone
 from dovetail.kube.resources import Resource
 
 T = TypeVar("T")
@@ -52,6 +52,7 @@ class Informer(Generic[T]):
         *,
         fields: str | None = None,
         namespace: str | None = None,
+        keep: Callable[[T], T] | None = None,
     ) -> None:
         self.resource = resource
         self.objects: dict[str, T] = {}
@@ -62,6 +63,7 @@ class Informer(Generic[T]):
         self._type = type
         self._fields = fields
         self._namespace = namespace
+        self._keep = keep
         self._listeners: list[Listener[T]] = []
         self._filings = dict(indices or {})
         self._indices: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._filings}
@@ -102,13 +104,16 @@ class Informer(Generic[T]):
                     await self._watch()
             except Gone:
                 continue
+            except BadRequest:
+                raise  # asking the same again would be refused again
             except (Disconnected, ApiError):
                 pause = min(30.0, pause * 2 or 0.8)
                 await asyncio.sleep(pause)
 
     async def _list(self) -> None:
         listing = await self._kube.list(self.resource, self._namespace, fields=self._fields, type=self._type)
-        found = {key_of(item): item for item in listing.items}
+        items = listing.items if self._keep is None else [self._keep(item) for item in listing.items]
+        found = {key_of(item): item for item in items}
         for key in [key for key in self.objects if key not in found]:
             self._put(key, None)
         for key, item in found.items():
@@ -128,6 +133,8 @@ class Informer(Generic[T]):
                     self._advance(int(mark.metadata.resource_version))
                     continue
                 item = self._decoder.decode(event.object)
+                if self._keep is not None:
+                    item = self._keep(item)
                 self._put(key_of(item), None if event.type == "DELETED" else item, item)
                 self._advance(_version_of(item))
         finally:

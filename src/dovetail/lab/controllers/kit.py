@@ -35,6 +35,13 @@ class Kit:
         )
         self.nodes: Informer[NodeView] = self._open(NODES, NodeView)
 
+    def saying(self, recorder: Recorder) -> Kit:
+        """The same tools with another voice: each controller signs its own events."""
+        other = object.__new__(Kit)
+        other.__dict__.update(self.__dict__)
+        other.recorder = recorder
+        return other
+
     def now(self) -> datetime:
         return self.clock.now()
 

@@ -1,4 +1,4 @@
-"""ReplicaSets: as many pods of a template as asked for. The pure half says what is missing or too much, and the status."""
+"""ReplicaSets: as many pods of a template as asked for, the least useful going first."""
 
 from __future__ import annotations
 

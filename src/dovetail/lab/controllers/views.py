@@ -87,6 +87,60 @@ class Toleration(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     toleration_seconds: int | None = None
 
 
+class ClaimUse(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A volume's claim."""
+
+    claim_name: str = ""
+
+
+class Ephemeral(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A volume whose claim lives with the pod."""
+
+    volume_claim_template: dict[str, Any] = {}
+
+
+class Volume(msgspec.Struct, frozen=True, rename="camel"):
+    """A volume, as far as claims go."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimUse | None = None
+    ephemeral: Ephemeral | None = None
+
+
+class FieldMatch(msgspec.Struct, frozen=True, rename="camel"):
+    """A term on a node's field: its name."""
+
+    key: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(msgspec.Struct, frozen=True, rename="camel"):
+    match_fields: tuple[FieldMatch, ...] = ()
+
+
+class NodeTerms(msgspec.Struct, frozen=True, rename="camel"):
+    node_selector_terms: tuple[NodeTerm, ...] = ()
+
+
+class NodeAffinity(msgspec.Struct, frozen=True):
+    required: NodeTerms | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(msgspec.Struct, frozen=True, rename="camel"):
+    """The node a daemon's pod was made for is written in its affinity."""
+
+    node_affinity: NodeAffinity | None = None
+
+    @property
+    def target(self) -> str:
+        required = self.node_affinity.required if self.node_affinity is not None else None
+        for term in required.node_selector_terms if required is not None else ():
+            for match in term.match_fields:
+                if match.key == "metadata.name" and match.values:
+                    return match.values[0]
+        return ""
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     """Where the pod goes and what keeps it there."""
 
@@ -95,7 +149,8 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     hostname: str = ""
     subdomain: str = ""
     tolerations: tuple[Toleration, ...] = ()
-    volumes: msgspec.Raw | None = None
+    volumes: tuple[Volume, ...] = ()
+    affinity: Affinity | None = None
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -118,6 +173,17 @@ class PodView(msgspec.Struct, frozen=True, rename="camel"):
     metadata: Meta = Meta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of the PersistentVolumeClaims it mounts."""
+        names = []
+        for volume in self.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                names.append(volume.persistent_volume_claim.claim_name)
+            elif volume.ephemeral is not None:
+                names.append(f"{self.metadata.name}-{volume.name}")
+        return tuple(names)
 
 
 class Taint(msgspec.Struct, frozen=True, gc=False, rename="camel"):

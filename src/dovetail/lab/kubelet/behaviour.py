@@ -77,7 +77,7 @@ def _by_command(container: ContainerSpec) -> Behaviour:
         if image in _ONE_SHOT:
             return Behaviour(run_seconds=_ONE_SHOT[image])
         return Behaviour()
-    if image in _ONE_SHOT and not container.command[:1] == ("sh",):
+    if image in _ONE_SHOT and container.command[:1] != ("sh",):
         return Behaviour(run_seconds=_ONE_SHOT[image])
     return _by_words(words)
 

@@ -230,7 +230,8 @@ def _failure(probe: object) -> str:
     http = getattr(probe, "http_get", None)
     if http is not None:
         return "HTTP probe failed with statuscode: 500"
-    return "dial tcp: connect: connection refused" if getattr(probe, "tcp_socket", None) else "command terminated with 1"
+    refused = getattr(probe, "tcp_socket", None) is not None
+    return "dial tcp: connect: connection refused" if refused else "command terminated with exit code 1"
 
 
 def go_minutes(seconds: float) -> str:

@@ -27,7 +27,7 @@ from dovetail.lab.kubelet.machine import Seat
 from dovetail.lab.kubelet.podrun import PodRun, accept, resume
 from dovetail.lab.kubelet.registration import Registration
 from dovetail.lab.kubelet.status import status_of
-from dovetail.lab.kubelet.views import KubeletPod
+from dovetail.lab.kubelet.views import KubeletPod, slim
 from dovetail.lab.machines import Machine
 from dovetail.lab.recorder import Involved, Recorder
 
@@ -55,7 +55,7 @@ class Fleet:
         self._clock = clock
         self._recorder = recorder
         self._zero = clock.now() - timedelta(seconds=clock.monotonic())
-        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, fields="spec.nodeName!=")
+        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, fields="spec.nodeName!=", keep=slim)
         self._pods.listen(self._pod_changed)
         self._waiting: dict[str, dict[str, KubeletPod]] = {}
         self._timers: list[tuple[float, int, str]] = []

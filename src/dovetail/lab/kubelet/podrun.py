@@ -18,6 +18,7 @@ from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
 
 #: Seconds from seeing a pod to having its sandbox and address.
 SANDBOX_SECONDS = 0.3
+_TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
 class PodRun(msgspec.Struct):
@@ -90,8 +91,8 @@ class PodRun(msgspec.Struct):
         before = self._shape()
         deadline = self.pod.spec.active_deadline_seconds
         if deadline is not None and not self.over and now >= self.accepted + deadline:
-            self.fail(now, "DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-            notes.append(("Normal", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline", ""))
+            self.fail(now, "DeadlineExceeded", _TOO_LONG)
+            notes.append(("Normal", "DeadlineExceeded", _TOO_LONG, ""))
         if not self.sandbox and not self.blocked and now >= self.accepted + SANDBOX_SECONDS:
             self.sandbox = True
         if self.sandbox and self.failed is None:

@@ -17,7 +17,7 @@ from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CSINODES, LEASES, NODES
 from dovetail.lab.controllers.instants import micro
 from dovetail.lab.kubelet.machine import Seat
-from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, labels_of, lease_of
+from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 from dovetail.lab.recorder import Involved, Recorder
 
 STATUS_SECONDS = 300.0
@@ -54,10 +54,10 @@ class Registration:
         except AlreadyExists:
             node = await self._take_over(machine.name, body)
         seat.node_uid = node["metadata"]["uid"]
-        for resource, item in ((LEASES, lease_of), (CSINODES, csinode_of)):
-            extra = item(machine, seat.node_uid, self._micro(seat)) if item is lease_of else csinode_of(machine, seat.node_uid)
+        lease = lease_of(machine, seat.node_uid, self._micro(seat))
+        for resource, item in ((LEASES, lease), (CSINODES, csinode_of(machine, seat.node_uid))):
             try:
-                await self._kube.create(resource, extra, "kube-node-lease" if resource is LEASES else None)
+                await self._kube.create(resource, item)
             except AlreadyExists:
                 continue
         seat.registered = True
@@ -166,6 +166,3 @@ def _hello(name: str) -> list[tuple[str, str]]:
         *((state, f"Node {name} status is now: {state}") for state in states),
         ("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods"),
     ]
-
-
-__all__ = ["Registration", "labels_of"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.controllers.views import Condition, Meta
+from dovetail.lab.controllers.views import Condition, Meta, Volume
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,7 +57,7 @@ class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     active_deadline_seconds: int | None = None
     containers: msgspec.Raw = msgspec.Raw(b"[]")
     init_containers: msgspec.Raw = msgspec.Raw(b"[]")
-    volumes: msgspec.Raw | None = None
+    volumes: tuple[Volume, ...] = ()
     readiness_gates: tuple[dict[str, str], ...] = ()
 
 
@@ -105,29 +105,31 @@ class KubeletPod(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def claims(self) -> tuple[str, ...]:
         """The names of the PersistentVolumeClaims it mounts."""
-        return _claims(bytes(self.spec.volumes), self.metadata.name) if self.spec.volumes is not None else ()
+        names = []
+        for volume in self.spec.volumes:
+            if volume.persistent_volume_claim is not None:
+                names.append(volume.persistent_volume_claim.claim_name)
+            elif volume.ephemeral is not None:
+                names.append(f"{self.metadata.name}-{volume.name}")
+        return tuple(names)
 
 
-class _ClaimUse(msgspec.Struct, frozen=True, rename="camel"):
-    claim_name: str = ""
+_interned: dict[bytes, msgspec.Raw] = {}
 
 
-class _Volume(msgspec.Struct, frozen=True, rename="camel"):
-    name: str = ""
-    persistent_volume_claim: _ClaimUse | None = None
-    ephemeral: dict[str, Any] | None = None
+def slim(pod: KubeletPod) -> KubeletPod:
+    """The pod without a hold on the bytes it came in: equal specs are kept once."""
+    spec = msgspec.structs.replace(
+        pod.spec, containers=_intern(pod.spec.containers), init_containers=_intern(pod.spec.init_containers)
+    )
+    return msgspec.structs.replace(pod, spec=spec)
 
 
-@lru_cache(maxsize=4096)
-def _volumes(raw: bytes) -> tuple[_Volume, ...]:
-    return msgspec.json.decode(raw, type=tuple[_Volume, ...])
-
-
-def _claims(raw: bytes, pod: str) -> tuple[str, ...]:
-    names = []
-    for volume in _volumes(raw):
-        if volume.persistent_volume_claim is not None:
-            names.append(volume.persistent_volume_claim.claim_name)
-        elif volume.ephemeral is not None:
-            names.append(f"{pod}-{volume.name}")
-    return tuple(names)
+def _intern(raw: msgspec.Raw) -> msgspec.Raw:
+    data = bytes(raw)
+    found = _interned.get(data)
+    if found is None:
+        if len(_interned) > 8192:
+            _interned.clear()
+        found = _interned[data] = msgspec.Raw(data)
+    return found

@@ -91,7 +91,9 @@ class Deployments:
         noted = current is not None and current["reason"] == "DeploymentPaused"
         if paused == noted:
             return deployment
-        what = ("DeploymentPaused", "Deployment is paused") if paused else ("DeploymentResumed", "Deployment is resumed")
+        what = (
+            ("DeploymentPaused", "Deployment is paused") if paused else ("DeploymentResumed", "Deployment is resumed")
+        )
         note = conditions.condition("Progressing", "Unknown", *what, self._kit.now())
         return await self._put_conditions(deployment, conditions.put(known, note))
 
@@ -123,9 +125,7 @@ class Deployments:
         steps = [rollout.Scale(rs["metadata"]["name"], 0) for rs in old if rollout.replicas(rs) > 0]
         if steps or self._runs(old):
             sets = await self._apply(deployment, steps, [*old, new] if new else old)
-            return await self._save(
-                deployment, conditions.rolled(deployment, _among(sets, new), sets, self._kit.now())
-            )
+            return await self._save(deployment, conditions.rolled(deployment, _among(sets, new), sets, self._kit.now()))
         deployment, new = await self._ensure(deployment, new, old)
         steps = [rollout.Scale(new["metadata"]["name"], rollout.replicas(deployment))]
         sets = await self._apply(deployment, steps, [*old, new])
@@ -215,7 +215,10 @@ class Deployments:
         items = deployment.get("status", {}).get("conditions", [])
         changed = deployment
         if number is not None and marks.get(rollout.REVISION) != number:
-            changed = {**changed, "metadata": {**changed["metadata"], "annotations": {**marks, rollout.REVISION: number}}}
+            changed = {
+                **changed,
+                "metadata": {**changed["metadata"], "annotations": {**marks, rollout.REVISION: number}},
+            }
         wants = conditions.has_deadline(deployment)
         if wants and (always or conditions.find(items, "Progressing") is None):
             items = conditions.put(items, conditions.condition("Progressing", "True", *note, self._kit.now()))

@@ -143,9 +143,7 @@ def disposable(deployment: Json, old: Sequence[Json]) -> list[str]:
     alive = [rs for rs in old if "deletionTimestamp" not in rs["metadata"]]
     if limit is None or len(alive) <= limit:
         return []
-    return [
-        rs["metadata"]["name"] for rs in sorted(alive, key=revision)[: len(alive) - limit] if _holds_nothing(rs)
-    ]
+    return [rs["metadata"]["name"] for rs in sorted(alive, key=revision)[: len(alive) - limit] if _holds_nothing(rs)]
 
 
 def _holds_nothing(rs: Json) -> bool:

@@ -1,0 +1,137 @@
+"""The lab: API server, controllers, scheduler and kubelets on one clock. Used by `up`, `simulate` and tests.
+
+All parts speak to the server through a transport, so any of them can be left out or replaced by the real one.
+`extras` is the place of what is added from outside: an autoscaler, a cloud, a dashboard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.inprocess import InProcess
+from dovetail.kube.transport import Transport
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.controllers.run import ControllerManager
+from dovetail.lab.kubelet.fleet import Fleet, Pace
+from dovetail.lab.machines import Machine, plain_pool
+from dovetail.lab.recorder import Recorder
+
+#: A part added from outside: gets the lab, runs until cancelled.
+Extra = Callable[["Lab"], Coroutine[Any, Any, None]]
+
+JOIN_TOGETHER = 32
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What of the lab runs. A real control plane brings its own controllers and scheduler."""
+
+    controllers: bool = True
+    scheduler: bool = True
+    pace: Pace = Pace()
+    quiet: bool = False
+
+
+class Lab:
+    """`async with Lab.embedded(seed=1) as lab:`; then `lab.kube` talks to it as an administrator."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        chance: Chance,
+        parts: Parts | None = None,
+        *,
+        server: ApiServer | None = None,
+        extras: Sequence[Extra] = (),
+    ) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.chance = chance
+        self.parts = parts or Parts()
+        self.server = server
+        self.kube = self.client("dovetail-lab")
+        kubelet = self.client("kubelet")
+        self._kubelet_events = Recorder(kubelet, clock, chance.child("events"), "kubelet", quiet=self.parts.quiet)
+        self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
+        self.controllers: ControllerManager | None = None
+        self._extras = extras
+        self._stack = AsyncExitStack()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._running: list[asyncio.Task[None]] = []
+
+    @classmethod
+    def embedded(
+        cls, seed: int = 0, parts: Parts | None = None, *, clock: Clock | None = None, extras: Sequence[Extra] = ()
+    ) -> Lab:
+        """A lab around an API server of its own, in this process."""
+        chance = Chance(seed)
+        clock = clock or Clock(asyncio.get_running_loop(), EPOCH)
+        server = ApiServer(clock, chance.child("apiserver"))
+        return cls(InProcess(server), clock, chance, parts, server=server, extras=extras)
+
+    def client(self, manager: str) -> Kube:
+        """A client that signs its writes as `manager`."""
+        return Kube(
+            self.transport, self.clock, chance=self.chance.child("client", manager), manager=manager, user_agent=manager
+        )
+
+    async def __aenter__(self) -> Self:
+        self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._start("kubelet events", self._kubelet_events.run())
+        self._start("kubelets", self.fleet.run())
+        if self.parts.controllers:
+            kube = self.client("kube-controller-manager")
+            chance = self.chance.child("controllers")
+            self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
+            self._start("controllers", self.controllers.run())
+        if self.parts.scheduler:
+            from dovetail.lab.scheduler.run import run as schedule
+
+            chance = self.chance.child("scheduler")
+            self._start("scheduler", schedule(self.client("kube-scheduler"), self.clock, chance))
+        for extra in self._extras:
+            self.add(extra)
+        await self.fleet.synced.wait()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await self._stack.__aexit__(kind, error, trace)
+
+    def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        assert self._tasks is not None
+        self._running.append(self._tasks.create_task(work, name=name))
+
+    def add(self, extra: Extra) -> None:
+        """Run another part until the lab ends."""
+        self._start(getattr(extra, "__name__", "extra"), extra(self))
+
+    async def join(self, machines: Iterable[Machine]) -> None:
+        """Boot machines; returns when all have registered."""
+        waiting = list(machines)
+        for start in range(0, len(waiting), JOIN_TOGETHER):
+            async with asyncio.TaskGroup() as tasks:
+                for machine in waiting[start : start + JOIN_TOGETHER]:
+                    tasks.create_task(self.fleet.join(machine), name=f"join {machine.name}")
+
+    async def nodes(self, count: int, instance_type: str = "m5.large", zones: Sequence[str] = ("us-west-2a",)) -> None:
+        """A plain pool of machines."""
+        await self.join(plain_pool(count, instance_type, zones, first=len(self.fleet.seats)))
+
+    async def until(self, fact: Callable[[], Coroutine[Any, Any, bool]], seconds: float = 600.0) -> None:
+        """Let time pass until a fact holds. TimeoutError if it does not within `seconds`."""
+        async with asyncio.timeout(seconds):
+            while not await fact():  # noqa: ASYNC110 (facts are read from the API server: there is no event to wait for)
+                await asyncio.sleep(0.25)

@@ -1,0 +1,146 @@
+"""DaemonSets, the acting half: one pod on every node that should have one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dovetail.kube.errors import ApiError, NotFound
+from dovetail.kube.resources import DAEMONSETS, PODS
+from dovetail.lab.controllers.daemonset import belongs, manage, pinned, roll, status_of, tolerations
+from dovetail.lab.controllers.deployment.rollout import share
+from dovetail.lab.controllers.history import HASH_LABEL, History, hash_of
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.recorder import Involved
+
+_KIND = ("apps/v1", "DaemonSet")
+
+
+class DaemonSets:
+    """Keeps DaemonSets."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._sets = kit.store(DAEMONSETS)
+        self._history = History(kit, _KIND, HASH_LABEL)
+        self.worker = Worker("daemonset", self._reconcile, gather=0.02)
+        self._sets.listen(self._changed)
+        kit.pods.listen(self._pod_changed)
+        kit.nodes.listen(self._node_changed)
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        for pod in (old, new):
+            controller = pod.metadata.controller if pod is not None else None
+            if pod is not None and controller is not None and controller.kind == "DaemonSet":
+                self.worker.add(f"{pod.metadata.namespace}/{controller.name}")
+
+    def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
+        if old is not None and new is not None and _matters(old) == _matters(new):
+            return
+        for key in self._sets.objects:
+            self.worker.add(key)
+
+    async def _reconcile(self, key: str) -> float | None:
+        workload = self._sets.get(key)
+        if workload is None or "deletionTimestamp" in workload["metadata"]:
+            return None
+        revision = await self._history.current(workload)
+        code = hash_of(revision)
+        error: ApiError | None = None
+        try:
+            await self._manage(workload, code)
+            nodes = list(self._kit.nodes.all())
+            await self._delete(workload, roll(workload, nodes, self._by_node(workload), code, self._kit.now()))
+        except ApiError as problem:
+            error = problem
+        nodes = list(self._kit.nodes.all())
+        await self._write(workload, status_of(workload, nodes, self._by_node(workload), code, self._kit.now()))
+        codes = {pod.metadata.labels.get(HASH_LABEL) for pod in self._pods(workload)}
+        live = {item["metadata"]["name"] for item in self._history.of(workload) if hash_of(item) in codes}
+        await self._history.trim(workload, live | {revision["metadata"]["name"]})
+        if error is not None:
+            raise error
+        min_ready = int(workload["spec"].get("minReadySeconds", 0))
+        return float(min_ready) if min_ready else None
+
+    def _pods(self, workload: Json) -> list[PodView]:
+        return self._kit.pods.by("owner", workload["metadata"]["uid"])
+
+    def _by_node(self, workload: Json) -> dict[str, list[PodView]]:
+        """Pods by the node they are on, or were made for."""
+        found: dict[str, list[PodView]] = {}
+        for pod in self._pods(workload):
+            target = pod.spec.affinity.target if pod.spec.affinity is not None else ""
+            found.setdefault(pod.spec.node_name or target, []).append(pod)
+        return found
+
+    async def _manage(self, workload: Json, code: str) -> None:
+        nodes = list(self._kit.nodes.all())
+        surge = (workload["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}).get("maxSurge", 0)
+        total = share(surge, len(nodes), up=True)
+        plan = manage(nodes, self._by_node(workload), lambda node: belongs(workload, node), total)
+        about = Involved.of(*_KIND, workload["metadata"])
+        for pods, reason, word, tell in (
+            (plan.failed, "FailedDaemonPod", "failed", self._kit.recorder.warning),
+            (plan.succeeded, "SucceededDaemonPod", "succeeded", self._kit.recorder.normal),
+        ):
+            for pod in pods:
+                text = f"Found {word} daemon pod {pod.metadata.key} on node {pod.spec.node_name}, will try to "
+                tell(about, reason, f"{text}{'kill' if word == 'failed' else 'delete'} it")
+        await self._delete(workload, plan.delete)
+        await self._create(workload, plan.create, code)
+
+    async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
+        template = workload["spec"]["template"]
+        about = Involved.of(*_KIND, workload["metadata"])
+        version = 0
+        try:
+            for node in nodes:
+                spec: dict[str, Any] = {
+                    "affinity": pinned(template["spec"], node),
+                    "tolerations": tolerations(template),
+                }
+                body = pod_of(template, _KIND, workload["metadata"], labels={HASH_LABEL: code}, spec=spec)
+                made = await self._kit.kube.create(PODS, body, type=PodView)
+                version = int(made.metadata.resource_version)
+                self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
+        except ApiError as error:
+            self._kit.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
+            raise
+        finally:
+            await self._kit.pods.seen(version)
+
+    async def _delete(self, workload: Json, pods: Sequence[PodView]) -> None:
+        about = Involved.of(*_KIND, workload["metadata"])
+        version = 0
+        for pod in pods:
+            try:
+                answer = await self._kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+            except NotFound:
+                continue
+            version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
+            self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+        await self._kit.pods.seen(version)
+
+    async def _write(self, workload: Json, status: Json) -> None:
+        old = workload.get("status", {})
+        if "collisionCount" in old:
+            status["collisionCount"] = old["collisionCount"]
+        if status == old:
+            return
+        try:
+            written = await self._kit.kube.update(DAEMONSETS, {**workload, "status": status}, subresource="status")
+        except NotFound:
+            return
+        await self._sets.seen(written["metadata"]["resourceVersion"])
+
+
+def _matters(node: NodeView) -> tuple[Any, ...]:
+    return node.metadata.labels, node.spec.taints, node.spec.unschedulable

@@ -1,0 +1,156 @@
+"""Services to EndpointSlices: the addresses of a service's pods, and which of them are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.resources import ENDPOINTSLICES, SERVICES
+from dovetail.lab.controllers.deployment.revision import owner
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import finished, ready, terminating
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.controllers.worker import Worker
+
+SERVICE_LABEL = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+CONTROLLER = "endpointslice-controller.k8s.io"
+MAX_ENDPOINTS = 100
+
+
+def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeView]) -> list[Json]:
+    """One endpoint a pod with an address, in a stable order."""
+    publish = bool(service["spec"].get("publishNotReadyAddresses"))
+    found = []
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        if not pod.status.pod_ip or finished(pod):
+            continue
+        going = terminating(pod)
+        serving = ready(pod)
+        endpoint: dict[str, Any] = {
+            "addresses": [pod.status.pod_ip],
+            "conditions": {"ready": publish or (serving and not going), "serving": serving, "terminating": going},
+            "targetRef": {
+                "kind": "Pod",
+                "namespace": pod.metadata.namespace,
+                "name": pod.metadata.name,
+                "uid": pod.metadata.uid,
+            },
+        }
+        if pod.spec.hostname and pod.spec.subdomain == service["metadata"]["name"]:
+            endpoint["hostname"] = pod.spec.hostname
+        if pod.spec.node_name:
+            endpoint["nodeName"] = pod.spec.node_name
+            node = nodes.get(pod.spec.node_name)
+            zone = node.metadata.labels.get("topology.kubernetes.io/zone") if node is not None else None
+            if zone:
+                endpoint["zone"] = zone
+        found.append(endpoint)
+    return found
+
+
+def ports(service: Json) -> list[Json]:
+    """Target ports by number; a named target keeps its service port, which is what a slice can say without the pod."""
+    items = []
+    for port in service["spec"].get("ports", []):
+        target = port.get("targetPort", port["port"])
+        number = target if isinstance(target, int) and target else port["port"]
+        item = {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
+        if port.get("appProtocol"):
+            item["appProtocol"] = port["appProtocol"]
+        items.append(item)
+    return items
+
+
+class EndpointSlices:
+    """Keeps the slices of services that have a selector."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._services = kit.store(SERVICES)
+        self._slices = kit.store(ENDPOINTSLICES)
+        self.worker = Worker("endpointslice", self._reconcile, gather=0.05)
+        self._services.listen(self._changed)
+        kit.pods.listen(self._pod_changed)
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if old is not None and new is not None and _shape(old) == _shape(new):
+            return
+        for service in self._services.by("namespace", pod.metadata.namespace):
+            selector = service["spec"].get("selector")
+            if selector and any(_selects(selector, each) for each in (old, new) if each is not None):
+                self.worker.add(f"{pod.metadata.namespace}/{service['metadata']['name']}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        service = self._services.get(key)
+        if service is None or not service["spec"].get("selector") or service["spec"].get("type") == "ExternalName":
+            return None
+        metadata = service["metadata"]
+        space = self._kit.pods.by("namespace", metadata["namespace"])
+        pods = [pod for pod in space if _selects(service["spec"]["selector"], pod)]
+        items = endpoints(service, pods, self._kit.nodes.objects)
+        pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
+        mine = sorted(
+            (each for each in self._slices.by("owner", metadata["uid"]) if _is_ours(each)),
+            key=lambda each: each["metadata"]["name"],
+        )
+        for number, page in enumerate(pages):
+            await self._write(service, mine[number] if number < len(mine) else None, page)
+        for extra in mine[len(pages) :]:
+            try:
+                await self._kit.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], metadata["namespace"])
+            except NotFound:
+                continue
+        return None
+
+    async def _write(self, service: Json, old: Json | None, page: list[Json]) -> None:
+        metadata = service["metadata"]
+        wanted_ports = ports(service)
+        if old is not None:
+            if old.get("endpoints") == page and old.get("ports") == wanted_ports:
+                return
+            body = {**old, "endpoints": page, "ports": wanted_ports}
+            try:
+                written = await self._kit.kube.update(ENDPOINTSLICES, body)
+            except NotFound:
+                return
+        else:
+            labels = {**metadata.get("labels", {}), SERVICE_LABEL: metadata["name"], MANAGED_BY: CONTROLLER}
+            if service["spec"].get("clusterIP") == "None":
+                labels["service.kubernetes.io/headless"] = ""
+            body = {
+                "metadata": {
+                    "generateName": f"{metadata['name']}-",
+                    "namespace": metadata["namespace"],
+                    "labels": labels,
+                    "ownerReferences": [owner("v1", "Service", metadata)],
+                },
+                "addressType": "IPv4",
+                "endpoints": page,
+                "ports": wanted_ports,
+            }
+            try:
+                written = await self._kit.kube.create(ENDPOINTSLICES, body)
+            except (AlreadyExists, NotFound):
+                return
+        await self._slices.seen(written["metadata"]["resourceVersion"])
+
+
+def _selects(selector: Mapping[str, str], pod: PodView) -> bool:
+    return all(pod.metadata.labels.get(key) == value for key, value in selector.items())
+
+
+def _is_ours(item: Json) -> bool:
+    return bool(item["metadata"].get("labels", {}).get(MANAGED_BY) == CONTROLLER)
+
+
+def _shape(pod: PodView) -> tuple[Any, ...]:
+    meta = pod.metadata
+    return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name

@@ -1,0 +1,257 @@
+"""Jobs, the acting half. A finished pod keeps a finalizer until it is counted, so none is counted twice or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
+from dovetail.kube.resources import JOBS, PODS
+from dovetail.lab.controllers.instants import parse, stamp
+from dovetail.lab.controllers.job import (
+    FINALIZER,
+    INDEX,
+    Verdict,
+    condition,
+    count,
+    decide,
+    finished,
+    format_indexes,
+    index_of,
+    indexed,
+    parse_indexes,
+    suspension,
+)
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import finished as pod_finished
+from dovetail.lab.controllers.pods import ready
+from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.recorder import Involved
+
+_KIND = ("batch/v1", "Job")
+
+
+class Jobs:
+    """Runs Jobs to their end."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._jobs = kit.store(JOBS)
+        self.worker = Worker("job", self._reconcile, gather=0.02)
+        self._jobs.listen(self._changed)
+        kit.pods.listen(self._pod_changed)
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+        elif old is not None:
+            for pod in self._kit.pods.by("owner", old["metadata"]["uid"]):
+                self.worker.add(f"orphan:{pod.metadata.key}")
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        for pod in (old, new):
+            owner = pod.metadata.controller if pod is not None else None
+            if pod is None or owner is None or owner.kind != "Job":
+                continue
+            key = f"{pod.metadata.namespace}/{owner.name}"
+            job = self._jobs.get(key)
+            if job is not None and job["metadata"]["uid"] == owner.uid:
+                self.worker.add(key)
+            elif new is not None and FINALIZER in new.metadata.finalizers and self._jobs.synced.is_set():
+                self.worker.add(f"orphan:{new.metadata.key}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        if key.startswith("orphan:"):
+            pod = self._kit.pods.get(key.removeprefix("orphan:"))
+            if pod is not None and FINALIZER in pod.metadata.finalizers:
+                await self._strip([pod])
+            return None
+        job = self._jobs.get(key)
+        if job is None:
+            return None
+        if job["spec"].get("managedBy") not in (None, "kubernetes.io/job-controller"):
+            return None
+        if finished(job) is not None:
+            return await self._after(job)
+        return await self._advance(job)
+
+    def _pods(self, job: Json) -> list[PodView]:
+        return self._kit.pods.by("owner", job["metadata"]["uid"])
+
+    async def _after(self, job: Json) -> float | None:
+        """The job is over: release its pods, and delete it when its time to live is up."""
+        await self._strip([pod for pod in self._pods(job) if FINALIZER in pod.metadata.finalizers])
+        ttl = job["spec"].get("ttlSecondsAfterFinished")
+        over = finished(job)
+        if ttl is None or over is None or "deletionTimestamp" in job["metadata"]:
+            return None
+        left = ttl - (self._kit.now() - parse(over["lastTransitionTime"])).total_seconds()
+        if left > 0:
+            return float(left)
+        try:
+            await self._kit.kube.delete(
+                JOBS, job["metadata"]["name"], job["metadata"]["namespace"], propagation="Foreground"
+            )
+        except NotFound:
+            return None
+        return None
+
+    async def _advance(self, job: Json) -> float | None:
+        now = self._kit.now()
+        status: dict[str, Any] = dict(job.get("status", {}))
+        if "startTime" not in status and not job["spec"].get("suspend"):
+            status["startTime"] = stamp(now)
+        conditions, told = suspension({**job, "status": status}, now)
+        if conditions:
+            status["conditions"] = conditions
+        if told is not None:
+            self._say(job, told, "Job suspended" if told == "Suspended" else "Job resumed")
+            if told == "Suspended":
+                status.pop("startTime", None)
+            else:
+                status["startTime"] = stamp(now)
+        job, done = await self._count(job, status)
+        counts = count(job, self._pods(job))
+        counted = job.get("status", {})
+        verdict = decide(job, counts, counted.get("succeeded", 0), counted.get("failed", 0), done, now)
+        error = await self._act(job, verdict)
+        await self._save(job, verdict, error)
+        if error is not None:
+            raise error
+        return verdict.again
+
+    async def _count(self, job: Json, status: dict[str, Any]) -> tuple[Json, set[int]]:
+        """Count pods that finished since the last time; returns the job as written and the indexes done."""
+        noted = status.get("uncountedTerminatedPods", {})
+        known = {*noted.get("succeeded", []), *noted.get("failed", [])}
+        waiting = [p for p in self._pods(job) if FINALIZER in p.metadata.finalizers and _over(p)]
+        fresh = [pod for pod in waiting if pod.metadata.uid not in known]
+        done = parse_indexes(status.get("completedIndexes", ""))
+        good = [pod for pod in fresh if pod.status.phase == "Succeeded"]
+        bad = [pod for pod in fresh if pod.status.phase != "Succeeded"]
+        if indexed(job):
+            limit = job["spec"].get("completions") or 0
+            numbers = {index_of(pod) for pod in good}
+            done |= {number for number in numbers if 0 <= number < limit}
+            if done:
+                status["completedIndexes"] = format_indexes(done)
+                status["succeeded"] = len(done)
+        elif good:
+            status["succeeded"] = status.get("succeeded", 0) + len(good)
+        if bad:
+            status["failed"] = status.get("failed", 0) + len(bad)
+        status["uncountedTerminatedPods"] = {
+            field: [pod.metadata.uid for pod in pods] for field, pods in (("succeeded", good), ("failed", bad)) if pods
+        }
+        if waiting:
+            job = await self._put({**job, "status": status})
+            await self._strip(waiting)
+            status = dict(job["status"])
+            status["uncountedTerminatedPods"] = {}
+        return {**job, "status": status}, done
+
+    async def _strip(self, pods: Sequence[PodView]) -> None:
+        version = 0
+        for pod in pods:
+            rest = [name for name in pod.metadata.finalizers if name != FINALIZER]
+            body = {"metadata": {"uid": pod.metadata.uid, "finalizers": rest or None}}
+            try:
+                written = await self._kit.kube.patch(
+                    PODS, pod.metadata.name, body, pod.metadata.namespace, type=PodView
+                )
+            except (NotFound, Invalid, Conflict):
+                continue
+            version = max(version, int(written.metadata.resource_version))
+        await self._kit.pods.seen(version)
+
+    async def _act(self, job: Json, verdict: Verdict) -> ApiError | None:
+        about = Involved.of(*_KIND, job["metadata"])
+        version = 0
+        try:
+            for pod in verdict.delete:
+                try:
+                    answer = await self._kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
+                except NotFound:
+                    continue
+                version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
+                self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+            for number in verdict.create:
+                made = await self._kit.kube.create(PODS, self._pod(job, number), type=PodView)
+                version = max(version, int(made.metadata.resource_version))
+                self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
+        except ApiError as error:
+            self._kit.recorder.warning(about, "FailedCreate", f"Error creating: {error.message}")
+            return error
+        finally:
+            await self._kit.pods.seen(version)
+        return None
+
+    def _pod(self, job: Json, number: int | None) -> Json:
+        template = job["spec"]["template"]
+        if number is None:
+            body = pod_of(template, _KIND, job["metadata"])
+        else:
+            name = job["metadata"]["name"]
+            env = {
+                "name": "JOB_COMPLETION_INDEX",
+                "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
+            }
+            containers = [{**each, "env": [*each.get("env", []), env]} for each in template["spec"]["containers"]]
+            body = pod_of(
+                template, _KIND, job["metadata"], labels={INDEX: str(number)}, annotations={INDEX: str(number)},
+                spec={"containers": containers, "hostname": f"{name}-{number}"},
+            )  # fmt: skip
+            body["metadata"]["generateName"] = f"{name}-{number}-"
+        body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", []), FINALIZER]
+        return body
+
+    async def _save(self, job: Json, verdict: Verdict, error: ApiError | None) -> None:
+        now = self._kit.now()
+        status = dict(job["status"])
+        counts = count(job, self._pods(job))
+        for field, value in (("active", len(counts.active)), ("terminating", counts.terminating)):
+            if value or field == "terminating":
+                status[field] = value
+            else:
+                status.pop(field, None)
+        status["ready"] = sum(ready(pod) for pod in counts.active)
+        if verdict.condition is not None and error is None:
+            status = self._close(job, status, verdict.condition, counts.terminating > 0 or bool(counts.active), now)
+        stored = self._jobs.get(f"{job['metadata']['namespace']}/{job['metadata']['name']}")
+        if stored is None or status != stored.get("status"):
+            await self._put({**job, "status": status})
+
+    def _close(
+        self, job: Json, status: dict[str, Any], end: tuple[str, str, str], busy: bool, now: Any
+    ) -> dict[str, Any]:
+        kind, reason, message = end
+        first = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+        conditions = list(status.get("conditions", []))
+        if not any(item["type"] == first for item in conditions):
+            conditions.append(condition(first, "True", reason, message, now))
+        if not busy:
+            conditions.append(condition(kind, "True", reason, message, now))
+            if kind == "Complete":
+                status["completionTime"] = stamp(now)
+                self._say(job, "Completed", "Job completed")
+            else:
+                about = Involved.of(*_KIND, job["metadata"])
+                self._kit.recorder.warning(about, reason, message)
+        return {**status, "conditions": conditions}
+
+    async def _put(self, job: Json) -> Json:
+        try:
+            written = await self._kit.kube.update(JOBS, job, subresource="status")
+        except NotFound:
+            return job
+        await self._jobs.seen(written["metadata"]["resourceVersion"])
+        return written
+
+    def _say(self, job: Json, reason: str, message: str) -> None:
+        self._kit.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
+
+
+def _over(pod: PodView) -> bool:
+    return pod_finished(pod) or pod.metadata.deletion_timestamp is not None

@@ -1,0 +1,209 @@
+"""PodDisruptionBudget status: how many of its pods may be evicted now.
+
+The eviction door spends `disruptionsAllowed`; this controller counts it anew whenever pods change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
+from dovetail.lab.controllers.deployment.rollout import replicas, share
+from dovetail.lab.controllers.deployment.status import find, without
+from dovetail.lab.controllers.instants import parse, stamp
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import ready, terminating
+from dovetail.lab.controllers.views import Json, Owner, PodView
+from dovetail.lab.controllers.worker import Worker
+from dovetail.lab.recorder import Involved
+from dovetail.model.selector import LabelSelector
+
+DELETION_TIMEOUT = timedelta(minutes=2)
+
+#: The replicas an owner asks for; None if there is no such owner.
+Scale = Callable[[Owner, str], int | None]
+
+
+class NoController(ValueError):
+    """A pod's owner has no scale that could be counted."""
+
+
+def expected(pdb: Json, pods: Sequence[PodView], scale: Scale) -> tuple[int, int, list[str]]:
+    """(expected pods, desired healthy, names of pods without a controller)."""
+    spec = pdb["spec"]
+    limit, minimum = spec.get("maxUnavailable"), spec.get("minAvailable")
+    if limit is None and isinstance(minimum, int):
+        return len(pods), minimum, []
+    if limit is None and minimum is None:
+        return 0, 0, []
+    total, unmanaged = _total(pods, scale)
+    if limit is not None:
+        return total, max(0, total - share(limit, total, up=True)), unmanaged
+    return total, share(minimum, total, up=True), unmanaged
+
+
+def _total(pods: Sequence[PodView], scale: Scale) -> tuple[int, list[str]]:
+    counts: dict[str, int] = {}
+    unmanaged = []
+    for pod in pods:
+        owner = pod.metadata.controller
+        if owner is None:
+            unmanaged.append(pod.metadata.name)
+        elif owner.uid not in counts:
+            count = scale(owner, pod.metadata.namespace)
+            if count is None:
+                raise NoController(f'found no controllers for pod "{pod.metadata.name}"')
+            counts[owner.uid] = count
+    return sum(counts.values()), unmanaged
+
+
+def still_disrupted(pdb: Json, pods: Sequence[PodView], now: datetime) -> dict[str, str]:
+    """Evicted pods whose deletion has not been seen yet, while it may still come."""
+    noted: Mapping[str, str] = pdb.get("status", {}).get("disruptedPods", {})
+    return {
+        pod.metadata.name: noted[pod.metadata.name]
+        for pod in pods
+        if pod.metadata.name in noted
+        and not terminating(pod)
+        and parse(noted[pod.metadata.name]) + DELETION_TIMEOUT >= now
+    }
+
+
+def status_of(pdb: Json, pods: Sequence[PodView], counts: tuple[int, int], now: datetime) -> Json:
+    total, desired = counts
+    disrupted = still_disrupted(pdb, pods, now)
+    healthy = sum(ready(pod) and not terminating(pod) and pod.metadata.name not in disrupted for pod in pods)
+    allowed = max(0, healthy - desired) if total > 0 else 0
+    generation = pdb["metadata"].get("generation", 0)
+    status: Json = {
+        "observedGeneration": generation,
+        "disruptionsAllowed": allowed,
+        "currentHealthy": healthy,
+        "desiredHealthy": desired,
+        "expectedPods": total,
+    }
+    if disrupted:
+        status["disruptedPods"] = disrupted
+    reason = "SufficientPods" if allowed > 0 else "InsufficientPods"
+    status["conditions"] = allowed_condition(pdb, str(allowed > 0), reason, "", generation, now)
+    return status
+
+
+def allowed_condition(pdb: Json, status: str, reason: str, message: str, generation: int, now: datetime) -> list[Json]:
+    known = pdb.get("status", {}).get("conditions", [])
+    old = find(known, "DisruptionAllowed")
+    since = old["lastTransitionTime"] if old is not None and old["status"] == status else stamp(now)
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": status,
+        "observedGeneration": generation,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+    return [*without(known, "DisruptionAllowed"), condition]
+
+
+class DisruptionBudgets:
+    """Keeps budgets' statuses."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._budgets = kit.store(PDBS)
+        self._owners: dict[str, Resource] = {"ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
+        for resource in self._owners.values():
+            kit.store(resource).listen(self._owner_changed)
+        self.worker = Worker("disruption", self._reconcile, gather=0.02)
+        self._selectors: dict[str, LabelSelector | None] = {}
+        self._budgets.listen(self._changed)
+        kit.pods.listen(self._pod_changed)
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        item = new or old
+        assert item is not None
+        key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
+        if new is None:
+            self._selectors.pop(key, None)
+            return
+        selector = new["spec"].get("selector")
+        self._selectors[key] = None if selector is None else msgspec.convert(selector, LabelSelector)
+        self.worker.add(key)
+
+    def _owner_changed(self, old: Json | None, new: Json | None) -> None:
+        if new is None or (old is not None and old["spec"].get("replicas") == new["spec"].get("replicas")):
+            return
+        for pod in self._kit.pods.by("owner", new["metadata"]["uid"])[:1]:
+            self._pod_changed(None, pod)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if not self._selectors:
+            return
+        for pod in (old, new):
+            if pod is not None:
+                for key in self._covering(pod):
+                    self.worker.add(key)
+
+    def _covering(self, pod: PodView) -> list[str]:
+        space = f"{pod.metadata.namespace}/"
+        return [
+            key
+            for key, selector in self._selectors.items()
+            if key.startswith(space) and selector is not None and selector.matches(pod.metadata.labels)
+        ]
+
+    async def _reconcile(self, key: str) -> float | None:
+        pdb = self._budgets.get(key)
+        if pdb is None:
+            return None
+        now = self._kit.now()
+        selector = self._selectors.get(key)
+        space = self._kit.pods.by("namespace", pdb["metadata"]["namespace"])
+        pods = [pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)]
+        about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
+        if not pods:
+            self._kit.recorder.normal(about, "NoPods", "No matching pods found")
+        try:
+            total, desired, unmanaged = expected(pdb, pods, self._scale)
+        except NoController as problem:
+            text = f"Failed to calculate the number of expected pods: {problem}"
+            self._kit.recorder.warning(about, "CalculateExpectedPodCountFailed", text)
+            status = {**pdb.get("status", {}), "disruptionsAllowed": 0}
+            generation = status.get("observedGeneration", 0)
+            status["conditions"] = allowed_condition(pdb, "False", "SyncFailed", str(problem), generation, now)
+        else:
+            if unmanaged:
+                self._kit.recorder.warning(about, "UnmanagedPods", _unmanaged(pdb))
+            status = status_of(pdb, pods, (total, desired), now)
+        await self._write(pdb, status)
+        return DELETION_TIMEOUT.total_seconds() if status.get("disruptedPods") else None
+
+    def _scale(self, owner: Owner, namespace: str) -> int | None:
+        resource = self._owners.get(owner.kind)
+        item = self._kit.store(resource).get(f"{namespace}/{owner.name}") if resource is not None else None
+        if item is None or item["metadata"]["uid"] != owner.uid:
+            return None
+        return replicas(item)
+
+    async def _write(self, pdb: Json, status: Json) -> None:
+        if status == pdb.get("status"):
+            return
+        try:
+            written = await self._kit.kube.update(PDBS, {**pdb, "status": status}, subresource="status")
+        except NotFound:
+            return
+        await self._budgets.seen(written["metadata"]["resourceVersion"])
+
+
+def _unmanaged(pdb: Json) -> str:
+    selector = pdb["spec"].get("selector", {})
+    labels = " ".join(f"{key}:{value}" for key, value in sorted(selector.get("matchLabels", {}).items()))
+    shown = f"&LabelSelector{{MatchLabels:map[string]string{{{labels},}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
+    return (
+        f"Pods selected by this PodDisruptionBudget (selector: {shown}) were found to be unmanaged. As a result, the "
+        "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these "
+        'pods please set ".spec.minAvailable" field of the PDB to an integer value.'
+    )
