@@ -8,11 +8,8 @@ from dovetail.lab.apiserver.status import StatusError
 
 MEDIA = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _FORMS = ("Table", "PartialObjectMetadata", "PartialObjectMetadataList")
-_NOT_ACCEPTABLE = (
-    "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, "
-    "application/vnd.kubernetes.protobuf, application/json;stream=watch, "
-    "application/vnd.kubernetes.protobuf;stream=watch"
-)
+_NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations: " + ", ".join(MEDIA)
+_STREAMS = ", application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -62,16 +59,16 @@ def _parse(header: str) -> list[Clause]:
 
 
 def _media(clause: Clause) -> str | None:
-    if clause.media in ("*/*", "application/*"):
+    if clause.media == "*/*":
         return "application/json"
     return clause.media if clause.media in MEDIA else None
 
 
-def negotiate(header: str, listing: bool, pretty: bool = False) -> Wanted:
+def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "") -> Wanted:
     """What to answer with, for an object or a listing. Protobuf is answered in JSON only where JSON is accepted too."""
     if not header or header in ("application/json", "*/*"):
         return Wanted(pretty=True) if pretty else PLAIN
-    known = False
+    known = wrong = False
     protobuf = False
     for clause in clauses(header):
         media = _media(clause)
@@ -80,6 +77,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False) -> Wanted:
         known = True
         form = clause.parameters.get("as", "")
         if form and not _possible(form, clause.parameters, listing):
+            wrong |= form.startswith("PartialObjectMetadata") and _possible(form, clause.parameters, not listing)
             continue
         if media == "application/vnd.kubernetes.protobuf":
             protobuf = True
@@ -88,10 +86,14 @@ def negotiate(header: str, listing: bool, pretty: bool = False) -> Wanted:
         return Wanted(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
     if protobuf:
         return PLAIN
+    if wrong:
+        asked, other = ("PartialObjectMetadata", "a") if listing else ("PartialObjectMetadataList", "not a")
+        message = f"you requested {asked}, but the requested object is {other} list ({go_type})"
+        raise StatusError(406, "NotAcceptable", message)
     if known:
         message = "only the following media types are accepted: " + ", ".join(MEDIA)
         raise StatusError(406, "NotAcceptable", message)
-    raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE, {})
+    raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE + (_STREAMS if listing else ""), {})
 
 
 def _possible(form: str, parameters: dict[str, str], listing: bool) -> bool:

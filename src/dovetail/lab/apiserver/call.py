@@ -83,7 +83,15 @@ class Call:
             nice = agent.startswith(("curl", "Wget", "Mozilla/5.0"))
         else:
             nice = pretty.lower() not in ("false", "0")
-        return accept.negotiate(headers.get("accept", ""), listing, nice)
+        return accept.negotiate(headers.get("accept", ""), listing, nice, self._go_type(listing))
+
+    def _go_type(self, listing: bool) -> str:
+        """The type a message about the answer's form names."""
+        resource = self.resource
+        if resource.custom:
+            return "*unstructured.UnstructuredList" if listing else "*unstructured.Unstructured"
+        package = resource.group.partition(".")[0] or "core"
+        return f"*{package}.{resource.kind}{'List' if listing else ''}"
 
     def expected(self) -> Expected:
         """The kind that the body should be."""

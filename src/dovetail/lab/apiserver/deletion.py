@@ -230,9 +230,8 @@ async def delete_collection(call: Call) -> Response:
         ctx.name = name
         if call.server.store.get(call.table, record.key) is None:
             continue
-        outcome = delete_object(call.server, call.resource, namespace, name, dict(options), ctx)
-        gone = outcome.body.get("kind") == "Status"
-        items.append(respond.show(record, call.resource) if gone else respond.in_version(outcome.body, call.resource))
+        delete_object(call.server, call.resource, namespace, name, dict(options), ctx)
+        items.append(respond.show(record, call.resource))
     body = {
         "kind": call.resource.list_kind or f"{call.resource.kind}List",
         "apiVersion": call.resource.api_version,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import respond
+from dovetail.lab.apiserver import respond, status
 
 #: The release whose behaviour the server is held to.
 VERSION = "v1.36.3"
@@ -20,6 +20,8 @@ class Health:
 
     def answer(self, request: Request) -> Response:
         path = request.path.rstrip("/")
+        if request.method not in ("GET", "HEAD"):
+            raise status.method_not_allowed()
         if path == "/version":
             return respond.value(version())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}

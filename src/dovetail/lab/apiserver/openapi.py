@@ -71,7 +71,7 @@ class OpenApi:
                     "vary": "Accept",
                 }
                 return Response(status=200, headers=headers, body=body)
-        raise PlainError()
+        raise PlainError(404, "")
 
     def _document(self, name: str, group: str, version: str) -> tuple[bytes, str]:
         generation = self.server.registry.generation

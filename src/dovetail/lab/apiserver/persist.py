@@ -51,6 +51,7 @@ class Journal:
         self._dirty = False
         self._waiting: asyncio.Future[None] | None = None
         self._syncing = False
+        self._task: asyncio.Task[None] | None = None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="journal")
 
     def open(self) -> None:
@@ -114,7 +115,7 @@ class Journal:
         waiting = self._waiting
         if not self._syncing:
             self._syncing = True
-            loop.create_task(self._sync())
+            self._task = loop.create_task(self._sync())
         return waiting
 
     async def _sync(self) -> None:

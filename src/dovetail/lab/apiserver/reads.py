@@ -28,7 +28,9 @@ _encode = msgspec.json.Encoder().encode
 async def get(call: Call) -> Response:
     version = call.request.parameter("resourceVersion")
     if version and version != "0":
-        await not_older(call, parse_version(version))
+        if not version.isascii() or not version.isdigit():
+            raise status.internal(bad_version(version))
+        await not_older(call, int(version))
     record = call.server.store.get(call.table, call.key)
     if record is None:
         raise status.not_found(call.resource.group, call.resource.plural, call.name)
@@ -37,10 +39,14 @@ async def get(call: Call) -> Response:
     return respond.one(call, respond.show(record, resource), raw=record.raw if stored_here else None)
 
 
+def bad_version(text: str) -> str:
+    shown = quoted(text)
+    return f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: invalid syntax"
+
+
 def parse_version(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        problem = f"strconv.ParseUint: parsing {quoted(text)}: invalid syntax"
-        raise status.bad_request(f"invalid resource version: resourceVersion: Invalid value: {quoted(text)}: {problem}")
+        raise status.bad_request(f"invalid resource version: {bad_version(text)}")
     return int(text)
 
 
@@ -157,11 +163,11 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
         else:
             await not_older(call, asked)
             version = store.rv
-    elif options.version == "0":
-        parse_version(options.version)
+    if exact < 0:
+        exact = store.rv
     if exact:
         if exact < store.compacted:
-            raise compacted(options, exact)
+            raise compacted(options, after.removeprefix(prefix))
         version = exact
         past = store.at(call.table, exact)
         rows: Iterable[Record] = (past[key] for key in sorted(past) if key.startswith(prefix) and key > after)
@@ -171,7 +177,7 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
     chosen: Iterable[Record] = iterator
     if test is not None:
         chosen = (record for record in iterator if test(respond.show(record, resource)))
-    if options.limit <= 0:
+    if options.limit <= 0 or (options.version == "0" and not options.token):
         return Page(list(chosen), version)
     records = list(islice(chosen, options.limit))
     rest = sum(1 for _ in iterator)
@@ -192,7 +198,9 @@ def read_token(options: ListOptions) -> tuple[int, str]:
     try:
         raw = base64.urlsafe_b64decode(options.token + "=" * (-len(options.token) % 4))
     except (binascii.Error, ValueError) as error:
-        raise _bad_token(str(error)) from error
+        raise _bad_token(f"illegal base64 data at input byte {_illegal(options.token)}") from error
+    if _illegal(options.token) < len(options.token):
+        raise _bad_token(f"illegal base64 data at input byte {_illegal(options.token)}")
     try:
         document = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -200,15 +208,24 @@ def read_token(options: ListOptions) -> tuple[int, str]:
 
         raise _bad_token(gojson.problem(raw) or str(error)) from error
     if not isinstance(document, dict) or document.get("v") != "meta.k8s.io/v1":
-        raise _bad_token("server does not recognize this encoded version")
+        found = document.get("v", "") if isinstance(document, dict) else ""
+        raise _bad_token(f"server does not recognize this encoded version {found}")
     return int(document.get("rv", 0)), str(document.get("start", "")).rstrip("\0").removeprefix("/")
+
+
+def _illegal(token: str) -> int:
+    """Where a token stops to be URL-safe base64."""
+    for index, char in enumerate(token):
+        if not (char.isascii() and (char.isalnum() or char in "-_")):
+            return index
+    return len(token)
 
 
 def _bad_token(why: str) -> StatusError:
     return status.bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
-def compacted(options: ListOptions, version: int) -> StatusError:
+def compacted(options: ListOptions, after: str) -> StatusError:
     if options.token:
         message = (
             "The provided continue parameter is too old to display a consistent list result. You can start a new "
@@ -217,5 +234,7 @@ def compacted(options: ListOptions, version: int) -> StatusError:
             "that were created, modified, or deleted between the time the first chunk was returned and now may show "
             "up in the list."
         )
-        return status.expired(message)
+        error = status.expired(message)
+        error.metadata = {"continue": write_token(-1, f"/{after}")}
+        return error
     return status.expired("The resourceVersion for the provided list is too old.")

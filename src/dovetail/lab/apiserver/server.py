@@ -26,6 +26,7 @@ from dovetail.lab.apiserver.status import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store
 
 Json = dict[str, Any]
+_NAMED = frozenset(("get", "update", "patch", "delete"))
 
 
 class ApiServer:
@@ -133,7 +134,9 @@ class ApiServer:
             raise status.method_not_allowed()
         if resource.namespaced and not route.namespace and (route.name or method not in ("GET",)):
             raise status.method_not_allowed() if not route.name else status.no_resource()
-        if not resource.namespaced and route.namespace and resource.plural != "namespaces":
+        if not resource.namespaced and route.namespace and (resource.plural != "namespaces" or not route.name):
+            raise status.no_resource()
+        if route.name and not _NAMED & set(resource.verbs):
             raise status.no_resource()
         if (method == "POST" and route.name) or (method in ("PUT", "PATCH") and not route.name):
             raise status.method_not_allowed()

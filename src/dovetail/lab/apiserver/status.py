@@ -30,12 +30,14 @@ class StatusError(Exception):
         self.message = message
         self.details = details
         self.headers = dict(headers or {})
+        #: ListMeta of the Status: a page that came too late says how to go on.
+        self.metadata: Json = {}
 
     def status(self) -> Json:
         body: Json = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": self.metadata,
             "status": "Failure",
             "message": self.message,
         }

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import reads, respond, selectors, status, tables
+from dovetail.lab.apiserver import respond, selectors, status, tables
 from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
-from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Event, Record, with_version
@@ -174,7 +173,7 @@ class Watcher:
         return self.shared(event, "DELETED", None) if before else None
 
     def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
-        """The frame, made once for everybody with the same form. What went shows its last state, under a new version."""
+        """The frame, made once for everybody with the same form. What went shows its last state under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
             return self.frame(kind, record or _gone(event))
         key = (kind, self.form)
@@ -249,6 +248,3 @@ def _gone(event: Event) -> Record:
         gone = event.frames["gone"] = with_version(event.previous, event.rv)
     assert isinstance(gone, Record)
     return gone
-
-
-__all__ = ["Watcher", "reads", "watch"]

@@ -44,6 +44,7 @@ def create(call: Call) -> Response:
     if not resource.stored:
         ctx = context(call, "CREATE", options)
         resource.strategy.default(obj)
+        managedfields.track_create(resource, obj, ctx.manager, ctx.now)
         resource.strategy.admit(obj, None, ctx)
         errors = resource.strategy.validate_create(obj, ctx)
         if errors:
@@ -362,7 +363,7 @@ def check_version(call: Call, obj: Json, record: Record, unconditional: bool) ->
     if version == 0:
         if not resource.strategy.unconditional_update:
             error = fielderror.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise status.invalid(resource.group, resource.kind, call.name, [error])
+            raise status.invalid(resource.group, resource.plural, call.name, [error])
         return
     if version != record.rv:
         raise status.conflict(resource.group, resource.plural, call.name)
