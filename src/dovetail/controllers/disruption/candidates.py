@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dovetail.cluster import keys
+from dovetail.cluster.reservations import Target
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import blockers, costs
 from dovetail.controllers.disruption.blockers import Blocker
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.provisioning.pending import reschedulable
-from dovetail.cluster.reservations import Target
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -72,7 +72,7 @@ def candidate(
         zone=where[1],
         capacity_type=where[2],
         price=prices.get(where),
-        cost=costs.machine(pods, managed=context.settings.feature_gate("PodDeletionCostManagement")),
+        cost=costs.machine(pods, managed=context.settings.gate("PodDeletionCostManagement")),
         pods=tuple(pod.metadata.key for pod in pods),
     )
 

@@ -14,7 +14,7 @@ from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.model.requirement import Requirement
+from dovetail.model.requirement import requirement
 
 POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
 
@@ -34,7 +34,7 @@ def static(claim: NodeClaim, pool: NodePool) -> str | None:
             return POOL
     labels = claim.metadata.labels
     for term in pool.spec.template.spec.requirements:
-        need = Requirement.of(term.key, term.operator, tuple(term.values))
+        need = requirement(term.key, term.operator, tuple(term.values))
         value = labels.get(need.key)
         if value is None:
             if term.operator not in ("NotIn", "DoesNotExist"):

@@ -1,0 +1,139 @@
+"""Consolidation: the set of machines whose removal saves most, with what must be bought in their place.
+
+Machines are added to the set in the order of price for the trouble, as long as each makes the whole cheaper:
+many may go for several others. Only a real saving counts: equal cost moves nothing, and what is bought in
+their place must be cheaper whichever of its offerings is sold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from dovetail.planner.plan import Machine, Plan
+
+#: A saving below this share of what is removed is not worth anybody's trouble.
+WORTH = 0.02
+#: How many cheaper types a spot machine that replaces a spot machine must have to choose from.
+SPOT_CHOICES = 15
+#: Machines looked at in one pass.
+MOST = 100
+
+Simulate = Callable[[Sequence[Candidate]], Plan | None]
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    candidates: tuple[Candidate, ...]
+    plan: Plan
+    saving: float
+
+    @property
+    def evictions(self) -> int:
+        return sum(len(each.pods) for each in self.candidates)
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """The best that was found for one machine, and why it is not done."""
+
+    code: str
+    message: str
+    saving: float | None = None
+
+
+def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Dear machines with little on them first; ties by name, so that the same cluster gives the same answer."""
+    known = [each for each in candidates if each.price is not None]
+    return sorted(known, key=lambda each: (-(each.price or 0.0) / each.cost, each.node))
+
+
+def evaluate(
+    candidates: Sequence[Candidate], simulate: Simulate, *, spot_to_spot: bool, baseline: float = 0.0
+) -> Proposal | Rejection:
+    """Whether removing exactly these machines pays."""
+    before = sum(each.price or 0.0 for each in candidates)
+    plan = simulate(candidates)
+    if plan is None:
+        return Rejection("PODS_WOULD_NOT_FIT", "not all pods would schedule")
+    ceiling = before * (1 - WORTH) + baseline
+    if plan.cost.per_hour >= ceiling:
+        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", before + baseline - plan.cost.per_hour)
+    spot = all(each.capacity_type == "spot" for each in candidates)
+    machines = []
+    for machine in plan.machines:
+        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price), spot_only=spot)
+        if limited is None:
+            return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
+        if spot and limited.choice.capacity_type == "spot":
+            problem = _spot_to_spot(limited, len(candidates), spot_to_spot)
+            if problem is not None:
+                return problem
+        machines.append(limited)
+    plan = msgspec.structs.replace(plan, machines=tuple(machines))
+    return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
+
+
+def choose(
+    candidates: Sequence[Candidate], simulate: Simulate, allow: Callable[[Sequence[Candidate]], bool], *,
+    spot_to_spot: bool, baseline: float = 0.0,
+) -> tuple[Proposal | None, dict[str, Rejection]]:
+    """The set that saves most, grown machine by machine, and why each of the others stays."""
+    best: Proposal | None = None
+    stays: dict[str, Rejection] = {}
+    for each in rank(candidates)[:MOST]:
+        tried = (*best.candidates, each) if best else (each,)
+        if not allow(tried):
+            stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
+            continue
+        found = evaluate(tried, simulate, spot_to_spot=spot_to_spot, baseline=baseline)
+        if isinstance(found, Rejection):
+            stays[each.node] = found
+        elif best is None or found.saving > best.saving + 1e-9:
+            best = found
+        else:
+            stays[each.node] = Rejection("NOT_CHEAPER", "can't replace with a cheaper node", found.saving)
+    return best, stays
+
+
+def cheaper(machine: Machine, ceiling: float, *, spot_only: bool) -> Machine | None:
+    """The machine with only those offerings that keep the saving; None if none does.
+
+    Where spot is among them on-demand goes: a failed spot launch must not become a dearer machine.
+    """
+    kept = [each for each in machine.offerings if each.price is not None and each.price < ceiling]
+    if any(each.capacity_type == "spot" for each in kept):
+        kept = [each for each in kept if each.capacity_type == "spot"]
+    if not kept:
+        return None
+    types = sorted({each.instance_type for each in kept})
+    kinds = sorted({each.capacity_type for each in kept})
+    narrowed = {INSTANCE_TYPE: types, CAPACITY_TYPE: kinds}
+    requirements = [each for each in machine.requirements if each["key"] not in narrowed]
+    requirements += [{"key": key, "operator": "In", "values": values} for key, values in narrowed.items()]
+    return msgspec.structs.replace(machine, offerings=tuple(kept), requirements=tuple(requirements))
+
+
+def _spot_to_spot(machine: Machine, replaced: int, enabled: bool) -> Rejection | None:
+    if not enabled:
+        return Rejection(
+            "SPOT_TO_SPOT_OFF", "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
+        )
+    types = {each.instance_type for each in machine.offerings}
+    if replaced == 1 and len(types) < SPOT_CHOICES:
+        return Rejection(
+            "SPOT_INFLEXIBLE",
+            f"SpotToSpotConsolidation requires {SPOT_CHOICES} cheaper instance type options than the current"
+            f" candidate to consolidate, got {len(types)}",
+        )
+    return None
+
+
+def balanced(proposal: Proposal, pool_cost: float, pool_disruption: float, disruption: float) -> bool:
+    """The Balanced policy: the share of the pool's cost saved against the share of its pods disturbed."""
+    if pool_cost <= 0 or pool_disruption <= 0:
+        return False
+    if disruption <= 0:
+        return True
+    return (proposal.saving / pool_cost) / (disruption / pool_disruption) >= 0.5

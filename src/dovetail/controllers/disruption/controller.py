@@ -1,0 +1,266 @@
+"""The disruption loop: empty machines first, then drifted ones, then the best saving; replacements before removals.
+
+Nothing here blocks: a proposal to consolidate is kept for a while and looked at again before it is carried out,
+while everything else goes on. In safe mode nothing voluntary begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from dovetail.cluster import keys
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import consolidation
+from dovetail.controllers.disruption.allowances import Allowances
+from dovetail.controllers.disruption.candidates import Field, survey
+from dovetail.controllers.disruption.commands import Candidate, Command, Reason
+from dovetail.controllers.disruption.consolidation import Proposal, Rejection
+from dovetail.controllers.disruption.moves import Moves
+from dovetail.controllers.disruption.queue import Queue, release
+from dovetail.controllers.disruption.simulation import Simulation
+from dovetail.kube.errors import KubeError
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.taints import same
+from dovetail.planner.plan import Plan
+from dovetail.planner.snapshot import Pool
+
+PERIOD = 10.0
+#: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
+VALIDATION = 15.0
+
+
+class Disruption:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.queue = Queue(context)
+        self._moves = Moves(context)
+        self._wake = asyncio.Event()
+        self._proposal: tuple[Proposal, float] | None = None
+        #: Why each machine stays, as of the last pass: what `explain` and the events tell.
+        self.field = Field(candidates=(), blocked={})
+        self.stays: dict[str, Rejection] = {}
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run(), name="disruption queue")
+            while True:
+                try:
+                    acted = await self.once()
+                except KubeError as problem:
+                    self._context.log.error("Reconciler error", controller="disruption", error=str(problem))
+                    acted = False
+                await self._pause(1.0 if acted else PERIOD)
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        """A claim that became quiet or drifted is looked at soon."""
+        for kind in ("Consolidatable", "Drifted"):
+            if change.new is not None and change.new.is_true(kind) and not (change.old and change.old.is_true(kind)):
+                self._wake.set()
+
+    async def _pause(self, seconds: float) -> None:
+        if self._proposal is not None:
+            seconds = min(seconds, max(0.5, self._proposal[1] + VALIDATION - self._context.clock.monotonic()))
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+                await asyncio.sleep(0.5)  # neighbours become quiet together
+        except TimeoutError:
+            return
+        finally:
+            self._wake.clear()
+
+    async def once(self) -> bool:
+        """One pass; whether anything was begun."""
+        context = self._context
+        if not context.mirror.synced.is_set():
+            return False
+        await self._clean()
+        if context.safety.safe_mode:
+            self._proposal = None
+            return False
+        pools = await context.offers.all()
+        self.field = survey(context, pools)
+        for method in (self._emptiness, self._drift, self._consolidate):
+            began = context.clock.monotonic()
+            acted = await method(pools)
+            context.metrics.disruption_evaluation.labels(method.__name__.strip("_"), "").observe(
+                context.clock.monotonic() - began
+            )
+            if acted:
+                return True
+        return False
+
+    async def _clean(self) -> None:
+        """Take our taint off machines that no command holds: an earlier life may have left it there."""
+        context, busy = self._context, self.queue.busy()
+        for claim in tuple(context.mirror.claims.store.all()):
+            node = context.mirror.node_for(claim)
+            if node is None or claim.name in busy or context.mirror.going(claim, node) or claim.is_true("Rebooting"):
+                continue
+            tainted = any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
+            if tainted or claim.condition("DisruptionReason") is not None:
+                await release(context, node.metadata.name, claim.name)
+
+    # -- the methods, in their order
+
+    async def _emptiness(self, pools: Sequence[Pool]) -> bool:
+        ready = [each for each in self._quiet(self.field.candidates, at_least=VALIDATION) if each.empty]
+        self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
+        chosen = Allowances(self._context, Reason.EMPTY).trim(sorted(ready, key=lambda each: each.node))
+        if not chosen:
+            return False
+        saving = sum(each.price or 0.0 for each in chosen)
+        return await self._begin(Reason.EMPTY, "empty", chosen, None, saving)
+
+    async def _drift(self, pools: Sequence[Pool]) -> bool:
+        """Drifted machines, oldest drift first, each with its own command, as many as the budgets allow."""
+        context = self._context
+        found = []
+        for each in survey(context, pools, waive_pods=True).candidates:
+            claim = context.mirror.claims.store.get(each.claim)
+            marked = claim.condition("Drifted") if claim else None
+            if marked is not None and marked.status == "True" and marked.last_transition_time is not None:
+                found.append((bool(each.pods), marked.last_transition_time, each))
+        context.metrics.disruption_eligible.labels("drifted").set(len(found))
+        allowed = Allowances(context, Reason.DRIFTED)
+        acted = False
+        for _, _, each in sorted(found, key=lambda row: (row[0], row[1], row[2].node)):
+            if allowed.left.get(each.pool, 0) < 1:
+                continue
+            plan = Simulation(context, pools).without((each,)) if each.pods else None
+            if each.pods and plan is None:
+                self._tell_blocked(each, "not all pods would schedule")
+                continue
+            if allowed.take((each,)) and await self._begin(Reason.DRIFTED, "", (each,), plan, 0.0):
+                acted = True
+        return acted
+
+    async def _consolidate(self, pools: Sequence[Pool]) -> bool:
+        context = self._context
+        ready = [
+            each for each in self._quiet(self.field.candidates)
+            if not each.empty and self._policy(each.pool) != "WhenEmpty" and self._moves.may(each)
+        ]
+        context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
+        allowed = Allowances(context, Reason.UNDERUTILIZED)
+        simulation = Simulation(context, pools)
+        if self._proposal is not None:
+            return await self._validate(ready, simulation, allowed)
+        if not ready:
+            return False
+        best, self.stays = consolidation.choose(
+            ready, simulation.without, lambda tried: _fits(allowed, tried),
+            spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
+        )
+        self._tell_stays()
+        if best is not None and self._approved(best):
+            self._proposal = (best, context.clock.monotonic())
+        return False
+
+    async def _validate(
+        self, ready: Sequence[Candidate], simulation: Simulation, allowed: Allowances
+    ) -> bool:
+        """Carry out a proposal that has held for a while; drop one that no longer does."""
+        assert self._proposal is not None
+        context = self._context
+        proposal, since = self._proposal
+        if context.clock.monotonic() - since < VALIDATION - 0.001:
+            return False
+        self._proposal = None
+        names = {each.node for each in proposal.candidates}
+        still = [each for each in ready if each.node in names]
+        kind = "multi" if len(names) > 1 else "single"
+        if len(still) == len(names) and allowed.take(still):
+            found = consolidation.evaluate(
+                still, simulation.without, spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
+                baseline=simulation.baseline(),
+            )
+            if isinstance(found, Proposal) and self._approved(found):
+                return await self._begin(Reason.UNDERUTILIZED, kind, found.candidates, found.plan, found.saving)
+        context.metrics.failed_validations.labels(kind).inc()
+        return False
+
+    async def _begin(
+        self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
+    ) -> bool:
+        command = Command(
+            id=self._context.ledger.new_id(), reason=reason, kind=kind, candidates=tuple(candidates), saving=saving,
+            evictions=sum(len(each.pods) for each in candidates),
+            policy=_snake(self._policy(candidates[0].pool)) if kind else "",
+        )
+        begun = await self.queue.start(command, plan) is not None
+        if begun and reason is Reason.UNDERUTILIZED:
+            self._moves.note(candidates)
+        return begun
+
+    # -- who may
+
+    def _quiet(self, candidates: Sequence[Candidate], at_least: float = 0.0) -> list[Candidate]:
+        """Machines nothing happened on for their pool's consolidateAfter, and for `at_least` seconds in any case."""
+        found = []
+        for each in candidates:
+            claim = self._context.mirror.claims.store.get(each.claim)
+            marked = claim.condition("Consolidatable") if claim else None
+            if claim is None or marked is None or marked.status != "True":
+                continue
+            last = claim.status.last_pod_event_time or marked.last_transition_time
+            if last is None or self._context.clock.now() - last >= timedelta(seconds=at_least):
+                found.append(each)
+        return found
+
+    def _policy(self, pool: str) -> str:
+        found = self._context.mirror.pools.store.get(pool)
+        return found.spec.disruption.consolidation_policy if found else "WhenEmpty"
+
+    def _approved(self, proposal: Proposal) -> bool:
+        """Every pool with the Balanced policy must find the saving worth the disturbance."""
+        for name in {each.pool for each in proposal.candidates if self._policy(each.pool) == "Balanced"}:
+            every = [each for each in self.field.candidates if each.pool == name]
+            mine = [each for each in proposal.candidates if each.pool == name]
+            cost = sum(each.price or 0.0 for each in every)
+            if not consolidation.balanced(
+                proposal, cost, sum(each.cost for each in every), sum(each.cost for each in mine)
+            ):
+                for each in mine:
+                    self.stays[each.node] = Rejection("NOT_BALANCED", "the saving is not worth the disruption")
+                return False
+        return True
+
+    # -- what is told
+
+    def _tell_blocked(self, candidate: Candidate, why: str) -> None:
+        claim = self._context.mirror.claims.store.get(candidate.claim)
+        if claim is not None:
+            self._context.notices.publish(claim, "Normal", "DisruptionBlocked", f"Cannot disrupt NodeClaim: {why}")
+
+    def _tell_stays(self) -> None:
+        for each in self.field.candidates:
+            why = self.stays.get(each.node)
+            claim = self._context.mirror.claims.store.get(each.claim)
+            if why is not None and claim is not None:
+                self._context.notices.publish(
+                    claim, "Normal", "Unconsolidatable", why.message[:1].upper() + why.message[1:], dedupe=900.0
+                )
+        for name, reasons in self.field.blocked.items():
+            node = self._context.mirror.nodes.store.get(name)
+            claim = self._context.mirror.claim_for(node) if node is not None else None
+            first = next((each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")), None)
+            if claim is not None and first is not None:
+                text = f"Cannot disrupt NodeClaim: {first.message}" + (f" (pod {first.pod})" if first.pod else "")
+                self._context.notices.publish(claim, "Normal", "DisruptionBlocked", text)
+
+
+def _fits(allowed: Allowances, tried: Sequence[Candidate]) -> bool:
+    wanted: dict[str, int] = {}
+    for each in tried:
+        wanted[each.pool] = wanted.get(each.pool, 0) + 1
+    return all(allowed.left.get(pool, 0) >= count for pool, count in wanted.items())
+
+
+def _snake(policy: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_")

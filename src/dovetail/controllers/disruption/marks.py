@@ -1,0 +1,184 @@
+"""The controller `nodeclaim.disruption`: writes on each claim whether it is quiet enough and whether it has drifted.
+
+Quiet: no pod came or went for the pool's consolidateAfter. The moment of the last pod event is written to the
+claim's status, so that a restart forgets nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.cloud.protocol import MachineNotFound
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import CLAIM, Conditions, stamp, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import drift
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.errors import NotFound
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
+from dovetail.model import duration
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.pods import Pod
+
+LOOK = 300.0
+#: Pod events closer together than this are one.
+TOGETHER = timedelta(seconds=10)
+
+
+class Marks:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._suspects: dict[str, tuple[str, float]] = {}
+        self._events: dict[str, datetime] = {}
+        self._worker = Worker("nodeclaim.disruption", self._reconcile, context.log, context.chance)
+        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        context.mirror.listen(NODEPOOLS, self._pool_changed)
+        context.mirror.listen(EC2NODECLASSES, self._class_changed)
+        context.mirror.listen(PODS, self._pod_changed)
+
+    async def run(self) -> None:
+        self._all()
+        await self._worker.run()
+
+    def _all(self) -> None:
+        for claim in self._context.mirror.claims.store.all():
+            self._worker.add(claim.name)
+
+    def _claim_changed(self, change: Change[NodeClaim]) -> None:
+        if change.new is None:
+            self._suspects.pop(change.object.metadata.uid, None)
+            self._events.pop(change.object.name, None)
+        else:
+            self._worker.add(change.new.name)
+
+    def _pool_changed(self, change: Change[NodePool]) -> None:
+        if change.new is not None:
+            for claim in self._context.mirror.claims_of(change.new.name):
+                self._worker.add(claim.name)
+
+    def _class_changed(self, change: Change[dict[str, object]]) -> None:
+        self._all()
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod that came to a machine, ended there or began to leave. What was there when we started is no event."""
+        old, new = change.old, change.new
+        pod = new or old
+        if pod is None or not pod.spec.node_name or any(o.kind == "DaemonSet" for o in pod.metadata.owner_references):
+            return
+        came = new is not None and old is not None and not old.spec.node_name
+        ended = bool(new and old) and _ending(new) != _ending(old)
+        if came or ended or new is None:
+            node = self._context.mirror.nodes.store.get(pod.spec.node_name)
+            claim = self._context.mirror.claim_for(node) if node is not None else None
+            if claim is not None:
+                self._events[claim.name] = self._context.clock.now()
+                self._worker.add(claim.name)
+
+    async def _reconcile(self, name: str) -> Again:
+        context = self._context
+        claim = context.mirror.claims.store.get(name)
+        if claim is None or claim.metadata.deletion_timestamp is not None or claim.node_pool is None:
+            return None
+        pool = context.mirror.pools.store.get(claim.node_pool)
+        if pool is None:
+            return None
+        meta = claim.metadata
+        conditions = Conditions(
+            CLAIM, claim.status.conditions, now=context.clock.now(), created=meta.creation_timestamp,
+            generation=meta.generation,
+        )  # fmt: skip
+        event = self._event(claim)
+        quiet = self._quiet(claim, pool, conditions, event or claim.status.last_pod_event_time)
+        again = await self._drift(claim, pool, conditions)
+        fields = {"lastPodEventTime": stamp(event)} if event is not None else {}
+        if conditions.changed or fields:
+            body = status_patch(meta.resource_version, conditions, **fields)
+            try:
+                written = await context.kube.patch(NODECLAIMS, name, body, subresource="status", type=NodeClaim)
+            except NotFound:
+                return None
+            context.mirror.assume(written)
+            if event is not None and self._events.get(name) == event:
+                self._events.pop(name)
+        return min(each for each in (quiet, again, LOOK) if each is not None)
+
+    def _event(self, claim: NodeClaim) -> datetime | None:
+        """A pod event that the claim's status does not have yet."""
+        event, known = self._events.get(claim.name), claim.status.last_pod_event_time
+        if event is None or (known is not None and event - known < TOGETHER):
+            return None
+        return event
+
+    def _quiet(
+        self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime | None
+    ) -> float | None:
+        """Mark the claim Consolidatable, or say in how many seconds it may be."""
+        after = pool.spec.disruption.consolidate_after
+        if pool.static or after == "Never" or not claim.is_true("Initialized"):
+            conditions.clear("Consolidatable")
+            return None
+        since = max(filter(None, (last, conditions.since("Initialized"))))
+        left = duration.parse(after) - (self._context.clock.now() - since)
+        if left > timedelta(0):
+            conditions.clear("Consolidatable")
+            return left.total_seconds()
+        conditions.true("Consolidatable")
+        return None
+
+    async def _drift(self, claim: NodeClaim, pool: NodePool, conditions: Conditions) -> float | None:
+        """Mark or unmark drift; seconds until a suspicion must be looked at again."""
+        if not claim.is_true("Launched"):
+            conditions.clear("Drifted")
+            return None
+        reason = drift.static(claim, pool)
+        again = None
+        if reason is None:
+            reason, again = await self._suspicion(claim, pool)
+        if reason is None:
+            conditions.clear("Drifted")
+        elif conditions.status("Drifted") != "True":
+            conditions.true("Drifted", reason)
+            self._context.log.info(
+                "marking drifted", controller="nodeclaim.disruption", NodeClaim=logs.ref(claim.name), reason=reason
+            )
+        return again
+
+    async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
+        """What the cloud says, once it has said the same for a while."""
+        said = await self._cloud_says(claim, pool)
+        now, uid = self._context.clock.monotonic(), claim.metadata.uid
+        if said is None:
+            self._suspects.pop(uid, None)
+            return None, None
+        known = self._suspects.get(uid)
+        if known is None or known[0] != said:
+            self._suspects[uid] = (said, now)
+            return None, drift.AGAIN
+        left = drift.AGAIN - (now - known[1])
+        return (said, None) if left <= 0 else (None, left)
+
+    async def _cloud_says(self, claim: NodeClaim, pool: NodePool) -> str | None:
+        context = self._context
+        node_class = context.offers.node_class(pool)
+        if node_class is None or not claim.status.provider_id:
+            return None
+        created = claim.metadata.creation_timestamp
+        if created is not None and (context.clock.now() - created).total_seconds() > drift.YOUNG:
+            gone = drift.type_gone(claim, await context.offers.types(pool))
+            if gone is not None:
+                return gone
+        if not node_class:
+            return None
+        try:
+            machine = await context.cloud.get(claim.status.provider_id)
+        except MachineNotFound:
+            return None  # gone is garbage collection's business
+        return await context.cloud.drift(msgspec.to_builtins(claim), machine, node_class)
+
+
+def _ending(pod: Pod | None) -> bool:
+    return pod is not None and (pod.finished or pod.terminating)

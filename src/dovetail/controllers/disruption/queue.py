@@ -1,0 +1,298 @@
+"""Carrying out commands: replacements first, then the candidates go; or everything is as it was before.
+
+A command is written on the claims it concerns (its replacements carry it), so that a new life takes it up
+where the old one left it. When a replacement fails, the candidates are let off and the other replacements
+are taken back, so that no surplus machine stays.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.cluster.reservations import Target
+from dovetail.controllers import logs
+from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
+from dovetail.controllers.ledger import Bought, Decision
+from dovetail.controllers.nodeclaim.launch import delete, termination_mode
+from dovetail.controllers.provisioning import claims
+from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
+from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.taints import same
+from dovetail.planner.plan import Plan
+
+COMMAND = "dovetail.sh/command"
+LOOK = 1.0
+#: How long replacements may take, in seconds.
+PATIENCE = 600.0
+
+
+class Queue:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.commands: dict[str, Command] = {}
+
+    def busy(self) -> frozenset[str]:
+        """Claims that a command already has."""
+        return frozenset(each.claim for command in self.commands.values() for each in command.candidates)
+
+    async def start(self, command: Command, plan: Plan | None) -> Command | None:
+        """Taint the candidates, buy what the plan says, and take the command in hand. None if it could not begin."""
+        context = self._context
+        for each in command.candidates:
+            if each.claim in self.busy() or not await self._claimed(each, command):
+                await self._let_off(command)
+                return None
+        made = await self._buy(command, plan)
+        if made is None:
+            await self._let_off(command)
+            return None
+        command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
+        context.mirror.mark(each.provider_id for each in command.candidates)
+        self.commands[command.id] = command
+        self._tell(command, plan)
+        return command
+
+    async def run(self) -> None:
+        self._resume()
+        while True:
+            for command in tuple(self.commands.values()):
+                try:
+                    await self._step(command)
+                except KubeError as problem:
+                    self._context.log.error(
+                        "Reconciler error", controller="disruption.queue", command=command.id, error=str(problem)
+                    )
+            await asyncio.sleep(LOOK)
+
+    async def _step(self, command: Command) -> None:
+        context = self._context
+        waiting = []
+        for name in command.replacements:
+            claim = context.mirror.claims.store.get(name)
+            if claim is None or claim.metadata.deletion_timestamp is not None:
+                return await self._failed(command, f"replacement {name} is gone")
+            if not claim.is_true("Initialized"):
+                waiting.append(name)
+        if waiting:
+            if context.clock.monotonic() - command.created > PATIENCE:
+                await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
+            return None
+        for each in command.candidates:
+            await self._remove(each, command)
+        self.commands.pop(command.id, None)
+        context.log.info("command succeeded", controller="disruption.queue", **{"command-id": command.id})
+        return None
+
+    async def _remove(self, candidate: Candidate, command: Command) -> None:
+        claim = self._context.mirror.claims.store.get(candidate.claim)
+        if claim is None or claim.metadata.deletion_timestamp is not None:
+            return
+        text = f"Disrupting NodeClaim: {command.reason}"
+        self._context.notices.publish(claim, "Normal", "DisruptionTerminating", text)
+        await delete(self._context, claim, command.reason.lower())
+        self._context.metrics.pods_disruption_initiated.labels(
+            command.reason.lower(), candidate.pool, candidate.capacity_type, command.policy, termination_mode(claim)
+        ).inc(len(candidate.pods))
+
+    async def _failed(self, command: Command, why: str) -> None:
+        """Back to where we were; what was bought for nothing goes back too."""
+        context = self._context
+        context.log.error(
+            "failed terminating nodes while executing a disruption command", controller="disruption.queue",
+            command=command.words(), error=why, **{"command-id": command.id},
+        )  # fmt: skip
+        context.metrics.disruption_failures.labels(command.decision, command.reason.lower(), command.kind).inc()
+        if command.reason is Reason.EXPIRED:
+            for each in command.candidates:
+                await self._remove(each, command)
+            self.commands.pop(command.id, None)
+            return
+        for name in command.replacements:
+            claim = context.mirror.claims.store.get(name)
+            if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
+                await delete(context, claim, "rolled_back")
+        await self._let_off(command)
+        self.commands.pop(command.id, None)
+
+    def _used(self, claim: NodeClaim) -> bool:
+        """Whether somebody has moved in already: then the machine earns its keep."""
+        node = self._context.mirror.node_for(claim)
+        if node is None:
+            return False
+        pods = self._context.mirror.pods_on(node.metadata.name)
+        return any(not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references) for pod in pods)
+
+    async def _let_off(self, command: Command) -> None:
+        self._context.mirror.mark((each.provider_id for each in command.candidates), going=False)
+        for each in command.candidates:
+            await release(self._context, each.node, each.claim)
+
+    async def _claimed(self, candidate: Candidate, command: Command) -> bool:
+        """Put the taint and the reason on a candidate; False if it changed under us."""
+        context = self._context
+        node = context.mirror.nodes.store.get(candidate.node)
+        claim = context.mirror.claims.store.get(candidate.claim)
+        if node is None or claim is None or context.mirror.going(claim, node):
+            return False
+        try:
+            if not any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints):
+                await _write_taints(context, node, [*node.spec.taints, keys.DISRUPTED_TAINT])
+            await _write_reason(context, claim, command.reason)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    async def _buy(self, command: Command, plan: Plan | None) -> tuple[str, ...] | None:
+        """Write the replacements' claims; None if one of them could not be written."""
+        context = self._context
+        note = msgspec.json.encode(
+            {"id": command.id, "reason": command.reason, "kind": command.kind,
+             "candidates": [msgspec.to_builtins(each) for each in command.candidates]}
+        ).decode()  # fmt: skip
+        made: list[str] = []
+        for machine in plan.machines if plan else ():
+            pool = context.mirror.pools.store.get(machine.pool)
+            if pool is None:
+                return None
+            body = claims.manifest(machine, pool, command.id, ())
+            body["metadata"]["annotations"][COMMAND] = note
+            try:
+                claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
+            except ApiError as problem:
+                context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
+                for name in made:
+                    await context.kube.delete(NODECLAIMS, name)
+                return None
+            context.mirror.assume(claim)
+            made.append(claim.name)
+            context.metrics.claims_created.labels(command.reason.lower(), machine.pool, "false").inc()
+        self._promise(command, plan, made)
+        return tuple(made)
+
+    def _promise(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
+        """Room is kept for the pods that will come, under the names of those that go."""
+        if plan is None:
+            return
+        context = self._context
+        names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
+        for each in command.candidates:
+            for pod in context.mirror.pods_on(each.node):
+                place = plan.placements.get(pod.metadata.key)
+                if place is not None and place.machine in names:
+                    context.mirror.promise(pod, Target("claim", names[place.machine]))
+                elif place is not None and place.node is not None:
+                    context.mirror.promise(pod, Target("node", place.node), context.clock.monotonic() + PATIENCE)
+
+    def _resume(self) -> None:
+        """Take up the commands that an earlier life wrote on its replacements."""
+        found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        for claim in self._context.mirror.claims.store.all():
+            text = claim.metadata.annotations.get(COMMAND)
+            if text and claim.metadata.deletion_timestamp is None:
+                note = msgspec.json.decode(text)
+                found.setdefault(note["id"], (note, []))[1].append(claim.name)
+        for identity, (note, replacements) in found.items():
+            candidates = tuple(msgspec.convert(each, Candidate) for each in note["candidates"])
+            alive = tuple(each for each in candidates if self._alive(each))
+            if alive:
+                self.commands[identity] = Command(
+                    id=identity, reason=Reason(note["reason"]), kind=note["kind"], candidates=alive,
+                    replacements=tuple(sorted(replacements)), created=self._context.clock.monotonic(),
+                )  # fmt: skip
+                self._context.mirror.mark(each.provider_id for each in alive)
+
+    def _alive(self, candidate: Candidate) -> bool:
+        claim = self._context.mirror.claims.store.get(candidate.claim)
+        return (
+            claim is not None
+            and claim.metadata.deletion_timestamp is None
+            and claim.condition("DisruptionReason") is not None
+        )
+
+    def _tell(self, command: Command, plan: Plan | None) -> None:
+        context = self._context
+        context.log.info(
+            "disrupting node(s)", controller="disruption", command=command.words(), reason=command.reason.lower(),
+            decision=command.decision, summary=old_words(command), **{
+                "command-id": command.id, "disrupted-node-count": len(command.candidates),
+                "replacement-node-count": len(command.replacements), "pod-count": command.evictions,
+            },
+        )  # fmt: skip
+        context.metrics.disruption_decisions.labels(command.decision, command.reason.lower(), command.kind).inc()
+        for each in command.candidates:
+            claim = context.mirror.claims.store.get(each.claim)
+            if claim is not None and command.replacements:
+                context.notices.publish(
+                    claim, "Normal", "DisruptionLaunching",
+                    f"Launching NodeClaim: {command.reason} ({len(command.replacements)} replacements)",
+                )  # fmt: skip
+        machines = plan.machines if plan else ()
+        context.ledger.record(
+            Decision(
+                id=command.id, kind="disrupt", time=context.ledger.now(), reason=command.reason,
+                summary=old_words(command), view_age=context.mirror.age(),
+                cost=plan.cost.per_hour if plan else 0.0, before=_sum(each.price for each in command.candidates),
+                bound=plan.cost.lower_bound if plan else None, gap=plan.cost.gap if plan else None,
+                removed=tuple(each.node for each in command.candidates), evictions=command.evictions,
+                machines=tuple(
+                    Bought(
+                        claim=name, pool=machine.pool, instance_type=machine.choice.instance_type,
+                        zone=machine.choice.zone, capacity_type=machine.choice.capacity_type,
+                        price=machine.choice.price, pods=len(machine.pods),
+                    )
+                    for name, machine in zip(command.replacements, machines, strict=False)
+                ),
+            )
+        )  # fmt: skip
+
+
+def _sum(prices: Any) -> float | None:
+    known = list(prices)
+    return None if any(each is None for each in known) else sum(known)
+
+
+async def release(context: Context, node_name: str, claim_name: str) -> None:
+    """Take taint and reason off a machine that stays after all."""
+    node = context.mirror.nodes.store.get(node_name)
+    if node is not None and node.metadata.deletion_timestamp is None:
+        left = [each for each in node.spec.taints if not same(each, keys.DISRUPTED_TAINT)]
+        if len(left) != len(node.spec.taints):
+            await _write_taints(context, node, left)
+    claim = context.mirror.claims.store.get(claim_name)
+    if claim is not None and claim.metadata.deletion_timestamp is None:
+        await _write_reason(context, claim, None)
+
+
+async def _write_taints(context: Context, node: Node, taints: Sequence[Any]) -> None:
+    listed: list[Mapping[str, str]] = [
+        {"key": each.key, **({"value": each.value} if each.value else {}), "effect": each.effect} for each in taints
+    ]
+    body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": listed}}
+    await context.kube.patch(NODES, node.metadata.name, body)
+    context.log.info("tainted node" if taints else "untainted node", controller="disruption",
+                     Node=logs.ref(node.metadata.name))
+
+
+async def _write_reason(context: Context, claim: NodeClaim, reason: Reason | None) -> None:
+    meta = claim.metadata
+    conditions = Conditions(
+        CLAIM, claim.status.conditions, now=context.clock.now(), created=meta.creation_timestamp,
+        generation=meta.generation,
+    )  # fmt: skip
+    if reason is None:
+        conditions.clear("DisruptionReason")
+    else:
+        conditions.true("DisruptionReason", reason, reason)
+    if conditions.changed:
+        body = status_patch(meta.resource_version, conditions)
+        written = await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
+        context.mirror.assume(written)

@@ -1,0 +1,63 @@
+"""What if these machines were gone: the planner's answer for their pods, on what would be left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.candidates import movable
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.provisioning import pending
+from dovetail.model.pods import Pod
+from dovetail.planner.plan import Plan
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Pool, Snapshot
+
+
+class Simulation:
+    """One instant of the cluster, asked many questions."""
+
+    def __init__(self, context: Context, pools: Sequence[Pool]) -> None:
+        waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
+        self._snapshot = context.cutter.cut(pools, waiting)
+        self._waiting = {pod.metadata.key for pod in waiting}
+        self._context = context
+        self._pods: dict[str, list[Pod]] = {}
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._snapshot
+
+    def without(self, candidates: Collection[Candidate]) -> Plan | None:
+        """A plan that gives every pod of the candidates a place elsewhere; None if some pod would have none.
+
+        Pods that wait anyway are planned along, and do not count against the candidates if they have no place.
+        """
+        gone = {each.node for each in candidates}
+        moved = [pod for each in candidates for pod in self._moved(each)]
+        nodes = tuple(
+            msgspec.structs.replace(node, deleting=True) if node.name in gone else node
+            for node in self._snapshot.nodes
+        )
+        asked = (*self._snapshot.pending, *moved)
+        plan = provision(msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked))
+        coming = {node.name for node in nodes if not node.initialized}
+        for pod in moved:
+            place = plan.placements.get(pod.metadata.key)
+            if place is None or place.unschedulable is not None or place.node in coming:
+                return None
+        return plan
+
+    def baseline(self) -> float:
+        """What the pods that wait anyway would cost: no part of any candidate's bill."""
+        if not self._snapshot.pending:
+            return 0.0
+        return provision(self._snapshot).cost.per_hour
+
+    def _moved(self, candidate: Candidate) -> list[Pod]:
+        if candidate.node not in self._pods:
+            found = movable(self._context, candidate.node)
+            self._pods[candidate.node] = [pod for pod in found if pod.metadata.key not in self._waiting]
+        return self._pods[candidate.node]
