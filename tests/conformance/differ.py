@@ -10,12 +10,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from dovetail.clock import run_virtual
 from tests.conformance.backends import lab_in_process
 from tests.conformance.corpus import topics
 from tests.conformance.record import RECORDINGS, load
 from tests.conformance.runner import run_topic
-
-from dovetail.clock import run_virtual
 
 
 def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dovetail.lab.kubernetes import RealControlPlane
 from tests.conformance.corpus import topics
 from tests.conformance.runner import run_topic
-
-from dovetail.lab.kubernetes import RealControlPlane
 
 RECORDINGS = Path(__file__).parent / "recordings"
 

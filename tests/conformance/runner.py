@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 import msgspec
-from tests.conformance.normal import Normal
-from tests.conformance.steps import Step
 
 from dovetail.kube.errors import Disconnected
 from dovetail.kube.frames import frames
 from dovetail.kube.transport import Request, Response, Transport
+from tests.conformance.normal import Normal
+from tests.conformance.steps import Step
 
 _HOLE = re.compile(r"\{([a-z][a-zA-Z0-9]*)((?:\.[A-Za-z0-9_-]+)*)\}")
 #: How long a watch may be silent before it has said all it has to say.
