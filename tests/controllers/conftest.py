@@ -1,0 +1,282 @@
+"""A whole world in virtual time: the lab's API server, a simulated cloud with its machines, and the autoscaler.
+
+The kinds of ours are served without schema: these tests are about behaviour, and start quickly. A scheduler
+that finds no room for anybody marks pods as unschedulable; the node lifecycle takes the not-ready taint off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cloud.simulated import catalogue
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.cloud.simulated.market import Market
+from dovetail.controllers import logs
+from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.kube import resources as kinds
+from dovetail.kube.client import Kube
+from dovetail.kube.inprocess import InProcess
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.registry import ResourceType, Schema, Subresource
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.model.pods import Pod
+
+OURS = (kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS, kinds.EC2NODECLASSES)
+UNSCHEDULABLE = {"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]}}
+SETTINGS = {"metrics_port": 0, "health_probe_port": 0, "disable_leader_election": True, "plan_deadline": 0.0}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class _Plain(KindStrategy):
+    generation = True
+    status_door = True
+
+
+def serve_ours(server: ApiServer) -> None:
+    pods = server.registry.lookup("", "v1", "pods")
+    assert pods is not None
+    for kind in OURS:
+        schema = Schema(
+            kind="object",
+            name=kind.kind,
+            struct=kind.kind,
+            preserve_unknown=True,
+            fields={"metadata": pods.schema.fields["metadata"]},
+        )
+        made = ResourceType(
+            group=kind.group,
+            version=kind.version,
+            plural=kind.plural,
+            singular=kind.kind.lower(),
+            kind=kind.kind,
+            namespaced=False,
+            verbs=("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"),
+            schema=schema,
+            strategy=_Plain(),
+            list_kind=f"{kind.kind}List",
+            subresources={"status": Subresource(name="status", verbs=("get", "patch", "update"))},
+            storage=(kind.group, kind.version),
+            custom=True,
+        )
+        server.registry.replace_custom(kind.group, kind.plural, [made])
+
+
+def types(*names: str) -> list[dict[str, Any]]:
+    """m.large (2 CPUs), m.xlarge (4), m.2xlarge (8) in zones a and b, on demand and spot."""
+    sizes = {"m.large": (2, 8, 0.1), "m.xlarge": (4, 16, 0.2), "m.2xlarge": (8, 32, 0.4)}
+    return [
+        {
+            "name": name,
+            "capacity": {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "58", "ephemeral-storage": "20Gi"},
+            "overhead": {"cpu": "100m", "memory": "500Mi"},
+            "labels": {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["linux"]},
+            "offerings": [
+                {"zone": zone, "capacityType": kind, "price": price * (0.4 if kind == "spot" else 1.0)}
+                for zone in ("a", "b")
+                for kind in ("on-demand", "spot")
+            ],
+        }
+        for name, (cpu, memory, price) in sizes.items()
+        if not names or name in names
+    ]
+
+
+class Counting:
+    """A transport that counts writes and dies after the one it was told to."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._inner = InProcess(server)
+        self.writes = 0
+        self.die_after: int | None = None
+
+    async def send(self, request: Request) -> Response:
+        if self.die_after is not None and self.writes >= self.die_after:
+            raise Killed
+        response = await self._inner.send(request)
+        if request.method != "GET":
+            self.writes += 1
+            if self.writes == self.die_after:
+                raise Killed
+        return response
+
+    async def close(self) -> None:
+        return None
+
+
+class World:
+    """Everything but the process under test survives `restart`."""
+
+    def __init__(self, market: Market | None = None, only: tuple[str, ...] = (), **settings: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.clock = Clock(loop, EPOCH)
+        self.chance = Chance(7)
+        self.server = ApiServer(clock=self.clock, chance=self.chance.child("server"))
+        serve_ours(self.server)
+        self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
+        sold = catalogue.parse(json.dumps(types(*only)).encode())
+        self.cloud = SimulatedCloud(self.clock, self.chance.child("cloud"), sold, market)
+        self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
+        self.settings = Settings(**{**SETTINGS, **settings})
+        self.lines: list[dict[str, Any]] = []
+        self.lives = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._process: asyncio.Task[None] | None = None
+        pods = Reflector(
+            self.kube, kinds.PODS, Pod, on_event=lambda change: self.fleet.pod_changed(change.old, change.new)
+        )
+        self._spawn(pods.run())
+        self._spawn(self.fleet.run())
+        self._spawn(self._schedule())
+        self._spawn(self._ready())
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
+
+    # -- the process under test
+
+    def start(self, die_after: int | None = None) -> None:
+        self.lives += 1
+        self.transport = Counting(self.server)
+        self.transport.die_after = die_after
+        kube = Kube(self.transport, self.clock, chance=self.chance.child("process", str(self.lives)))
+        log = logs.logger(self.clock, write=lambda line: self.lines.append(json.loads(line)))
+        self.autoscaler = Autoscaler(
+            kube, self.cloud, self.clock, self.chance.child("life", str(self.lives)), self.settings, log=log
+        )
+        self._process = asyncio.ensure_future(self.autoscaler.run())
+
+    async def died(self, within: float = 300.0) -> bool:
+        """Whether the process ends by being killed within so many seconds."""
+        assert self._process is not None
+        done, _ = await asyncio.wait({self._process}, timeout=within)
+        if not done:
+            return False
+        assert isinstance(self._process.exception(), Killed | BaseExceptionGroup)
+        return True
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            self._process.cancel()
+            with suppress(BaseException):
+                await self._process
+            self._process = None
+
+    async def close(self) -> None:
+        await self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- what users do
+
+    async def pool(self, name: str = "default", **spec: Any) -> None:
+        template = {
+            "requirements": spec.pop(
+                "requirements", [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]
+            ),
+            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+            "expireAfter": "720h",
+            **spec.pop("template", {}),
+        }
+        metadata = spec.pop("metadata", {})
+        body = {"metadata": {"name": name}, "spec": {"template": {"metadata": metadata, "spec": template}, **spec}}
+        await self.kube.create(kinds.NODEPOOLS, body)
+
+    async def pods(self, count: int, cpu: str = "500m", prefix: str = "p", **spec: Any) -> None:
+        resources = {"requests": {"cpu": cpu, "memory": "256Mi"}}
+        for number in range(count):
+            body = {
+                "metadata": {"name": f"{prefix}{number}", "labels": {"app": prefix}},
+                "spec": {"containers": [{"name": "c", "image": "pause", "resources": resources}], **spec},
+            }
+            await self.kube.create(kinds.PODS, body, "default")
+
+    # -- what is seen
+
+    async def list(self, kind: kinds.Resource) -> list[dict[str, Any]]:
+        return (await self.kube.list(kind)).items
+
+    async def bound(self) -> dict[str, str]:
+        return {
+            each["metadata"]["name"]: each["spec"].get("nodeName", "")
+            for each in await self.list(kinds.PODS)
+        }
+
+    async def conditions(self, claim: Mapping[str, Any]) -> dict[str, str]:
+        found = (claim.get("status") or {}).get("conditions") or []
+        return {each["type"]: f"{each['status']}/{each['reason']}" for each in found}
+
+    def said(self, message: str) -> list[dict[str, Any]]:
+        return [line for line in self.lines if line["message"] == message]
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], within: float = 120.0, step: float = 0.25) -> float:
+        """Let time pass until it holds; the seconds it took."""
+        began = self.clock.monotonic()
+        while not await holds():
+            if self.clock.monotonic() - began > within:
+                raise AssertionError(f"did not happen within {within} s; log: {self.lines[-5:]}")
+            await asyncio.sleep(step)
+        return self.clock.monotonic() - began
+
+    async def all_bound(self) -> bool:
+        return all((await self.bound()).values())
+
+    # -- the parts of Kubernetes that are not here
+
+    async def _schedule(self) -> None:
+        """A scheduler that never finds room: it gives up on every new pod after a moment."""
+        seen: set[str] = set()
+        while True:
+            await asyncio.sleep(0.1)
+            for pod in await self.list(kinds.PODS):
+                uid = pod["metadata"]["uid"]
+                if uid not in seen and not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
+                    seen.add(uid)
+                    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+                    await self.kube.patch(kinds.PODS, name, UNSCHEDULABLE, namespace, subresource="status")
+
+    async def _ready(self) -> None:
+        """The node lifecycle: a ready node loses the taint it was admitted with."""
+        while True:
+            await asyncio.sleep(0.1)
+            for node in await self.list(kinds.NODES):
+                taints = node["spec"].get("taints") or []
+                left = [each for each in taints if each["key"] != "node.kubernetes.io/not-ready"]
+                ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
+                if ready and len(left) < len(taints):
+                    await self.kube.patch(kinds.NODES, node["metadata"]["name"], {"spec": {"taints": left or None}})
+
+
+Story = Callable[[World], Awaitable[None]]
+
+
+@pytest.fixture
+def tell() -> Callable[..., None]:
+    """Run a story in a fresh world, in virtual time."""
+
+    def run(story: Story, **world: Any) -> None:
+        async def main() -> None:
+            made = World(**world)
+            try:
+                await story(made)
+            finally:
+                await made.close()
+
+        run_virtual(main())
+
+    return run
