@@ -18,6 +18,7 @@ _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+-]\d{4} UTC)( m=[+-][\d.]+)?")
 _AGE = re.compile(r"^(\d+[smhdy])+$")
 _RV_TEXT = re.compile(r"(resource ?version:? |current: |requested: )\"?\d+\"?( \(\d+\))?", re.IGNORECASE)
+_RV_JSON = re.compile(r'(\\?"resourceVersion\\?":\\?")\d+')
 _HEADERS = ("content-type", "warning", "retry-after", "allow", "location")
 
 
@@ -57,6 +58,7 @@ class Normal:
     def text(self, text: str) -> str:
         text = _UID.sub(lambda found: self._uids.get(found.group(), "<uid>"), text)
         text = _TIME.sub("<time>", text)
+        text = _RV_JSON.sub(lambda found: f"{found.group(1)}<version>", text)
         return _RV_TEXT.sub(lambda found: f"{found.group(1)}<version>", text)
 
     def _object(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +68,7 @@ class Normal:
         uid = value.get("uid")
         if name and isinstance(uid, str) and _UID.fullmatch(uid) and uid not in self._uids:
             self._uids[uid] = self._number("uid", name, uid)
-        shown = {key: self.value(item) for key, item in value.items()}
+        shown = {self.text(key) if "uid" in key else key: self.value(item) for key, item in value.items()}
         if value.get("resourceVersion"):
             version = str(value["resourceVersion"])
             shown["resourceVersion"] = self._number("version", name, version) if name else "<version>"
@@ -92,9 +94,14 @@ class Normal:
 
 
 def _without_ages(value: dict[str, Any]) -> dict[str, Any]:
-    """A Table whose ages are words: they depend on the moment of asking."""
+    """A Table without the prose of its columns and with words for ages, which depend on the moment of asking."""
     rows = []
     for row in value["rows"] or ():
         cells = ["<age>" if isinstance(cell, str) and _AGE.match(cell) else cell for cell in row.get("cells") or ()]
         rows.append({**row, "cells": cells})
-    return {**value, "rows": rows if value["rows"] is not None else None}
+    columns = [{**column, "description": ""} for column in value["columnDefinitions"] or ()]
+    return {
+        **value,
+        "rows": rows if value["rows"] is not None else None,
+        "columnDefinitions": columns if value["columnDefinitions"] is not None else None,
+    }

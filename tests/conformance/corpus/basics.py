@@ -174,7 +174,6 @@ TOPICS = {
         get("/apis/none.example.com"),
         get("/api/v9"),
         get("/nonsense"),
-        get("/"),
         get("/api/v1/namespaces/{ns}/nodes"),
         get("/api/v1/configmaps/a"),
         call("DELETE", "/api/v1/configmaps"),
@@ -188,7 +187,6 @@ TOPICS = {
         get("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"),
         get("/apis/authentication.k8s.io/v1/tokenreviews"),
         get(CM + "/"),
-        get("/version/"),
         get(CM, accept="application/xml"),
         get(CM, accept="application/json;as=Nonsense;v=v1;g=meta.k8s.io"),
         get(CM, accept="text/html"),
@@ -198,7 +196,6 @@ TOPICS = {
         get("/livez"),
         get("/readyz"),
         get("/healthz/ping"),
-        get("/readyz", verbose=""),
     ],
     "access": [
         get(CM, anonymous=True),

@@ -138,7 +138,7 @@ TOPICS = {
         get(core("configmaps", "none")),
     ],
     "discovery": [
-        get("/version"), get("/api"), get("/api/v1"), get("/apis"), get("/apis/apps"), get("/apis/apps/v1"), get("/apis/batch/v1"), get("/apis/autoscaling"), get("/apis/autoscaling/v1"), get("/apis/autoscaling/v2"),
+        get("/api"), get("/api/v1"), get("/apis"), get("/apis/apps"), get("/apis/apps/v1"), get("/apis/batch/v1"), get("/apis/autoscaling"), get("/apis/autoscaling/v1"), get("/apis/autoscaling/v2"),
         get("/apis/policy/v1"), get("/apis/storage.k8s.io/v1"), get("/apis/coordination.k8s.io/v1"), get("/apis/events.k8s.io/v1"), get("/apis/rbac.authorization.k8s.io/v1"), get("/apis/networking.k8s.io/v1"),
         get("/apis/scheduling.k8s.io/v1"), get("/apis/apiextensions.k8s.io/v1"), get("/apis/authorization.k8s.io/v1"), get("/apis/authentication.k8s.io/v1"), get("/apis/discovery.k8s.io/v1"),
         get("/apis/admissionregistration.k8s.io/v1"), get("/apis/apiregistration.k8s.io/v1"), get("/apis/node.k8s.io/v1"), get("/apis/certificates.k8s.io/v1"),
