@@ -21,6 +21,7 @@ from dovetail.model.meta import ObjectMeta
 Path = tuple[str | int, ...]
 
 _PLAIN = Field()
+_REMEMBERED = 4096
 #: Problems that keep the server from looking at the rules.
 BLOCKING = frozenset({"type", "required", "enum", "length", "items"})
 
@@ -53,6 +54,8 @@ class Node(msgspec.Struct):
     required: tuple[str, ...] = ()
     each: Node | None = None
     pattern: re.Pattern[str] | None = None
+    good: set[str] = msgspec.field(default_factory=set)  # words that passed before
+    sound: set[str] = msgspec.field(default_factory=set)  # words that the rules let pass before
     limited: bool = True  # whether more than the type is asked
     leaf: bool = True
     defaults: tuple[str, ...] = ()
@@ -164,8 +167,11 @@ def _shape(value: Any, node: Node, path: Path, found: list[Problem]) -> None:
     if kind == "string":
         if not isinstance(value, str):
             found.extend(_misplaced(value, "string", path))
-        elif node.limited:
-            found.extend(_string(value, node, path))
+        elif node.limited and value not in node.good:
+            problems = list(_string(value, node, path))
+            found.extend(problems)
+            if not problems and len(node.good) < _REMEMBERED:
+                node.good.add(value)
     elif kind == "array":
         if isinstance(value, list):
             _array(value, node, path, found)
@@ -297,6 +303,30 @@ def _json(value: Any) -> str:
 
 
 def _rules(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
+    if type(value) is str and old is None:
+        if value not in node.sound:
+            problems = list(_broken(value, old, node, path))
+            yield from problems
+            if not problems and len(node.sound) < _REMEMBERED:
+                node.sound.add(value)
+        return
+    if node.field.rules:
+        yield from _broken(value, old, node, path)
+    if isinstance(value, dict):
+        for key in node.ruled:
+            if key in value:
+                before = old.get(key) if isinstance(old, dict) else None
+                yield from _rules(value[key], before, node.fields[key], (*path, key))
+        if node.type == "map" and node.each is not None and node.each.rules_within:
+            for key, member in value.items():
+                yield from _rules(member, None, node.each, (*path, key))
+    elif isinstance(value, list) and node.each is not None and node.each.rules_within:
+        for index, member in enumerate(value):
+            yield from _rules(member, None, node.each, (*path, index))
+
+
+def _broken(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
+    """The rules of one place that do not hold."""
     for rule in node.field.rules:
         try:
             if rule.holds is not None:
@@ -309,17 +339,6 @@ def _rules(value: Any, old: Any, node: Node, path: Path) -> Iterator[Problem]:
         if not held:
             shown = f"{_json(value)}: " if isinstance(value, str | int) else ""
             yield Problem(path, "rule", f"Invalid value: {shown}{rule.message}")
-    if isinstance(value, dict):
-        for key in node.ruled:
-            if key in value:
-                before = old.get(key) if isinstance(old, dict) else None
-                yield from _rules(value[key], before, node.fields[key], (*path, key))
-        if node.type == "map" and node.each is not None and node.each.rules_within:
-            for key, member in value.items():
-                yield from _rules(member, None, node.each, (*path, key))
-    elif isinstance(value, list) and node.each is not None and node.each.rules_within:
-        for index, member in enumerate(value):
-            yield from _rules(member, None, node.each, (*path, index))
 
 
 def _error(value: Any, error: Exception, message: str) -> str:
