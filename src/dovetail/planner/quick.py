@@ -10,9 +10,12 @@ import numpy as np
 
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer, Strategy
 from dovetail.planner.problem import Problem
+
+#: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
+_LONGEST_CHAIN = 8
 
 
 class Packing:
@@ -102,27 +105,27 @@ def _loneliness(problem: Problem, one: PodClass) -> float:
 
 
 def _depths(problem: Problem) -> dict[int, int]:
-    """How far down the chain of affinities a class stands; those it leans on come first."""
-    leans: dict[int, set[int]] = {}
-    for one in problem.classes:
-        ask = problem.ask(one, 0)
-        cells = [*ask.host_owned, *ask.domain_owned]
-        groups = [cell.group for cell in cells if cell.group.kind == AFFINITY]
-        leans[one.index] = {
-            other.index for other in problem.classes if groups and other is not one
-            for group in groups if group in other.members
-        }  # fmt: skip
-    depth: dict[int, int] = {}
-
-    def of(index: int, path: frozenset[int]) -> int:
-        if index in depth:
-            return depth[index]
-        below = [of(other, path | {index}) for other in sorted(leans[index]) if other not in path and other != index]
-        if not path:
-            depth[index] = 1 + max(below) if below else 0
-            return depth[index]
-        return 1 + max(below) if below else 0
-
-    for index in sorted(leans):
-        of(index, frozenset())
+    """How far down the chain of affinities a class stands; those it leans on come first. Circles end by themselves."""
+    depth = {one.index: 0 for one in problem.classes}
+    leans = {
+        one.index: [
+            cell.group
+            for cell in (*problem.ask(one, 0).host_owned, *problem.ask(one, 0).domain_owned)
+            if cell.group.kind == AFFINITY and cell.group not in one.members
+        ]
+        for one in problem.classes
+    }
+    wanted = {group for groups in leans.values() for group in groups}
+    for _ in range(_LONGEST_CHAIN if wanted else 0):
+        deepest: dict[Group, int] = {}
+        for one in problem.classes:
+            for group in wanted & one.members:
+                deepest[group] = max(deepest.get(group, 0), depth[one.index])
+        settled = True
+        for index, groups in leans.items():
+            below = max((deepest[group] + 1 for group in groups if group in deepest), default=0)
+            if below > depth[index]:
+                depth[index], settled = below, False
+        if settled:
+            break
     return depth

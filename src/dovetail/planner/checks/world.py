@@ -1,0 +1,218 @@
+"""The world a plan promises, rebuilt from the objects: nodes with labels, daemons and running pods.
+
+Machines to buy become nodes of one of their offerings. Every zone that a pool could open is there as an empty
+node that takes no pods, because a spread must count it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.local import tolerates_node
+from dovetail.model.fit.podinfo import node_matches, pod_info
+from dovetail.model.fit.storage import Storage
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED, ZONE
+from dovetail.model.objects import (
+    Affinity,
+    Container,
+    CSINode,
+    CSINodeDriver,
+    CSINodeSpec,
+    DaemonSet,
+    Node,
+    NodeSpec,
+    NodeStatus,
+    ObjectMeta,
+    Pod,
+    Taint,
+    VolumeNodeResources,
+)
+from dovetail.model.quantity import format_resources
+from dovetail.model.requirements import Requirements
+from dovetail.planner.plan import Choice, Machine
+from dovetail.planner.snapshot import NodeState, Pool, Snapshot
+
+PHANTOM = "phantom/"
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
+
+
+def key_of(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def offering_of(pool: Pool, choice: Choice) -> tuple[InstanceType, Offering] | None:
+    """The type and offering that a choice names, if the pool has it."""
+    for kind in pool.types:
+        if kind.name == choice.instance_type:
+            for each in kind.offerings:
+                if (each.zone, each.capacity_type, each.reservation_id) == (
+                    choice.zone, choice.capacity_type, choice.reservation_id
+                ):  # fmt: skip
+                    return kind, each
+    return None
+
+
+def labels_of(pool: Pool, kind: InstanceType, offering: Offering, chosen: Mapping[str, str], name: str) -> dict[str, str]:
+    """The labels a node of this offering would have; of several values a type may take, the first the pool allows."""
+    labels: dict[str, str] = {}
+    for need in pool.requirements:
+        if need.operator == "In" and need.values:
+            labels[need.key] = need.values[0]
+    for label, values in kind.labels.items():
+        allowed = [value for value in values if _admits(pool, label, value)]
+        if allowed:
+            labels[label] = allowed[0]
+    labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
+    if offering.reservation_id:
+        labels[RESERVATION_ID] = offering.reservation_id
+    labels |= {
+        INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
+        HOSTNAME: name, **chosen,
+    }  # fmt: skip
+    return labels
+
+
+def _admits(pool: Pool, label: str, value: str) -> bool:
+    needs = Requirements.of_entries(each for each in pool.requirements if each.key == label)
+    return all(need.has(value) for need in needs.values())
+
+
+def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
+    return Node(
+        metadata=ObjectMeta(name=name, labels=labels),
+        spec=NodeSpec(taints=tuple(taints)),
+        status=NodeStatus(allocatable=format_resources({n: max(0, a) for n, a in allocatable.items()})),
+    )
+
+
+class World:
+    """A cluster for `dovetail.model.fit`, in which the plan's pods are still to be placed."""
+
+    def __init__(self, snapshot: Snapshot, machines: Iterable[Machine]) -> None:
+        self.snapshot = snapshot
+        self.pools = {pool.name: pool for pool in snapshot.pools}
+        self.cluster = Cluster(
+            Storage(snapshot.claims.values(), snapshot.volumes.values(), snapshot.storage_classes.values())
+        )
+        self.cluster.namespaces.update(snapshot.namespaces)
+        self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
+        coming = {key_of(pod) for pod in snapshot.pending}
+        for state in snapshot.nodes:
+            if not state.deleting:
+                self._add_state(state, coming)
+        for machine in machines:
+            self.add_machine(machine.name, machine, machine.choice)
+        self._add_phantoms()
+
+    def _add_state(self, state: NodeState, coming: set[str]) -> None:
+        labels = {HOSTNAME: state.name, **state.labels}
+        self.cluster.set_node(node(state.name, labels, state.taints, state.allocatable))
+        self._attach(state.name, state.attach_limits)
+        served = set()
+        for pod in state.pods:
+            if pod.finished or key_of(pod) in coming:
+                continue
+            owner = pod.metadata.controller
+            served.add(owner.uid if owner is not None else "")
+            self.cluster.place(pod_info(pod), state.name)
+        self._add_daemons(state.name, served)
+
+    def add_machine(self, name: str, machine: Machine, choice: Choice) -> bool:
+        pool = self.pools.get(machine.pool)
+        found = offering_of(pool, choice) if pool is not None else None
+        if pool is None or found is None:
+            return False
+        kind, offering = found
+        labels = labels_of(pool, kind, offering, machine.labels, name)
+        self.cluster.set_node(node(name, labels, pool.taints, kind.allocatable))
+        self._attach(name, kind.attach_limits)
+        self._add_daemons(name, set())
+        return True
+
+    def _attach(self, name: str, limits: Mapping[str, int]) -> None:
+        if limits:
+            drivers = tuple(
+                CSINodeDriver(name=driver, allocatable=VolumeNodeResources(count=count))
+                for driver, count in limits.items()
+            )
+            self.cluster.storage.csi_nodes[name] = CSINode(
+                metadata=ObjectMeta(name=name), spec=CSINodeSpec(drivers=drivers)
+            )
+
+    def _add_daemons(self, name: str, served: set[str]) -> None:
+        info = self.cluster.nodes[name]
+        for uid, pod in self.daemons:
+            if uid in served:
+                continue
+            prepared = pod_info(replace(pod, metadata=replace(pod.metadata, uid=f"{uid}/{name}")))
+            if node_matches(prepared.shape, info.node) and tolerates_node(prepared.shape, info.node):
+                self.cluster.place(prepared, name)
+
+    def _add_phantoms(self) -> None:
+        keys = set(mentioned(self.snapshot.pending))
+        seen: set[object] = set()
+        for pool in self.snapshot.pools:
+            for kind in pool.types:
+                for offering in kind.offerings:
+                    if not available(self.snapshot, kind, offering) or not offered(pool, kind, offering):
+                        continue
+                    labels = labels_of(pool, kind, offering, {}, "")
+                    mark = (pool.name, *((label, labels.get(label)) for label in sorted(keys)))
+                    if mark not in seen:
+                        seen.add(mark)
+                        name = f"{PHANTOM}{len(seen)}"
+                        self.cluster.set_node(node(name, {**labels, HOSTNAME: name}, pool.taints, {}))
+
+
+def available(snapshot: Snapshot, kind: InstanceType, offering: Offering) -> bool:
+    if not offering.available or (kind.name, offering.zone, offering.capacity_type) in snapshot.unavailable:
+        return False
+    return not (offering.capacity_type == "reserved" and offering.reservation_capacity == 0)
+
+
+def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
+    """Whether the pool's requirements let it buy the offering."""
+    facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
+    for need in pool.requirements:
+        values = facts.get(need.key) or kind.labels.get(need.key)
+        if values and not any(_admits(pool, need.key, value) for value in values):
+            return False
+    return True
+
+
+def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
+    """Every label that decides where these pods may go or what they are spread over."""
+    yield from (ZONE, CAPACITY_TYPE)
+    for pod in pods:
+        yield from pod.spec.node_selector
+        yield from (each.topology_key for each in pod.spec.topology_spread_constraints)
+        affinity = pod.spec.affinity
+        if affinity is not None and affinity.node_affinity is not None and affinity.node_affinity.required is not None:
+            for term in affinity.node_affinity.required.node_selector_terms:
+                yield from (each.key for each in term.match_expressions)
+
+
+def _daemon_pod(daemon: DaemonSet) -> tuple[str, Pod]:
+    """The daemonset's pod, with its limits for requests it does not make and nothing to say about other pods."""
+    template = daemon.spec.template
+    containers = tuple(_defaulted(each) for each in template.spec.containers)
+    bare = replace(
+        template.spec, containers=containers, affinity=_node_part(template.spec.affinity), topology_spread_constraints=()
+    )
+    name = f"daemon-{daemon.metadata.name}"
+    return daemon.metadata.uid, Pod(
+        metadata=replace(template.metadata, namespace=daemon.metadata.namespace, name=name), spec=bare
+    )
+
+
+def _defaulted(container: Container) -> Container:
+    resources = container.resources
+    return replace(container, resources=replace(resources, requests={**resources.limits, **resources.requests}))
+
+
+def _node_part(affinity: Affinity | None) -> Affinity | None:
+    return None if affinity is None else replace(affinity, pod_affinity=None, pod_anti_affinity=None)

@@ -1,0 +1,252 @@
+"""The verifier: is every promise of a plan kept? Slow, obvious, and not of the packer's making.
+
+It rebuilds the world that the plan promises from the objects themselves and places the pods one after another by
+kube-scheduler's own rules (`dovetail.model.fit`). A plan holds if some order places every pod where the plan wants
+it. Limits, reservations, minValues, and the other offerings of each machine are checked beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.model.fit.fit import Fit
+from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from dovetail.model.objects import Pod
+from dovetail.planner.checks.world import World, available, key_of, labels_of, node, offered, offering_of
+from dovetail.planner.plan import Choice, Machine, Plan
+from dovetail.planner.snapshot import MinValues, Snapshot
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A promise that is not kept: the rule, whom it concerns, and what is wrong."""
+
+    rule: str
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: {self.detail}"
+
+
+def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """Everything that is wrong with a plan; empty when it holds."""
+    pods = _pods(plan, snapshot)
+    found = _books(plan, pods)
+    if found:
+        return found
+    found += _offerings(plan, snapshot)
+    if found:
+        return found
+    world = World(_without_moved(snapshot, plan), plan.machines)
+    found += _limits(plan, snapshot)
+    found += _reservations(plan, snapshot)
+    found += _min_values(plan, snapshot)
+    found += _replay(plan, pods, world)
+    found += _alternatives(plan, pods, world)
+    return found
+
+
+def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
+    """The pods the plan must place: the pending ones, and those of the machines it removes."""
+    pods = {key_of(pod): pod for pod in snapshot.pending}
+    removed = set(plan.remove)
+    for state in snapshot.nodes:
+        for pod in state.pods if state.name in removed else ():
+            if key_of(pod) in plan.placements:
+                pods.setdefault(key_of(pod), pod)
+    return pods
+
+
+def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    removed = set(plan.remove)
+    return replace(snapshot, nodes=tuple(state for state in snapshot.nodes if state.name not in removed))
+
+
+def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
+    """Every pod exactly once, every place known, both sides agreeing."""
+    found = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
+    found += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
+    holds = {pod: machine.name for machine in plan.machines for pod in machine.pods}
+    for key, place in plan.placements.items():
+        ways = (place.node is not None) + (place.machine is not None) + (place.unschedulable is not None)
+        if ways != 1:
+            found.append(Violation("placed", key, f"has {ways} answers"))
+        if place.machine != holds.get(key):
+            found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
+    doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
+    found += [Violation("placed", pod, f"is on {count} machines") for pod, count in doubles.items() if count > 1]
+    return found
+
+
+def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
+    pools = {pool.name: pool for pool in snapshot.pools}
+    found = []
+    for machine in plan.machines:
+        if not machine.offerings:
+            found.append(Violation("offering", machine.name, "has none"))
+        prices = [choice.price if choice.price is not None else float("inf") for choice in machine.offerings]
+        if prices != sorted(prices):
+            found.append(Violation("offering", machine.name, "are not cheapest first"))
+        for choice in machine.offerings:
+            known = offering_of(pools[machine.pool], choice) if machine.pool in pools else None
+            if known is None or known[1].price != choice.price:
+                found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
+            elif not available(snapshot, *known) or not offered(pools[machine.pool], *known):
+                found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
+    return found
+
+
+def _words(choice: Choice) -> str:
+    return f"{choice.instance_type}/{choice.zone}/{choice.capacity_type}"
+
+
+def _limits(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """Whichever offerings are launched, no pool goes over its limits."""
+    found = []
+    removed = set(plan.remove)
+    for pool in snapshot.pools:
+        mine = [machine for machine in plan.machines if machine.pool == pool.name]
+        types = {kind.name: kind for kind in pool.types}
+        for name, limit in pool.limits.items() if mine else ():
+            total = sum(
+                1 if name == "nodes" else state.capacity.get(name, 0)
+                for state in snapshot.nodes
+                if state.pool == pool.name and not state.deleting and state.name not in removed
+            )
+            for machine in mine:
+                sizes = [types[choice.instance_type].capacity.get(name, 0) for choice in machine.offerings]
+                total += 1 if name == "nodes" else max(sizes)
+            if total > limit:
+                found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
+    return found
+
+
+def _reservations(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    room: dict[str, int] = {}
+    for pool in snapshot.pools:
+        for kind in pool.types:
+            for offering in kind.offerings:
+                if offering.reservation_id and offering.reservation_capacity is not None:
+                    before = room.get(offering.reservation_id, offering.reservation_capacity)
+                    room[offering.reservation_id] = min(before, offering.reservation_capacity)
+    taken: Counter[str] = Counter()
+    for machine in plan.machines:
+        taken.update({choice.reservation_id for choice in machine.offerings if choice.reservation_id})
+    return [
+        Violation("reservation", name, f"{count} machines > {room[name]}")
+        for name, count in taken.items()
+        if name in room and count > room[name]
+    ]
+
+
+def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    if snapshot.min_values is not MinValues.STRICT:
+        return []
+    pools = {pool.name: pool for pool in snapshot.pools}
+    found = []
+    for machine in plan.machines:
+        pool = pools[machine.pool]
+        types = {kind.name: kind for kind in pool.types}
+        for need in pool.requirements:
+            if not need.min_values:
+                continue
+            values: set[str] = set()
+            for choice in machine.offerings:
+                fixed = {ZONE: choice.zone, CAPACITY_TYPE: choice.capacity_type, INSTANCE_TYPE: choice.instance_type}
+                values.update([fixed[need.key]] if need.key in fixed else types[choice.instance_type].labels.get(need.key, ()))
+            if len(values) < need.min_values:
+                found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
+    return found
+
+
+def _replay(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
+    """Place pods in whatever order works; who is left when nobody can go has no place."""
+    waiting = _interleaved(plan, pods, world)
+    why: dict[str, str] = {}
+    while waiting:
+        stuck: list[tuple[str, str, PodInfo]] = []
+        for key, target, info in waiting:
+            held = world.cluster.nodes.get(target)
+            if held is None:
+                why[key] = f"there is no node {target}"
+                stuck.append((key, target, info))
+                continue
+            fit = Fit(info, world.cluster)
+            rejection = fit.rejection or fit.check(held)
+            if rejection is None:
+                world.cluster.place(info, target)
+            else:
+                why[key] = f"{target}: {', '.join(rejection.reasons)}"
+                stuck.append((key, target, info))
+        if len(stuck) == len(waiting):
+            break
+        waiting = stuck
+    return [Violation("fit", key, why[key]) for key, _, _ in waiting]
+
+
+def _interleaved(plan: Plan, pods: dict[str, Pod], world: World) -> list[tuple[str, str, PodInfo]]:
+    """The pods with their targets, zones taking turns, so that a spread rises evenly."""
+    seen: Counter[str] = Counter()
+    ranked: list[tuple[int, str, str, PodInfo]] = []
+    for key in sorted(plan.placements):
+        place = plan.placements[key]
+        target = place.node or place.machine
+        if target is None:
+            continue
+        held = world.cluster.nodes.get(target)
+        zone = held.labels.get(ZONE, "") if held is not None else ""
+        bare = replace(pods[key], spec=replace(pods[key].spec, node_name=""))
+        ranked.append((seen[zone], key, target, pod_info(bare)))
+        seen[zone] += 1
+    ranked.sort(key=lambda each: (each[0], each[1]))
+    return [(key, target, info) for _, key, target, info in ranked]
+
+
+def _alternatives(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
+    """Every other offering of a machine holds its pods as well."""
+    found: list[Violation] = []
+    for machine in plan.machines:
+        infos = {id(info.shape): info for info in (pod_info(pods[key]) for key in machine.pods)}
+        keys = {key for info in infos.values() for key in _pinned(info)}
+        first = world.cluster.nodes[machine.name]
+        need = dict(first.requested)
+        need["pods"] = len(first.pods)
+        checked: set[object] = set()
+        for choice in machine.offerings[1:]:
+            found += _alternative(machine, choice, infos, keys, world, need, checked)
+    return found
+
+
+def _pinned(info: PodInfo) -> list[str]:
+    shape = info.shape
+    terms = (*shape.spread, *shape.affinity, *shape.anti_affinity)
+    return [term.topology_key for term in terms if term.topology_key != HOSTNAME]
+
+
+def _alternative(
+    machine: Machine, choice: Choice, infos: dict[int, PodInfo], keys: set[str], world: World, need: dict[str, int],
+    checked: set[object],
+) -> list[Violation]:  # fmt: skip
+    pool = world.pools[machine.pool]
+    known = offering_of(pool, choice)
+    assert known is not None
+    kind, offering = known
+    labels = labels_of(pool, kind, offering, machine.labels, machine.name)
+    first = world.cluster.nodes[machine.name]
+    moved = [key for key in keys if labels.get(key) != first.labels.get(key)]
+    if moved:
+        return [Violation("topology", machine.name, f"{_words(choice)} would change {moved[0]}")]
+    twin = node(machine.name, labels, pool.taints, kind.allocatable)
+    for info in infos.values():
+        if not node_matches(info.shape, twin):
+            return [Violation("fit", machine.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
+    if kind.name in checked or world.daemons:
+        return []
+    checked.add(kind.name)
+    short = [name for name, amount in need.items() if amount > kind.allocatable.get(name, 0)]
+    return [Violation("fit", machine.name, f"{_words(choice)} has too little {short[0]}")] if short else []
