@@ -20,9 +20,17 @@ class StoredCluster:
 
     def __init__(self, server: ApiServer) -> None:
         self.server = server
+        self._known: dict[tuple[str, str], ResourceType | None] = {}
+        server.registry.on_change(self._known.clear)
+
+    def _stored(self, group: str, plural: str) -> ResourceType | None:
+        key = (group, plural)
+        if key not in self._known:
+            self._known[key] = self.server.registry.stored(group, plural)
+        return self._known[key]
 
     def _resource(self, group: str, plural: str) -> ResourceType:
-        found = self.server.registry.stored(group, plural)
+        found = self._stored(group, plural)
         if found is None:
             raise LookupError(f"no resource {plural}.{group}")
         return found
@@ -44,14 +52,14 @@ class StoredCluster:
         )
 
     def get(self, group: str, plural: str, namespace: str | None, name: str) -> Json | None:
-        resource = self.server.registry.stored(group, plural)
+        resource = self._stored(group, plural)
         if resource is None:
             return None
         record = self.server.store.get(table_of(resource), f"{namespace}/{name}" if namespace else name)
         return None if record is None else record.obj
 
     def list(self, group: str, plural: str, namespace: str | None = None) -> Iterable[Json]:
-        resource = self.server.registry.stored(group, plural)
+        resource = self._stored(group, plural)
         if resource is None:
             return
         prefix = f"{namespace}/" if namespace else ""

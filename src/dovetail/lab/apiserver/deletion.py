@@ -130,6 +130,9 @@ def _check_preconditions(resource: ResourceType, record: Record, name: str, opti
 
 def _delete(server: ApiServer, resource: ResourceType, record: Record, options: Json, ctx: Context) -> Deleted:
     """Mark, or take away. Kinds with grace are always marked first, even where the grace is nothing."""
+    waiting = resource.strategy.terminate(record.obj, ctx)
+    if waiting is not None:
+        return Deleted(_keep(server, resource, record, waiting, ctx).fresh(), gone=False)
     metadata = dict(record.obj["metadata"])
     requested = options.get("gracePeriodSeconds")
     if requested is not None and requested < 0:

@@ -105,7 +105,7 @@ class Discovery:
         for clause in accept.clauses(header):
             form, version = clause.parameters.get("as"), clause.parameters.get("v")
             wants_list = form == "APIGroupDiscoveryList" and clause.parameters.get("g") == "apidiscovery.k8s.io"
-            if clause.media == "application/json" and wants_list and version in ("v2", "v2beta1"):
+            if clause.media == "application/json" and wants_list and version == "v2":
                 return self.aggregated(root, str(version), clause.parameters.get("profile", ""))
         if root == "api":
             return respond.value(self.core_versions(), 200, accept.negotiate(header, True))

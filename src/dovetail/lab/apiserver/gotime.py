@@ -93,4 +93,5 @@ def micro(text: str) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    day = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
+    return f"{day}T{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}Z"

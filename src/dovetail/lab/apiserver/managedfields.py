@@ -21,20 +21,23 @@ Json = dict[str, Any]
 MAX_UPDATERS = 10
 ANCIENT = "ancient-changes"
 BEFORE_FIRST_APPLY = "before-first-apply"
-_META: tuple[Path, ...] = tuple(
-    ("f:metadata", f"f:{name}")
-    for name in (
-        "name",
-        "namespace",
-        "creationTimestamp",
-        "selfLink",
-        "uid",
-        "clusterName",
-        "generation",
-        "managedFields",
-        "resourceVersion",
-    )
+_META = (
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "clusterName",
+    "generation",
+    "managedFields",
+    "resourceVersion",
 )
+#: Identity and bookkeeping, which nobody owns.
+_NOBODY: Node = {
+    "f:apiVersion": {},
+    "f:kind": {},
+    "f:metadata": {fieldset.SELF: {}, **{f"f:{name}": {} for name in _META}},
+}
 
 
 class Manager(msgspec.Struct, frozen=True):
@@ -135,14 +138,7 @@ def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
 
 
 def strip(fields: Node) -> Node:
-    """Without what nobody owns: identity and bookkeeping."""
-    fields = fieldset.difference(fields, {"f:apiVersion": {}, "f:kind": {}, "f:metadata": {}})
-    if "f:metadata" in fields:
-        gone: Node = {}
-        for path in _META:
-            gone = fieldset.union(gone, fieldset.single(path))
-        fields = fieldset.difference(fields, gone)
-    return fields
+    return fieldset.difference(fields, _NOBODY)
 
 
 class Versions:
@@ -255,10 +251,16 @@ def track_create(resource: ResourceType, obj: Json, manager: str, now: datetime)
     put(obj, managers)
 
 
+_zeros: dict[int, tuple[ResourceType, Json]] = {}
+
+
 def zero_of(resource: ResourceType) -> Json:
-    if resource.custom:
-        return {"kind": resource.kind, "apiVersion": resource.api_version}
-    return normal.zero(resource.schema)
+    """An empty object of the kind, to be read and not changed."""
+    found = _zeros.get(id(resource))
+    if found is None or found[0] is not resource:
+        empty = {"kind": resource.kind, "apiVersion": resource.api_version}
+        found = _zeros[id(resource)] = (resource, empty if resource.custom else normal.zero(resource.schema))
+    return found[1]
 
 
 def track_update(

@@ -92,11 +92,11 @@ class OpenApi:
         for resource in self.resources(group, version):
             reference = define(resource, schemas)
             paths.update(paths_of(resource, reference))
-        info = {"title": "Kubernetes", "version": "v1.36.3"}
+        info = {"title": "Kubernetes", "version": "1.36"}
         return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
     def version_two(self) -> Json:
-        info = {"title": "Kubernetes", "version": "v1.36.3"}
+        info = {"title": "Kubernetes", "version": "1.36"}
         return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
 
 
@@ -165,6 +165,10 @@ def inline(schema: Schema, schemas: Json) -> Json:
 
 def _field(field: Field, schemas: Json) -> Json:
     out = dict(_value(field.schema, schemas))
+    if field.pointer:
+        out.pop("default", None)
+    elif not field.omitempty and field.schema.kind in _ZEROS:
+        out["default"] = _ZEROS[field.schema.kind]
     if "$ref" in out and field.patch_strategy:
         out = {"allOf": [out]}
     if field.patch_strategy:
@@ -207,6 +211,7 @@ def _item(schema: Schema | None, schemas: Json) -> Json:
     return value
 
 
+_ZEROS: Json = {"string": "", "integer": 0, "boolean": False, "number": 0}
 _QUERY = {
     "post": ("dryRun", "fieldManager", "fieldValidation"),
     "put": ("dryRun", "fieldManager", "fieldValidation"),

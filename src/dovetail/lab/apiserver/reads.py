@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Iterable
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -146,45 +145,63 @@ def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[by
 async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] | None) -> Page:
     """The records a list is about: which version, from which key on, how many."""
     store = call.server.store
-    resource = call.resource
     prefix = f"{call.namespace}/" if call.namespace else ""
     after = ""
-    version = store.rv
     exact = 0
     if options.token:
         exact, after = read_token(options)
         after = prefix + after
     elif options.version and options.version != "0":
         asked = parse_version(options.version)
+        await not_older(call, asked)
         if options.match == "Exact" or (not options.match and options.limit > 0):
             exact = asked
-            if exact > store.rv:
-                await not_older(call, exact)
-        else:
-            await not_older(call, asked)
-            version = store.rv
     if exact < 0:
         exact = store.rv
-    if exact:
-        if exact < store.compacted:
-            raise compacted(options, after.removeprefix(prefix))
-        version = exact
-        past = store.at(call.table, exact)
-        rows: Iterable[Record] = (past[key] for key in sorted(past) if key.startswith(prefix) and key > after)
+    if exact and exact < store.compacted:
+        raise compacted(options, after.removeprefix(prefix))
+    records, keys = _rows(call, prefix, after, exact)
+    return _cut(call, options, test, records, keys, exact or store.rv)
+
+
+def _rows(call: Call, prefix: str, after: str, exact: int) -> tuple[Mapping[str, Record], list[str]]:
+    """The keys in question, and the table they are in: the present one unless it has changed since `exact`."""
+    store = call.server.store
+    table = store.table(call.table)
+    if not exact or table.rv <= exact:
+        return table.records, table.span(prefix, after)
+    past = store.at(call.table, exact)
+    return past, [key for key in sorted(past) if key.startswith(prefix) and key > after]
+
+
+def _cut(
+    call: Call,
+    options: ListOptions,
+    test: Callable[[Json], bool] | None,
+    records: Mapping[str, Record],
+    keys: list[str],
+    version: int,
+) -> Page:
+    limited = options.limit > 0 and (options.version != "0" or bool(options.token))
+    if test is None:
+        chosen = keys[: options.limit] if limited else keys
+        taken = len(chosen)
     else:
-        rows = store.table(call.table).under(prefix)
-    iterator = iter(rows)
-    chosen: Iterable[Record] = iterator
-    if test is not None:
-        chosen = (record for record in iterator if test(respond.show(record, resource)))
-    if options.limit <= 0 or (options.version == "0" and not options.token):
-        return Page(list(chosen), version)
-    records = list(islice(chosen, options.limit))
-    rest = sum(1 for _ in iterator)
-    if not rest:
-        return Page(records, version)
-    token = write_token(version, "/" + records[-1].key.removeprefix(prefix))
-    return Page(records, version, token, None if test is not None else rest)
+        chosen = []
+        taken = 0
+        for key in keys:
+            if limited and len(chosen) == options.limit:
+                break
+            taken += 1
+            if test(respond.show(records[key], call.resource)):
+                chosen.append(key)
+    page = Page([records[key] for key in chosen], version)
+    rest = len(keys) - taken
+    if rest:
+        prefix = f"{call.namespace}/" if call.namespace else ""
+        page.token = write_token(version, "/" + keys[taken - 1].removeprefix(prefix))
+        page.remaining = None if test is not None else rest
+    return page
 
 
 def write_token(version: int, key: str) -> str:

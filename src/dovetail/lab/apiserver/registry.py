@@ -234,6 +234,11 @@ class Strategy:
         """The default propagation policy's finalizers; None leaves the object's own."""
         return None
 
+    def terminate(self, obj: Object, ctx: Context) -> Object | None:
+        """For kinds whose deletion waits for something else (namespaces, definitions): the state to keep instead of
+        deleting; None to delete as usual."""
+        return None
+
     def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
         """Fields that this door puts back, so that nobody comes to own them by writing here."""
         if not self.status_door:
@@ -306,6 +311,8 @@ class Registry:
     def __init__(self, types: Iterable[ResourceType] = ()) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}
         self._listeners: list[Callable[[], None]] = []
+        #: Conversions between versions by the definition's name: (object, wanted version) -> object.
+        self.converters: dict[str, Callable[[Object, str], Object]] = {}
         self.generation = 0
         for resource in types:
             self._types[resource.group, resource.version, resource.plural] = resource

@@ -99,11 +99,16 @@ class Table:
         self.watchers: set[Callable[[Event], None]] = set()
 
     def under(self, prefix: str, after: str = "") -> Iterator[Record]:
-        start = bisect_right(self.keys, after) if after else bisect_left(self.keys, prefix)
-        for key in self.keys[start:] if start or prefix else list(self.keys):
-            if not key.startswith(prefix):
-                break
-            yield self.records[key]
+        """The records whose key begins with `prefix`, behind `after`."""
+        records = self.records
+        for key in self.span(prefix, after):
+            yield records[key]
+
+    def span(self, prefix: str, after: str = "") -> list[str]:
+        keys = self.keys
+        start = bisect_right(keys, after) if after else bisect_left(keys, prefix)
+        end = bisect_left(keys, prefix[:-1] + chr(ord(prefix[-1]) + 1)) if prefix else len(keys)
+        return keys[start:end]
 
 
 class Store:

@@ -41,10 +41,7 @@ async def watch(call: Call) -> Response:
         raise StatusError(406, "NotAcceptable", "only the following media types are accepted: " + _STREAMS)
     test = selectors.compile(call, options.labels, options.fields)
     if options.version and not (options.version.isascii() and options.version.isdigit()):
-        text = quoted(options.version)
-        raise status.internal(
-            f"resourceVersion: Invalid value: {text}: strconv.ParseUint: parsing {text}: invalid syntax"
-        )
+        raise status.internal(reads.bad_version(options.version))
     watcher = Watcher(call, options, wanted, test)
     return Response(status=200, headers=respond.JSON_HEADERS, stream=watcher.frames())
 
