@@ -1,26 +1,172 @@
-"""`dovetail up`: the lab."""
+"""`dovetail up`, `down` and `env`: the lab, in the foreground or in the background."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from dovetail.lab.up import Settings
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command()
-@click.option("--bare", is_flag=True, help="The API server alone, without machines or controllers.")
-@click.option("--port", default=6443, show_default=True, help="Port on the loopback; 0 picks a free one.")
-@click.option("--kubeconfig", "config", type=_FILE, default=Path("kubeconfig.yaml"), show_default=True)
-@click.option("--token", default=None, help="The token of the administrator; made up if absent.")
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(0, 5000), help="Machines at the start.")
+@click.option("--node-type", default="m5.large", show_default=True, help="Their instance type.")
+@click.option("--zones", default="us-west-2a,us-west-2b,us-west-2c", show_default=True, help="Zones, dealt in turn.")
+@click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
+              help="Seconds of the lab to one of yours.")  # fmt: skip
+@click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
 @click.option("--data", type=_FOLDER, default=None, help="Keep the cluster in this folder across restarts.")
-def up(bare: bool, port: int, config: Path, token: str | None, data: Path | None) -> None:
+@click.option("--kubeconfig", "config", type=_FILE, default=Path("kubeconfig.yaml"), show_default=True)
+@click.option("--port", default=6443, show_default=True, type=click.IntRange(0, 65535),
+              help="Port on the loopback; 0 picks a free one.")  # fmt: skip
+@click.option("--token", default=None, help="The administrator's token; made up if absent.")
+@click.option("--control-plane", type=click.Choice(["embedded", "kubernetes"]), default="embedded", show_default=True,
+              help="The API server, scheduler and controllers: ours, or the real ones.")  # fmt: skip
+@click.option("--bare", is_flag=True, help="The API server alone, without machines or controllers.")
+@click.option("--detach", is_flag=True, help="Leave the lab in the background; dovetail down stops it.")
+def up(
+    nodes: int,
+    node_type: str,
+    zones: str,
+    speed: float,
+    seed: int | None,
+    data: Path | None,
+    config: Path,
+    port: int,
+    token: str | None,
+    control_plane: str,
+    bare: bool,
+    detach: bool,
+) -> None:
     """Start the lab: a cluster in one process."""
     from dovetail.lab import bare as alone
+    from dovetail.lab.up import Settings
 
+    names = tuple(zone.strip() for zone in zones.split(",") if zone.strip())
+    if not names:
+        raise click.ClickException("--zones names no zone; try --zones us-west-2a,us-west-2b")
     try:
-        alone.run(port, config, token, data, click.echo)
+        if detach:
+            _detach()
+        elif bare:
+            alone.run(port, config, token, data, click.echo)
+        else:
+            _run(
+                Settings(
+                    nodes=nodes, node_type=node_type, zones=names, speed=speed, seed=seed, data=data,
+                    kubeconfig=config, port=port, token=token, control_plane=control_plane,
+                    log=os.environ.get("DOVETAIL_LAB_LOG", ""),
+                )
+            )  # fmt: skip
     except alone.StartError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _run(settings: Settings) -> None:
+    from rich.console import Console
+
+    from dovetail.cli.live import View
+    from dovetail.clock import run_scaled
+    from dovetail.lab import up as lab
+    from dovetail.lab.bare import StartError
+
+    console = Console()
+
+    async def show(running: lab.Running) -> None:
+        await View(running, console).run()
+
+    try:
+        run_scaled(lab.up(settings, show), settings.speed)
+    except* StartError as group:
+        raise _first(group) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _detach() -> None:
+    """Start the same command in a session of its own, and wait until it can be reached."""
+    from dovetail.lab.bare import StartError
+    from dovetail.lab.residence import find, place
+
+    running = find()
+    if running is not None:
+        raise StartError(f"a lab runs already at {running.url} (process {running.pid}); dovetail down stops it")
+    log = place().with_name("lab.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
+    command = [sys.executable, "-c", "from dovetail.cli.main import main; main()", *arguments]
+    environment = {**os.environ, "DOVETAIL_LAB_LOG": str(log), "PYTHONUNBUFFERED": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
+        )
+    _poll(lambda: process.poll() is not None or find() is not None, seconds=60)
+    found = find()
+    if process.poll() is not None:
+        text = log.read_text(errors="replace").strip().removeprefix("Error: ")
+        raise StartError(text or f"the lab ended with {process.returncode}; its log is {log}")
+    if found is None:
+        process.terminate()
+        raise StartError(f"the lab did not come up within a minute; its log is {log}")
+    click.echo(f"lab         {found.url}   (process {found.pid}, log {log})")
+    click.echo(f"kubeconfig  {found.kubeconfig}")
+    click.echo("dovetail down stops it.")
+
+
+def _poll(done: Callable[[], bool], seconds: float) -> bool:
+    """Wait for something in another process; returns whether it came."""
+    import asyncio
+
+    from dovetail.clock import run_scaled
+
+    async def wait() -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                while not done():  # noqa: ASYNC110 (another process sends no event)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            return False
+        return True
+
+    return run_scaled(wait())
+
+
+@click.command()
+def down() -> None:
+    """Stop a lab left in the background."""
+    from dovetail.lab.residence import alive, find
+
+    running = find()
+    if running is None:
+        click.echo("no lab runs")
+        return
+    os.kill(running.pid, signal.SIGTERM)
+    if _poll(lambda: not alive(running.pid), seconds=15):
+        click.echo(f"stopped the lab at {running.url}")
+        return
+    raise click.ClickException(f"the lab (process {running.pid}) did not stop within 15 s; kill -9 {running.pid} will")
+
+
+@click.command()
+def env() -> None:
+    """Print the environment that points kubectl at the lab: eval "$(dovetail env)"."""
+    from dovetail.lab.residence import find
+
+    running = find()
+    if running is None:
+        raise click.ClickException("no lab runs; dovetail up --detach starts one")
+    click.echo(f"export KUBECONFIG={running.kubeconfig}")

@@ -57,7 +57,15 @@ def write_private(path: Path, text: str) -> None:
 class Bare:
     """The server, its certificate, its token, its folder and its door on the loopback."""
 
-    def __init__(self, clock: Clock, chance: Chance, port: int, token: str, data: Path | None = None) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        chance: Chance,
+        port: int,
+        token: str,
+        data: Path | None = None,
+        make: Callable[..., ApiServer] = ApiServer,
+    ) -> None:
         self.token = token
         store = Store(clock)
         self.journal = Journal(data, store) if data is not None else None
@@ -66,7 +74,7 @@ class Bare:
                 self.journal.open()
             except DataError as error:
                 raise StartError(str(error)) from error
-        self.server = ApiServer(clock, chance, store=store, tokens={token: access.ADMIN})
+        self.server = make(clock, chance, store=store, tokens={token: access.ADMIN})
         if self.journal is not None:
             self.server.settled = self.journal.settled
         self.collector = Collector(self.server)

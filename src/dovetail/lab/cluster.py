@@ -19,11 +19,13 @@ from dovetail.clock import EPOCH, Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Transport
-from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.garbage import Collector
+from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
 from dovetail.lab.kubelet.fleet import Fleet, Pace
 from dovetail.lab.machines import Machine, plain_pool
 from dovetail.lab.recorder import Recorder
+from dovetail.lab.server import LabServer
 
 #: A part added from outside: gets the lab, runs until cancelled.
 Extra = Callable[["Lab"], Coroutine[Any, Any, None]]
@@ -50,7 +52,7 @@ class Lab:
         chance: Chance,
         parts: Parts | None = None,
         *,
-        server: ApiServer | None = None,
+        server: LabServer | None = None,
         extras: Sequence[Extra] = (),
     ) -> None:
         self.transport = transport
@@ -75,7 +77,8 @@ class Lab:
         """A lab around an API server of its own, in this process."""
         chance = Chance(seed)
         clock = clock or Clock(asyncio.get_running_loop(), EPOCH)
-        server = ApiServer(clock, chance.child("apiserver"))
+        server = LabServer(clock, chance.child("apiserver"))
+        Collector(server).start()
         return cls(InProcess(server), clock, chance, parts, server=server, extras=extras)
 
     def client(self, manager: str) -> Kube:
@@ -93,6 +96,7 @@ class Lab:
             chance = self.chance.child("controllers")
             self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
             self._start("controllers", self.controllers.run())
+            await bootstrap(kube)
         if self.parts.scheduler:
             from dovetail.lab.scheduler.run import run as schedule
 

@@ -201,9 +201,10 @@ class DisruptionBudgets:
 def _unmanaged(pdb: Json) -> str:
     selector = pdb["spec"].get("selector", {})
     labels = " ".join(f"{key}:{value}" for key, value in sorted(selector.get("matchLabels", {}).items()))
-    shown = f"&LabelSelector{{MatchLabels:map[string]string{{{labels},}},MatchExpressions:[]LabelSelectorRequirement{{}},}}"
+    shown = f"&LabelSelector{{MatchLabels:map[string]string{{{labels},}},"
+    shown += "MatchExpressions:[]LabelSelectorRequirement{},}"
     return (
-        f"Pods selected by this PodDisruptionBudget (selector: {shown}) were found to be unmanaged. As a result, the "
-        "status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for these "
-        'pods please set ".spec.minAvailable" field of the PDB to an integer value.'
+        f"Pods selected by this PodDisruptionBudget (selector: {shown}) were found to be unmanaged. As a result, "
+        "the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for "
+        'these pods please set ".spec.minAvailable" field of the PDB to an integer value.'
     )

@@ -1,0 +1,31 @@
+"""`dovetail kubectl …`: the kubectl that is installed, or the one from the wheel, pointed at the lab."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import click
+
+
+def binary() -> str | None:
+    """kubectl from the wheel beside this Python, else the one in PATH."""
+    beside = Path(sys.executable).parent / "kubectl"
+    return str(beside) if beside.exists() else shutil.which("kubectl")
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl(arguments: tuple[str, ...]) -> None:
+    """Run kubectl against the lab."""
+    from dovetail.lab.residence import find
+
+    program = binary()
+    if program is None:
+        raise click.ClickException("kubectl is not installed; pip install 'dovetail[lab]' brings one")
+    running = find()
+    if running is not None and "KUBECONFIG" not in os.environ:
+        os.environ["KUBECONFIG"] = running.kubeconfig
+    os.execv(program, [program, *arguments])

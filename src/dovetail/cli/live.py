@@ -1,0 +1,132 @@
+"""What `dovetail up` shows: one screen that says what runs, then a calm view, or plain lines without a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any
+
+from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
+from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from dovetail.lab.up import Running
+
+REFRESH_SECONDS = 1.0
+SHOWN_EVENTS = 8
+
+
+def welcome(running: Running, names: list[str]) -> list[str]:
+    """The first screen."""
+    settings = running.settings
+    zones = ", ".join(settings.zones)
+    speed = "" if settings.speed == 1 else f", {settings.speed:g} seconds a second"
+    plane = "embedded" if settings.control_plane == "embedded" else "Kubernetes v1.36.3"
+    kept = f"kept in {settings.data}" if settings.data else "in memory"
+    return [
+        f"Kubernetes  {running.url}   ({plane}, {kept}{speed})",
+        f"nodes       {len(names)} x {settings.node_type} in {zones}",
+        f"kubeconfig  {settings.kubeconfig}",
+        f"seed        {running.seed}",
+        "",
+        "Next, in another terminal:",
+        f"  export KUBECONFIG={settings.kubeconfig.absolute()}",
+        "  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)",
+        "  kubectl create deployment web --image=nginx --replicas=3",
+        "  kubectl rollout status deployment/web",
+        "",
+        "Ctrl-C stops the lab.",
+    ]
+
+
+class View:
+    """Counts nodes and pods, keeps the last events."""
+
+    def __init__(self, running: Running, console: Console) -> None:
+        self._running = running
+        self._console = console
+        kube = running.lab.client("dovetail-view")
+        self._pods: Informer[PodView] = Informer(kube, PODS, PodView)
+        self._nodes: Informer[NodeView] = Informer(kube, NODES, NodeView)
+        self._news: Informer[Json] = Informer(kube, CORE_EVENTS, dict)
+        self._events: deque[Json] = deque(maxlen=SHOWN_EVENTS)
+        self._told: str = ""
+        self._news.listen(self._event)
+
+    def _event(self, old: Json | None, new: Json | None) -> None:
+        if new is not None:
+            self._events.append(new)
+            if not self._console.is_terminal and new.get("type") == "Warning" and old is None:
+                self._console.print(_line(new), markup=False, highlight=False, soft_wrap=True)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for informer in (self._pods, self._nodes, self._news):
+                tasks.create_task(informer.run())
+            for informer in (self._pods, self._nodes):
+                await informer.synced.wait()
+            names = sorted(self._nodes.objects)
+            for line in welcome(self._running, names):
+                self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+            await (self._live() if self._console.is_terminal else self._plain())
+
+    async def _live(self) -> None:
+        from rich.live import Live
+
+        with Live(self._screen(), console=self._console, refresh_per_second=2, transient=True) as live:
+            while True:
+                await asyncio.sleep(REFRESH_SECONDS * self._running.settings.speed)
+                live.update(self._screen())
+
+    async def _plain(self) -> None:
+        while True:
+            line = self._summary()
+            if line != self._told:
+                self._told = line
+                clock = self._running.lab.clock.now().strftime("%H:%M:%S")
+                self._console.print(f"{clock}  {line}", markup=False, highlight=False, soft_wrap=True)
+            await asyncio.sleep(3 * REFRESH_SECONDS * self._running.settings.speed)
+
+    def _summary(self) -> str:
+        counts = Counter(_state(pod) for pod in self._pods.all())
+        up = sum(_ready(node) for node in self._nodes.all())
+        total = len(self._nodes.objects)
+        nodes = f"{total} nodes" if up == total else f"{up} of {total} nodes ready"
+        order = ("running", "starting", "pending", "failed", "done", "going")
+        pods = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
+        return f"{nodes}; {pods or 'no'} pods"
+
+    def _screen(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        clock = self._running.lab.clock.now().strftime("%H:%M:%S")
+        lines: list[Any] = [Text(f"\n{clock}  {self._summary()}", style="bold")]
+        for event in self._events:
+            style = "yellow" if event.get("type") == "Warning" else "dim"
+            lines.append(Text(_line(event), style=style, overflow="ellipsis", no_wrap=True))
+        return Group(*lines)
+
+
+def _line(event: Json) -> str:
+    about = event["involvedObject"]
+    when = (event.get("lastTimestamp") or event.get("eventTime") or "")[11:19]
+    return f"{when}  {about['kind'].lower()}/{about['name']}  {event.get('reason', '')}: {event.get('message', '')}"
+
+
+def _ready(node: NodeView) -> bool:
+    condition = node.status.condition("Ready")
+    return condition is not None and condition.status == "True"
+
+
+def _state(pod: PodView) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "going"
+    if pod.status.phase in ("Failed", "Succeeded"):
+        return "failed" if pod.status.phase == "Failed" else "done"
+    if pod.status.phase == "Running":
+        return "running"
+    return "starting" if pod.spec.node_name else "pending"

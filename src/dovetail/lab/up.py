@@ -1,0 +1,143 @@
+"""`dovetail up`: a lab in real time behind a door for kubectl, until it is told to stop.
+
+The API server is the embedded one or a real Kubernetes control plane; machines, and with the embedded one the
+controllers and the scheduler, are ours. `extras` is where an autoscaler and a cloud are added.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance, system_seed
+from dovetail.clock import Clock
+from dovetail.kube.errors import KubeError
+from dovetail.kube.inprocess import InProcess
+from dovetail.lab.bare import Bare, StartError, write_private
+from dovetail.lab.cluster import Extra, Lab, Parts
+from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubernetes import RealControlPlane, StartFailed
+from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.residence import Residence, find, leave, register
+from dovetail.lab.server import LabServer
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `dovetail up` was asked for."""
+
+    nodes: int = 3
+    node_type: str = "m5.large"
+    zones: tuple[str, ...] = ("us-west-2a", "us-west-2b", "us-west-2c")
+    speed: float = 1.0
+    seed: int | None = None
+    data: Path | None = None
+    kubeconfig: Path = Path("kubeconfig.yaml")
+    port: int = 6443
+    token: str | None = None
+    control_plane: str = "embedded"
+    log: str = ""
+
+
+class Running(msgspec.Struct):
+    """A lab that is up: what the first screen says and the live view watches."""
+
+    lab: Lab
+    settings: Settings
+    url: str
+    seed: int
+
+
+#: Shows a running lab until cancelled.
+Show = Callable[[Running], Coroutine[Any, Any, None]]
+
+
+async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> None:
+    """Run a lab until SIGINT or SIGTERM; leave nothing behind."""
+    other = find()
+    if other is not None and other.pid != os.getpid():
+        raise StartError(f"a lab runs already at {other.url} (process {other.pid}); dovetail down stops it")
+    seed = system_seed() if settings.seed is None else settings.seed
+    try:
+        machines = plain_pool(settings.nodes, settings.node_type, settings.zones)
+    except UnknownType as error:
+        raise StartError(str(error)) from error
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(each, stop.set)
+    opened = _embedded if settings.control_plane == "embedded" else _kubernetes
+    async with opened(settings, seed, extras) as running:
+        residence = Residence(
+            os.getpid(), running.url, str(settings.kubeconfig.absolute()), "", settings.speed, settings.log
+        )
+        register(residence)
+        try:
+            async with running.lab:
+                await running.lab.join(machines)
+                view = asyncio.create_task(show(running), name="view")
+                waiting = asyncio.create_task(stop.wait(), name="stop")
+                await asyncio.wait((view, waiting), return_when=asyncio.FIRST_COMPLETED)
+                for task in (view, waiting):
+                    task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await view
+        finally:
+            leave(os.getpid())
+
+
+@asynccontextmanager
+async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+    clock = Clock(asyncio.get_running_loop())
+    chance = Chance(seed)
+    token = settings.token or Chance(system_seed()).uid()
+    bare = Bare(clock, chance.child("apiserver"), settings.port, token, settings.data, make=LabServer)
+    try:
+        url = await bare.start()
+        write_private(settings.kubeconfig, bare.kubeconfig())
+        server = bare.server
+        assert isinstance(server, LabServer)
+        transport = InProcess(server, {"authorization": f"Bearer {token}"})
+        lab = Lab(transport, clock, chance, Parts(pace=_pace(settings)), server=server, extras=extras)
+        yield Running(lab, settings, url, seed)
+    finally:
+        await bare.stop()
+
+
+@asynccontextmanager
+async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
+    if settings.speed != 1:
+        raise StartError("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
+    plane = RealControlPlane(scheduler=True, controllers=True, port=settings.port, folder=settings.data)
+    try:
+        async with plane:
+            write_private(settings.kubeconfig, _inlined(plane))
+            transport = plane.transport()
+            try:
+                parts = Parts(controllers=False, scheduler=False, pace=_pace(settings))
+                clock = Clock(asyncio.get_running_loop())
+                lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
+                yield Running(lab, settings, plane.server, seed)
+            finally:
+                await transport.close()
+    except StartFailed as error:
+        raise StartError(str(error)) from error
+    except KubeError as error:
+        raise StartError(f"the control plane stopped answering: {error}") from error
+
+
+def _inlined(plane: RealControlPlane) -> str:
+    from dovetail.lab.bare import kubeconfig
+
+    return kubeconfig(plane.server, plane.certificate.read_bytes(), plane.token)
+
+
+def _pace(settings: Settings) -> Pace:
+    """Heartbeats are real ones: ten seconds of the lab's time, but not more often than once a second of ours."""
+    return Pace(heartbeat_seconds=max(10.0, settings.speed))
