@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType, Offering, Resources
 
 
@@ -127,6 +128,7 @@ class Cloud(Protocol):
 
     name: str
     node_class_required: bool
+    unavailable: Unavailable
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]

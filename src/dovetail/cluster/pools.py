@@ -16,11 +16,11 @@ from dovetail.planner.snapshot import Pool, PoolRequirement
 
 def usable(pool: NodePool) -> bool:
     """A pool that pods may be planned onto new machines of: dynamic, ready, and not on its way out."""
-    return (
-        not pool.static
-        and pool.metadata.deletion_timestamp is None
-        and any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
-    )
+    return not pool.static and pool.metadata.deletion_timestamp is None and ready(pool)
+
+
+def ready(pool: NodePool) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
 
 
 def ordered(pools: Iterable[NodePool]) -> list[NodePool]:

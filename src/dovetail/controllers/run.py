@@ -18,9 +18,12 @@ from dovetail.cluster.snapshots import Cutter
 from dovetail.controllers import history, logs
 from dovetail.controllers.consistency import Consistency
 from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.controller import Disruption
+from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.garbage import Garbage
 from dovetail.controllers.health import RegistrationHealth
+from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
@@ -31,8 +34,11 @@ from dovetail.controllers.observer import Observer
 from dovetail.controllers.offers import Offers
 from dovetail.controllers.placement import Placement
 from dovetail.controllers.provisioning.provisioner import Provisioner
+from dovetail.controllers.repair import Repair
 from dovetail.controllers.safety import Cause, Safety
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.static import Static
+from dovetail.controllers.termination.controller import Termination
 from dovetail.kube.client import Kube
 from dovetail.kube.events import EventRecorder
 from dovetail.kube.lease import LeaderElection
@@ -53,6 +59,12 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Garbage,
     Consistency,
     Observer,
+    Termination,
+    Marks,
+    Disruption,
+    Interruptions,
+    Repair,
+    Static,
 )
 NAMESPACE = "kube-system"
 

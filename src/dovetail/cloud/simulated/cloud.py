@@ -52,11 +52,12 @@ class SimulatedCloud:
     ) -> None:
         self.market = market or Market()
         self.calls: dict[str, int] = {}
+        self.sold = 0
         self._clock = clock
         self._chance = chance
         self._catalogue = tuple(catalogue)
         self._types = {t.name: t for t in self._catalogue}
-        self._unavailable = Unavailable(clock, self.market.unavailable_for)
+        self.unavailable = Unavailable(clock, self.market.unavailable_for)
         self._machines: dict[str, Machine] = {}
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
@@ -74,9 +75,9 @@ class SimulatedCloud:
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]:
         """The catalogue with today's prices, stock and memory of refusals; the same objects while nothing changed."""
-        stamp = (self._unavailable.generation, self._price_stamp(), self._reserved_in_use())
+        stamp = (self.unavailable.generation, self._price_stamp(), self._reserved_in_use())
         if self._offered is None or self._offered[0] != stamp:
-            types = self._unavailable.apply(self._priced(t) for t in self._catalogue)
+            types = self.unavailable.apply(self._priced(t) for t in self._catalogue)
             self._offered = (stamp, types)
         return self._offered[1]
 
@@ -150,7 +151,7 @@ class SimulatedCloud:
             if self._in_stock(option):
                 return self._sell(launch, option)
             refused.append(key)
-            self._unavailable.mark(key)
+            self.unavailable.mark(key)
         raise InsufficientCapacity(_refusal(refused), refused)
 
     async def get(self, provider_id: str) -> Machine:
@@ -252,6 +253,7 @@ class SimulatedCloud:
             node_pool=(metadata.get("labels") or {}).get(keys.NODEPOOL),
             tags={**launch.tags, **({"reservation": offering.reservation_id} if offering.reservation_id else {})},
         )
+        self.sold += 1
         self._machines[machine.provider_id] = machine
         self._by_token[launch.token] = machine.provider_id
         self._taints[machine.provider_id] = launch.taints

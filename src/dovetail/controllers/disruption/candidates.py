@@ -29,7 +29,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False) -> Field:
     """Look at every managed machine. `waive_pods`: pods do not block a machine whose end has a date anyway."""
-    prices = _prices(pools)
+    known = prices(pools)
     found, blocked = [], {}
     for claim in context.mirror.claims.store.all():
         node = context.mirror.node_for(claim)
@@ -39,7 +39,7 @@ def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False)
         if why:
             blocked[node.metadata.name] = tuple(why)
         else:
-            found.append(candidate(context, node, claim, prices))
+            found.append(candidate(context, node, claim, known))
     return Field(candidates=tuple(found), blocked=blocked)
 
 
@@ -58,7 +58,7 @@ def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool
 
 
 def candidate(
-    context: Context, node: Node, claim: NodeClaim, prices: Mapping[tuple[str, str, str], float | None]
+    context: Context, node: Node, claim: NodeClaim, known: Mapping[tuple[str, str, str], float | None]
 ) -> Candidate:
     labels = node.metadata.labels
     where = (labels.get(keys.INSTANCE_TYPE, ""), labels.get(keys.ZONE, ""), labels.get(keys.CAPACITY_TYPE, ""))
@@ -71,7 +71,7 @@ def candidate(
         instance_type=where[0],
         zone=where[1],
         capacity_type=where[2],
-        price=prices.get(where),
+        price=known.get(where),
         cost=costs.machine(pods, managed=context.settings.gate("PodDeletionCostManagement")),
         pods=tuple(pod.metadata.key for pod in pods),
     )
@@ -83,7 +83,7 @@ def movable(context: Context, node: str) -> list[Pod]:
     return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, budgets)]
 
 
-def _prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
+def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
     """What each offering costs now, whether or not it can be had."""
     return {
         (kind.name, offering.zone, offering.capacity_type): offering.price

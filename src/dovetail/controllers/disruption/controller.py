@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from dovetail.cluster import keys
+from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import consolidation
+from dovetail.controllers.disruption import consolidation, expiration
 from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.candidates import Field, survey
+from dovetail.controllers.disruption.candidates import Field, candidate, prices, survey
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.consolidation import Proposal, Rejection
 from dovetail.controllers.disruption.moves import Moves
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.simulation import Simulation
+from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
@@ -63,6 +65,10 @@ class Disruption:
                 self._wake.set()
 
     async def _pause(self, seconds: float) -> None:
+        now = self._context.clock.now()
+        expiry = expiration.next_date(self._context.mirror.claims.store.all(), now)
+        if expiry is not None:
+            seconds = min(seconds, (expiry - now).total_seconds() + 0.001)
         if self._proposal is not None:
             seconds = min(seconds, max(0.5, self._proposal[1] + VALIDATION - self._context.clock.monotonic()))
         try:
@@ -85,7 +91,7 @@ class Disruption:
             return False
         pools = await context.offers.all()
         self.field = survey(context, pools)
-        for method in (self._emptiness, self._drift, self._consolidate):
+        for method in (self._expire, self._emptiness, self._drift, self._consolidate):
             began = context.clock.monotonic()
             acted = await method(pools)
             context.metrics.disruption_evaluation.labels(method.__name__.strip("_"), "").observe(
@@ -107,6 +113,23 @@ class Disruption:
                 await release(context, node.metadata.name, claim.name)
 
     # -- the methods, in their order
+
+    async def _expire(self, pools: Sequence[Pool]) -> bool:
+        """Machines past their date, each with its own command; nobody's budget holds them back."""
+        context, acted = self._context, False
+        known = prices(pools)
+        for claim in expiration.due(context.mirror.claims.store.all(), context.clock.now()):
+            node = context.mirror.node_for(claim)
+            if context.mirror.going(claim, node):
+                continue
+            context.log.info("expired nodeclaim", controller="nodeclaim.expiration", NodeClaim=logs.ref(claim.name))
+            if node is None:
+                await delete(context, claim, "expired")
+                continue
+            each = candidate(context, node, claim, known)
+            plan = Simulation(context, pools).without((each,)) if each.pods else None
+            acted |= await self._begin(Reason.EXPIRED, "", (each,), plan, 0.0)
+        return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
         ready = [each for each in self._quiet(self.field.candidates, at_least=VALIDATION) if each.empty]

@@ -1,0 +1,90 @@
+"""Interruption: the cloud says that a machine will end. It is drained at once, and nobody argues.
+
+Messages come more than once, out of order, late, and sometimes as garbage. Each is acted upon once per claim and
+acknowledged after it was; one that cannot be acted upon now comes back by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from dovetail.cloud.protocol import CloudError, Interruption
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.kube.errors import KubeError
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import INSTANCE_TYPE, ZONE
+
+#: kind -> (event, what it says, reason in metrics); a rebalance recommendation moves nobody.
+_MEANING = {
+    "spot-interruption": ("SpotInterrupted", "Spot interruption warning was triggered", "spot_interrupted"),
+    "reservation-interruption": (
+        "CapacityReservationInstanceInterrupted", "Capacity reservation interruption warning was triggered",
+        "capacity_reservation_interrupted",
+    ),
+    "scheduled-change": ("InstanceUnhealthy", "An unhealthy warning was triggered for the machine", "scheduled_change"),
+    "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
+    "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
+}  # fmt: skip
+PAUSE = 5.0
+
+
+class Interruptions:
+    """The controller `interruption`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        while True:
+            try:
+                async for batch in self._context.cloud.interruptions():
+                    await self._handle(batch)
+            except CloudError as problem:
+                self._context.log.error("Reconciler error", controller="interruption", error=problem.message)
+            await asyncio.sleep(PAUSE)  # the queue ended or failed; ask again
+
+    async def _handle(self, batch: Sequence[Interruption]) -> None:
+        done = []
+        by_id = {_machine(claim.status.provider_id): claim for claim in self._context.mirror.claims.store.all()}
+        for message in batch:
+            try:
+                await self._act(message, by_id)
+            except KubeError as problem:  # stays on the queue and comes back
+                self._context.log.error("Reconciler error", controller="interruption", error=str(problem))
+                continue
+            done.append(message)
+        await self._context.cloud.acknowledge(done)
+
+    async def _act(self, message: Interruption, by_id: dict[str, NodeClaim]) -> None:
+        context = self._context
+        for identity in message.provider_ids:
+            claim = by_id.get(_machine(identity))
+            if claim is None:
+                continue
+            context.log.info(
+                "initiating delete from interruption message" if message.kind in _MEANING else "received interruption",
+                controller="interruption", NodeClaim=logs.ref(claim.name), messageKind=message.kind,
+            )  # fmt: skip
+            if message.kind == "rebalance":
+                context.notices.publish(
+                    claim, "Normal", "SpotRebalanceRecommendation", "Spot rebalance recommendation was triggered"
+                )
+            if message.kind not in _MEANING:
+                continue
+            event, words, reason = _MEANING[message.kind]
+            context.notices.publish(claim, "Warning", event, words)
+            if message.kind == "spot-interruption":
+                labels = claim.metadata.labels
+                context.cloud.unavailable.mark((labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), "spot"))
+            if claim.metadata.deletion_timestamp is None:
+                await delete(context, claim, reason)
+                text = "Interruption triggered termination"
+                context.notices.publish(claim, "Warning", "TerminatingOnInterruption", text)
+
+
+def _machine(provider_id: str) -> str:
+    """The part of a provider id that the cloud's messages carry."""
+    return provider_id.rsplit("/", 1)[-1]

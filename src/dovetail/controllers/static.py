@@ -1,0 +1,95 @@
+"""Static pools: so many machines, whatever the pods do. The gate StaticCapacity opens them.
+
+Missing machines are bought within limits.nodes; surplus ones go: unlaunched first, then empty, then those whose
+pods are cheapest to move, with protected pods last.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster import keys, pools
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import costs
+from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.provisioning.claims import owner
+from dovetail.controllers.termination import protection
+from dovetail.controllers.worker import every
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds import hashes
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.quantity import resources
+
+PERIOD = 10.0
+
+
+class Static:
+    """The controllers `static.provisioning` and `static.deprovisioning`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def run(self) -> None:
+        if self._context.settings.gate("StaticCapacity"):
+            await every(PERIOD, self.look, "static.provisioning", self._context.log)
+
+    async def look(self) -> None:
+        for pool in tuple(self._context.mirror.pools.store.all()):
+            if pool.static and pool.metadata.deletion_timestamp is None and pool.spec.replicas is not None:
+                await self._bring(pool, pool.spec.replicas)
+
+    async def _bring(self, pool: NodePool, wanted: int) -> None:
+        claims = self._context.mirror.claims_of(pool.name)
+        standing = [c for c in claims if not self._context.mirror.going(c, self._context.mirror.node_for(c))]
+        if len(standing) > wanted:
+            for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
+                await delete(self._context, claim, "static_scale_down")
+        elif len(standing) < wanted and pools.ready(pool):
+            limit = resources(pool.spec.limits).get("nodes")
+            room = wanted - len(standing) if limit is None else min(wanted - len(standing), limit - len(claims))
+            for _ in range(max(0, room)):
+                await self._create(pool)
+
+    async def _create(self, pool: NodePool) -> None:
+        template = pool.spec.template
+        spec: dict[str, Any] = msgspec.to_builtins(template.spec)
+        body = {
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodeClaim",
+            "metadata": {
+                "generateName": f"{pool.name}-",
+                "labels": pools.labels(pool),
+                "annotations": {
+                    **template.metadata.annotations,
+                    hashes.HASH_ANNOTATION: hashes.pool_hash(pool),
+                    hashes.VERSION_ANNOTATION: hashes.VERSION,
+                },
+                "finalizers": [keys.FINALIZER],
+                "ownerReferences": [owner(pool)],
+            },
+            "spec": {key: value for key, value in spec.items() if value not in (None, [], {})} | {
+                "requirements": spec.get("requirements") or []},
+        }
+        claim = await self._context.kube.create(NODECLAIMS, body, type=NodeClaim)
+        self._context.mirror.assume(claim)
+        self._context.log.info(
+            "created nodeclaim", controller="static.provisioning", NodePool=logs.ref(pool.name),
+            NodeClaim=logs.ref(claim.name),
+        )  # fmt: skip
+        self._context.metrics.claims_created.labels("provisioned", pool.name, "false").inc()
+
+    def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
+        """Who goes first: the lowest."""
+        node = self._context.mirror.node_for(claim)
+        if node is None:
+            return 0, 0.0, claim.name
+        pods = self._context.mirror.pods_on(node.metadata.name)
+        now = self._context.clock.now()
+        if any(protection.of(pod).holds(now) for pod in pods):
+            return 3, costs.machine(pods), claim.name
+        own = [pod for pod in pods if not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references)]
+        return (2, costs.machine(own), claim.name) if own else (1, 0.0, claim.name)
