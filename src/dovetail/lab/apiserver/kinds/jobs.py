@@ -345,7 +345,8 @@ class JobStrategy(KindStrategy):
 
     def delete_finalizers(self, obj: Object, options: Object) -> tuple[str, ...] | None:
         """A Job orphans its pods unless told otherwise."""
-        return ("orphan",)
+        have = obj["metadata"].get("finalizers") or ()
+        return (*have, "orphan") if "orphan" not in have else tuple(have)
 
 
 def _with_directives(template: Spec, new: Spec) -> dict[str, Any]:

@@ -1,0 +1,220 @@
+"""From text to a tree. Nodes are small tuples: (kind, …)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from dovetail.lab.apiserver.crd.cel.errors import CelSyntaxError
+
+Node = tuple[Any, ...]
+_QUOTED = (
+    r"(?:[rR][bB]?|[bB][rR]?)?"
+    r"(?:\"\"\"(?:\\.|[^\\])*?\"\"\"|'''(?:\\.|[^\\])*?'''|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*')"
+)
+_TOKEN = re.compile(
+    rf"""
+    (?P<space>\s+|//[^\n]*)
+  | (?P<float>\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\.\d+(?:[eE][+-]?\d+)?)
+  | (?P<int>0x[0-9a-fA-F]+u?|\d+u?)
+  | (?P<string>{_QUOTED})
+  | (?P<ident>[A-Za-z_][A-Za-z0-9_]*|`[^`\n]+`)
+  | (?P<op>\|\||&&|<=|>=|==|!=|[-+*/%<>!?:.,()\[\]{{}}])
+    """,
+    re.X | re.S,
+)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_RELATIONS = ("<", "<=", ">", ">=", "==", "!=", "in")
+
+
+def unescape(text: str) -> str:
+    def one(found: re.Match[str]) -> str:
+        code = found[1]
+        if code[0] in "xXuU":
+            return chr(int(code[1:], 16))
+        if code[0].isdigit():
+            return chr(int(code, 8))
+        return _ESCAPES.get(code, code)
+
+    return re.sub(r"\\([xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", one, text, flags=re.S)
+
+
+def _literal(token: str) -> Any:
+    prefix = token[: min(i for i in (token.find("'"), token.find('"')) if i >= 0)].lower()
+    body = token[len(prefix) :]
+    quote = 3 if body[:3] in ('"""', "'''") else 1
+    text = body[quote:-quote]
+    if "r" not in prefix:
+        text = unescape(text)
+    return text.encode() if "b" in prefix else text
+
+
+class Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = self._scan(text)
+        self.at = 0
+
+    def _scan(self, text: str) -> list[tuple[str, str]]:
+        tokens: list[tuple[str, str]] = []
+        position = 0
+        while position < len(text):
+            found = _TOKEN.match(text, position)
+            if found is None:
+                raise CelSyntaxError(f"Syntax error: token recognition error at: {text[position]!r}")
+            position = found.end()
+            if found.lastgroup != "space":
+                tokens.append((str(found.lastgroup), found[0]))
+        return [*tokens, ("end", "<EOF>")]
+
+    def parse(self) -> Node:
+        node = self.expression()
+        if self.tokens[self.at][0] != "end":
+            raise self._unexpected()
+        return node
+
+    def _unexpected(self) -> CelSyntaxError:
+        return CelSyntaxError(f"Syntax error: mismatched input '{self.tokens[self.at][1]}'")
+
+    def _is(self, text: str) -> bool:
+        kind, value = self.tokens[self.at]
+        return value == text and kind in ("op", "ident")
+
+    def _take(self, text: str) -> bool:
+        if self._is(text):
+            self.at += 1
+            return True
+        return False
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            raise self._unexpected()
+
+    def expression(self) -> Node:
+        condition = self._or()
+        if not self._take("?"):
+            return condition
+        yes = self._or()
+        self._expect(":")
+        return ("if", condition, yes, self.expression())
+
+    def _or(self) -> Node:
+        node = self._and()
+        while self._take("||"):
+            node = ("or", node, self._and())
+        return node
+
+    def _and(self) -> Node:
+        node = self._relation()
+        while self._take("&&"):
+            node = ("and", node, self._relation())
+        return node
+
+    def _relation(self) -> Node:
+        node = self._sum()
+        while any(self._is(op) for op in _RELATIONS):
+            operator = self.tokens[self.at][1]
+            self.at += 1
+            node = ("binary", operator, node, self._sum())
+        return node
+
+    def _sum(self) -> Node:
+        node = self._product()
+        while self._is("+") or self._is("-"):
+            operator = self.tokens[self.at][1]
+            self.at += 1
+            node = ("binary", operator, node, self._product())
+        return node
+
+    def _product(self) -> Node:
+        node = self._unary()
+        while self._is("*") or self._is("/") or self._is("%"):
+            operator = self.tokens[self.at][1]
+            self.at += 1
+            node = ("binary", operator, node, self._unary())
+        return node
+
+    def _unary(self) -> Node:
+        if self._take("!"):
+            return ("not", self._unary())
+        if self._take("-"):
+            inner = self._unary()
+            if inner[0] == "const" and type(inner[1]) in (int, float):
+                return ("const", -inner[1])
+            return ("negate", inner)
+        return self._member()
+
+    def _member(self) -> Node:
+        node = self._primary()
+        while True:
+            if self._take("."):
+                optional = self._take("?")
+                name = self._identifier()
+                if self._take("("):
+                    node = ("call", name, node, self._arguments(")"))
+                else:
+                    node = ("select?" if optional else "select", node, name)
+            elif self._take("["):
+                optional = self._take("?")
+                index = self.expression()
+                self._expect("]")
+                node = ("index?" if optional else "index", node, index)
+            else:
+                return node
+
+    def _identifier(self) -> str:
+        kind, value = self.tokens[self.at]
+        if kind != "ident":
+            raise self._unexpected()
+        self.at += 1
+        return value.strip("`")
+
+    def _arguments(self, end: str) -> list[Node]:
+        arguments: list[Node] = []
+        while not self._take(end):
+            if arguments:
+                self._expect(",")
+                if self._take(end):
+                    break
+            arguments.append(("optional", self.expression()) if self._take("?") else self.expression())
+        return arguments
+
+    def _primary(self) -> Node:
+        kind, value = self.tokens[self.at]
+        if kind in ("int", "float", "string"):
+            self.at += 1
+            if kind == "int":
+                return ("const", int(value.rstrip("u"), 0))
+            return ("const", float(value) if kind == "float" else _literal(value))
+        if self._take("("):
+            node = self.expression()
+            self._expect(")")
+            return node
+        if self._take("["):
+            return ("list", self._arguments("]"))
+        if self._take("{"):
+            return self._map()
+        self._take(".")
+        name = self._identifier()
+        if name in ("true", "false", "null"):
+            return ("const", {"true": True, "false": False, "null": None}[name])
+        if self._take("("):
+            return ("call", name, None, self._arguments(")"))
+        return ("name", name)
+
+    def _map(self) -> Node:
+        entries: list[tuple[Node, Node]] = []
+        while not self._take("}"):
+            if entries:
+                self._expect(",")
+                if self._take("}"):
+                    break
+            self._take("?")
+            key = self.expression()
+            self._expect(":")
+            entries.append((key, self.expression()))
+        return ("map", entries)
+
+
+def parse(text: str) -> Node:
+    return Parser(text).parse()

@@ -1,0 +1,211 @@
+"""Custom resources: a strategy made from a definition's version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.crd import rules
+from dovetail.lab.apiserver.crd.checks import list_types, validate
+from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
+from dovetail.lab.apiserver.crd.rules import Correlation
+from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
+from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
+from dovetail.lab.apiserver.kinds.base import restore
+from dovetail.lab.apiserver.registry import Context, Object, Strategy
+
+Converter = Callable[[Object, str], Object]
+_BLOCKING = frozenset(
+    (
+        *("FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany"),
+        "FieldValueTypeInvalid",
+    )
+)
+_UNCHECKED = (
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete "
+    "validation"
+)
+_SELF = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+class CustomStrategy(Strategy):
+    """One served version of a custom resource."""
+
+    unconditional_update = False
+    generation = True
+
+    def __init__(
+        self,
+        version: Mapping[str, Any],
+        schema: Structural,
+        group: str,
+        namespaced: bool,
+        storage: str,
+        converter: Converter | None = None,
+    ) -> None:
+        self.schema = schema
+        self.group = group
+        self.version: str = version["name"]
+        self.storage = storage
+        self.namespaced = namespaced
+        self.converter = converter
+        doors = version.get("subresources") or {}
+        self.status_door = "status" in doors
+        self.scale: Mapping[str, Any] | None = doors.get("scale")
+        self.fields = {
+            entry["jsonPath"].removeprefix("."): compile_path(entry["jsonPath"])
+            for entry in version.get("selectableFields") or ()
+        }
+
+    def default(self, obj: Object) -> None:
+        apply_defaults(self.schema, obj)
+
+    def to_storage(self, obj: Object, version: str) -> Object:
+        made = {**obj, "apiVersion": f"{self.group}/{self.storage}"}
+        return self.converter(obj, self.storage) if self.converter is not None else made
+
+    def from_storage(self, obj: Object, version: str) -> Object:
+        if version == self.storage:
+            return obj
+        if self.converter is not None:
+            obj = self.converter(obj, version)
+        shown: Object = prune(self.schema, obj)
+        return {**shown, "apiVersion": f"{self.group}/{version}"}
+
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        lifecycle.admit(obj, ctx)
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        if self.status_door:
+            obj.pop("status", None)
+        obj["metadata"]["generation"] = 1
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        if ctx.subresource == "status":
+            self._only_status(obj, old)
+            return
+        if self.status_door:
+            restore(obj, old, "status")
+        if _content(obj) != _content(old):
+            obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+
+    def _only_status(self, obj: Object, old: Object) -> None:
+        """The status door: everything else is as it was."""
+        fixed = ("managedFields", "resourceVersion", "uid", "name", "namespace")
+        meta, before = obj["metadata"], old["metadata"]
+        for key in {*meta, *before} - set(fixed):
+            restore(meta, before, key)
+        for field in {*obj, *old} - {"metadata", "status", "kind", "apiVersion"}:
+            restore(obj, old, field)
+
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
+        found += validate(self.schema, obj) + self._scale(obj)
+        found += list_types(self.schema, obj)
+        return self._with_rules(found, obj, None, ctx)
+
+    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        meta, before = obj["metadata"], old["metadata"]
+        found = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
+        found += metadata.check_update(meta, before)
+        if ctx.subresource == "status":
+            return self._status(found, obj, old, ctx)
+        trace = Correlation(_content(obj), _content(old), True)
+        found += validate(self.schema, obj, _Root(trace)) + self._scale(obj)
+        if not list_types(self.schema, old):
+            found += list_types(self.schema, obj)
+        return self._with_rules(found, obj, old, ctx)
+
+    def _status(self, found: list[FieldError], obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        schema = self.schema.properties.get("status")
+        if schema is None or "status" not in obj:
+            return found + self._scale_status(obj)
+        trace = Correlation(obj["status"], old["status"], True) if "status" in old else None
+        for error in validate(schema, obj["status"], trace):
+            at = "status" if error.field == "<nil>" else f"status.{error.field}"
+            found.append(FieldError(error.type, at, error.value, error.detail))
+        found += self._scale_status(obj)
+        found += list_types(self.schema, {"status": obj["status"]})
+        return self._with_rules(found, obj, old, ctx)
+
+    def _with_rules(self, found: list[FieldError], obj: Object, old: Object | None, ctx: Context) -> list[FieldError]:
+        if not self.schema.has_rules:
+            return found
+        if any(error.type in _BLOCKING for error in found):
+            return [*found, invalid("<nil>", None, _UNCHECKED)]
+        trace = Correlation(obj, old, True) if old is not None else Correlation()
+        return found + rules.run(self.schema, obj, old, "", trace, ctx.warn)
+
+    def _scale(self, obj: Object) -> list[FieldError]:
+        if self.scale is None:
+            return []
+        path = self.scale.get("specReplicasPath", "")
+        return _replicas(obj, path) + self._scale_status(obj)
+
+    def _scale_status(self, obj: Object) -> list[FieldError]:
+        return _replicas(obj, self.scale.get("statusReplicasPath", "")) if self.scale is not None else []
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        before = set((old or {}).get("metadata", {}).get("finalizers") or ())
+        return [
+            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
+            "accidental conflicts with other finalizer writers"
+            for name in sorted(set(obj["metadata"].get("finalizers") or ()) - before)
+            if "/" not in name and name not in _SELF
+        ]
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        quota.review(obj, old, ctx)
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        found = {}
+        for name, find in self.fields.items():
+            values = find(obj)
+            found[name] = _text(values[0]) if values and values[0] is not None else ""
+        return found
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(self.fields)
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
+
+    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
+        if subresource == "status":
+            names = [
+                name for name in self.schema.properties if name not in ("status", "metadata", "kind", "apiVersion")
+            ]
+            return (*((name,) for name in names), ("metadata",))
+        return (("status",),) if self.status_door else ()
+
+
+class _Root(Correlation):
+    """The top of an object: its metadata does not count when asking what changed."""
+
+    def __init__(self, inner: Correlation) -> None:
+        super().__init__(inner.new, inner.old, True)
+
+
+def _text(value: Any) -> str:
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _content(obj: Object) -> Object:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "apiVersion", "kind")}
+
+
+def _replicas(obj: Object, path: str) -> list[FieldError]:
+    value = get(obj, dotted(path))
+    if value is None:
+        return []
+    if not isinstance(value, int) or isinstance(value, bool):
+        shown = {str: "string", float: "float64", bool: "bool"}.get(type(value), "map[string]interface {}")
+        text = f"{path} accessor error: {value} is of the type {shown}, expected int64"
+        return [invalid(path, 0, text)]
+    if value < 0:
+        return [invalid(path, value, "should be a non-negative integer")]
+    if value >= 2**31:
+        return [invalid(path, value, "should be less than or equal to 2147483647")]
+    return []

@@ -1,0 +1,170 @@
+"""From a definition to the resource types that answer for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.crd.custom import CustomStrategy
+from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
+from dovetail.lab.apiserver.crd.structural import Structural, as_schema
+from dovetail.lab.apiserver.kinds import types
+from dovetail.lab.apiserver.registry import Column, Object, Registry, ResourceType, Subresource
+
+_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_DOOR = ("get", "patch", "update")
+_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def resource_types(definition: Object, registry: Registry) -> list[ResourceType]:
+    """One type for each served version, the newest first."""
+    spec = definition["spec"]
+    names = definition["status"].get("acceptedNames") or spec["names"]
+    storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+    made = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        made.append(_type(definition, version, storage, names, registry))
+    return made
+
+
+def _type(
+    definition: Object, version: Mapping[str, Any], storage: str, names: Mapping[str, Any], registry: Registry
+) -> ResourceType:
+    spec = definition["spec"]
+    raw = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
+    node = Structural({"type": "object", **raw}, root=True)
+    namespaced = spec["scope"] == "Namespaced"
+    converter = registry.converters.get(definition["metadata"]["name"])
+    strategy = CustomStrategy(version, node, spec["group"], namespaced, storage, converter)
+    deprecation = ""
+    if version.get("deprecated"):
+        api = f"{spec['group']}/{version['name']} {spec['names']['kind']}"
+        deprecation = version.get("deprecationWarning") or f"{api} is deprecated"
+    return ResourceType(
+        group=spec["group"],
+        version=version["name"],
+        plural=spec["names"]["plural"],
+        singular=names.get("singular") or spec["names"]["kind"].lower(),
+        kind=spec["names"]["kind"],
+        list_kind=names.get("listKind") or f"{spec['names']['kind']}List",
+        namespaced=namespaced,
+        verbs=_VERBS,
+        schema=as_schema(node),
+        strategy=strategy,
+        short_names=tuple(names.get("shortNames") or ()),
+        categories=tuple(names.get("categories") or ()),
+        subresources=_doors(version, as_schema(node), spec),
+        storage=(spec["group"], storage),
+        storage_plural=spec["names"]["plural"],
+        custom=True,
+        columns=_columns(version),
+        deprecation=deprecation,
+        definition=definition,
+    )
+
+
+def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:
+    return tuple(
+        Column(
+            name=column["name"],
+            type=column.get("type", "string"),
+            path=column["jsonPath"],
+            format=column.get("format", ""),
+            description=column.get("description", ""),
+            priority=column.get("priority", 0),
+            value=_cell(column),
+        )
+        for column in version.get("additionalPrinterColumns") or ()
+    )
+
+
+def _cell(column: Mapping[str, Any]) -> Any:
+    find, kind = compile_path(column["jsonPath"]), column.get("type", "string")
+
+    def value(obj: Object) -> Any:
+        found = find(obj)
+        return _cell_value(found[0], kind) if found else None
+
+    return value
+
+
+def _cell_value(value: Any, kind: str) -> Any:
+    """Cells keep the column's type; what does not fit is empty."""
+    if kind == "integer":
+        return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if kind == "number":
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if kind == "boolean":
+        return value if isinstance(value, bool) else None
+    if kind == "date":
+        return value if isinstance(value, str) else None
+    if value is None or isinstance(value, str):
+        return value
+    from dovetail.lab.apiserver.fielderror import go_json
+
+    return go_json(value)
+
+
+def _doors(version: Mapping[str, Any], schema: Any, spec: Mapping[str, Any]) -> dict[str, Subresource]:
+    doors: dict[str, Subresource] = {}
+    declared = version.get("subresources") or {}
+    group, name, kind = spec["group"], version["name"], spec["names"]["kind"]
+    if "status" in declared:
+        doors["status"] = Subresource(name="status", verbs=_DOOR, group=group, version=name, kind=kind)
+    if "scale" in declared:
+        doors["scale"] = _scale(declared["scale"])
+    return doors
+
+
+def _scale(paths: Mapping[str, Any]) -> Subresource:
+    wanted, current = dotted(paths["specReplicasPath"]), dotted(paths["statusReplicasPath"])
+    selector = dotted(paths["labelSelectorPath"]) if paths.get("labelSelectorPath") else None
+
+    def view(obj: Object, resource: ResourceType) -> Object:
+        replicas = get(obj, wanted)
+        if replicas is None:
+            raise missing_replicas(paths["specReplicasPath"])
+        status: Object = {"replicas": get(obj, current) or 0}
+        text = get(obj, selector) if selector else None
+        if text:
+            status["selector"] = text
+        return {
+            "kind": "Scale",
+            "apiVersion": "autoscaling/v1",
+            "metadata": {key: obj["metadata"][key] for key in _META if key in obj["metadata"]},
+            "spec": {"replicas": replicas} if replicas else {},
+            "status": status,
+        }
+
+    def merge(obj: Object, body: Object, resource: ResourceType) -> Object:
+        return _put(obj, wanted, (body.get("spec") or {}).get("replicas", 0))
+
+    schema = types.schema_of("autoscaling", "v1", "Scale")
+    return Subresource(
+        name="scale",
+        verbs=_DOOR,
+        group="autoscaling",
+        version="v1",
+        kind="Scale",
+        schema=schema,
+        view=view,
+        merge=merge,
+    )
+
+
+def missing_replicas(path: str) -> Exception:
+    from dovetail.lab.apiserver.registry import Refusal
+
+    text = f'the spec replicas field "{path}" does not exist'
+    return Refusal(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
+
+
+def _put(obj: Object, names: tuple[str, ...], value: Any) -> Object:
+    """The object with a value deep inside replaced; nothing shared is changed."""
+    first, *rest = names
+    inner = obj.get(first)
+    if not rest:
+        return {**obj, first: value}
+    return {**obj, first: _put(inner if isinstance(inner, dict) else {}, tuple(rest), value)}
