@@ -8,16 +8,34 @@ from contextlib import asynccontextmanager
 
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock
+from dovetail.kube.http import Bearer, Http
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Transport
+from dovetail.lab.apiserver.access import User
+from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.kubernetes import ADMIN_TOKEN
+
+
+def core() -> ApiServer:
+    """A fresh server that knows one administrator, like the real one beside it."""
+    clock = Clock(asyncio.get_running_loop(), EPOCH)
+    admin = User("admin", ("system:masters", "system:authenticated"), "admin")
+    return ApiServer(clock=clock, chance=Chance(1), tokens={ADMIN_TOKEN: admin})
 
 
 @asynccontextmanager
 async def lab_in_process() -> AsyncIterator[Transport]:
-    from dovetail.lab.apiserver.access import User
-    from dovetail.lab.apiserver.server import ApiServer
+    yield InProcess(core(), {"authorization": f"Bearer {ADMIN_TOKEN}"})
 
-    clock = Clock(asyncio.get_running_loop(), EPOCH)
-    server = ApiServer(clock=clock, chance=Chance(1), tokens={ADMIN_TOKEN: User("admin", ("system:masters",), "admin")})
-    yield InProcess(server, {"authorization": f"Bearer {ADMIN_TOKEN}"})
+
+@asynccontextmanager
+async def lab_over_http() -> AsyncIterator[Transport]:
+    mount = HttpMount(core())
+    await mount.start()
+    transport = Http(f"http://127.0.0.1:{mount.port}", credentials=Bearer(ADMIN_TOKEN))
+    try:
+        yield transport
+    finally:
+        await transport.close()
+        await mount.stop()

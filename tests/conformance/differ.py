@@ -1,6 +1,6 @@
 """Shows where the lab answers differently from the recordings: `python -m tests.conformance.differ [topic…]`.
 
-`-q` prints only the count of each topic.
+`-q` prints only the count of each topic; `--known` also writes the differing steps down in known.json.
 """
 
 from __future__ import annotations
@@ -64,20 +64,26 @@ def main(arguments: list[str]) -> None:
     quiet = "-q" in arguments
     names = [one for one in arguments if not one.startswith("-")] or list(topics())
     total = alike = 0
+    known: dict[str, list[int]] = {}
     for name in names:
         if not (RECORDINGS / f"{name}.json").exists():
             print(f"{name}: not recorded")
             continue
         theirs = load(name)
+        total += len(theirs)
         try:
             ours = run_virtual(_ours(name))
         except Exception as problem:  # the whole report is worth more than the first failure
             print(f"{name}: broke: {type(problem).__name__}: {problem}")
-            total += len(theirs)
             continue
-        total += len(theirs)
         alike += report(name, ours, theirs, quiet=quiet)
+        odd = [n for n, (mine, other) in enumerate(zip(ours, theirs, strict=True)) if mine != other]
+        if odd:
+            known[name] = odd
     print(f"alike: {alike} of {total} ({alike / max(total, 1):.1%})")
+    if "--known" in arguments:
+        lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(steps)}" for name, steps in known.items())
+        (RECORDINGS.parent / "known.json").write_text(f"{{\n{lines}\n}}\n")
 
 
 if __name__ == "__main__":

@@ -33,9 +33,9 @@ class HttpMount:
 
     async def start(self) -> None:
         serving = web.Server(self._answer, access_log=None)
-        self._runner = web.ServerRunner(serving)
+        self._runner = web.ServerRunner(serving, shutdown_timeout=1.0)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self.context, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self.context)
         await site.start()
         sockets = site._server.sockets if isinstance(site._server, asyncio.Server) else []
         if sockets:
