@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.podinfo import PodInfo, pod_info
@@ -79,6 +81,16 @@ class Cluster:
         self._placed[info.key] = name
         self.storage.use(info.pod, 1)
         self.generation += 1
+
+    def refresh(self, key: str, pod: Pod) -> None:
+        """A placed pod changed in nothing that counts: keep its newest state for whoever asks."""
+        node = self.nodes.get(self._placed.get(key, ""))
+        known = node.pods.get(key) if node is not None else None
+        if node is None or known is None:
+            return
+        node.pods[key] = fresh = msgspec.structs.replace(known, pod=pod)
+        if key in node.vocal:
+            node.vocal[key] = fresh
 
     def remove(self, key: str) -> PodInfo | None:
         """A pod holds its place no more."""

@@ -29,7 +29,7 @@ from dovetail.model.selector import LabelSelectorRequirement, integer
 _MATCH_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
-class Kind(msgspec.Struct, frozen=True, eq=False, gc=False, weakref=True):
+class Kind(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """What a selector can tell of a pod. Interned: the same facts are the same object."""
 
     namespace: str

@@ -1,0 +1,113 @@
+"""The scheduler's events, in the newer form that kube-scheduler writes: with an action, and a series when repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError
+from dovetail.kube.resources import CORE_EVENTS
+from dovetail.lab.controllers.instants import micro
+from dovetail.lab.scheduler.words import shortened
+from dovetail.model.pods import Pod
+
+_REMEMBERED = 4096
+_NAME = "default-scheduler"
+
+
+class _Event(msgspec.Struct, frozen=True):
+    pod: Pod
+    kind: str
+    reason: str
+    action: str
+    message: str
+    at: str
+    related: Pod | None
+
+
+class Events:
+    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out."""
+
+    def __init__(self, kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._chance = chance
+        self._quiet = quiet
+        self._queue: deque[_Event] = deque()
+        self._wake = asyncio.Event()
+        self._said: dict[tuple[str, ...], tuple[str, int]] = {}
+        self.dropped = 0
+
+    def normal(self, pod: Pod, reason: str, action: str, message: str, related: Pod | None = None) -> None:
+        if not self._quiet:
+            self._record(pod, "Normal", reason, action, message, related)
+
+    def warning(self, pod: Pod, reason: str, action: str, message: str) -> None:
+        self._record(pod, "Warning", reason, action, message, None)
+
+    def _record(self, pod: Pod, kind: str, reason: str, action: str, message: str, related: Pod | None) -> None:
+        now = micro(self._clock.now())
+        self._queue.append(_Event(pod, kind, reason, action, shortened(message), now, related))
+        self._wake.set()
+
+    async def run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._queue:
+                try:
+                    await self._write(self._queue.popleft())
+                except KubeError:
+                    # An event that cannot be written (its namespace went, the server is down) is told to nobody.
+                    self.dropped += 1
+
+    async def _write(self, event: _Event) -> None:
+        meta = event.pod.metadata
+        key = (meta.uid, meta.resource_version, event.reason, event.message)
+        name, count = self._said.get(key, ("", 0))
+        if name:
+            self._said[key] = (name, count + 1)
+            series = {"count": count + 1, "lastObservedTime": event.at}
+            await self._kube.patch(CORE_EVENTS, name, {"series": series}, meta.namespace)
+            return
+        name = f"{meta.name}.{self._chance.getrandbits(63):016x}"
+        while len(self._said) >= _REMEMBERED:
+            self._said.pop(next(iter(self._said)))
+        self._said[key] = (name, 1)
+        await self._kube.create(CORE_EVENTS, _body(name, event), meta.namespace)
+
+
+def _body(name: str, event: _Event) -> dict[str, Any]:
+    body = {
+        "metadata": {"name": name, "namespace": event.pod.metadata.namespace},
+        "involvedObject": _reference(event.pod),
+        "reason": event.reason,
+        "message": event.message,
+        "type": event.kind,
+        "action": event.action,
+        "eventTime": event.at,
+        "reportingComponent": _NAME,
+        "reportingInstance": f"{_NAME}-lab",
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+    }
+    return body | ({"related": _reference(event.related)} if event.related is not None else {})
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    meta = pod.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": meta.namespace,
+        "name": meta.name,
+        "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
+    }

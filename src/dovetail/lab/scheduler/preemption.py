@@ -1,0 +1,153 @@
+"""Preemption: who must go so that a more important pod can stay. Pure.
+
+On every node where evictions could help, the fewest and least important pods are chosen that make room,
+those whose disruption budget would be broken last. Then the node that hurts least is picked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from dovetail.lab.scheduler.decision import Decision, Nominated, passes
+from dovetail.lab.scheduler.words import NO_VICTIMS, unhelpful
+from dovetail.model.fit import Cluster, Fit, NodeInfo, PodInfo, Rejection
+from dovetail.model.meta import condition
+from dovetail.model.workloads import PodDisruptionBudget
+
+_FAR = datetime(9999, 1, 1, tzinfo=UTC)
+_BY_SCHEDULER = "PreemptionByScheduler"
+
+
+class Victims(msgspec.Struct, frozen=True):
+    """The pods that go, the most important first, and how many of them break a budget."""
+
+    node: str
+    pods: tuple[PodInfo, ...]
+    broken: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Either `victims`, or the words for why there are none."""
+
+    victims: Victims | None
+    words: str = ""
+
+
+def preempt(
+    pod: PodInfo,
+    cluster: Cluster,
+    decision: Decision,
+    budgets: Sequence[PodDisruptionBudget],
+    nominated: Nominated,
+) -> Outcome:
+    """Find room for a pod that fits nowhere as things are."""
+    refusal = _ineligible(pod, cluster, decision)
+    if refusal:
+        return Outcome(None, refusal)
+    fit = Fit(pod, cluster)
+    found: list[Victims] = []
+    failed: dict[str, Rejection] = {}
+    for name, rejection in decision.rejections.items():
+        if rejection.resolvable:
+            answer = _victims_on(fit, cluster.nodes[name], budgets, nominated)
+            if isinstance(answer, Victims):
+                found.append(answer)
+            else:
+                failed[name] = answer
+    if not found:
+        return Outcome(None, unhelpful(decision.total, failed))
+    return Outcome(min(found, key=_hurt))
+
+
+def _ineligible(pod: PodInfo, cluster: Cluster, decision: Decision) -> str | None:
+    if pod.pod.spec.preemption_policy == "Never":
+        return "not eligible due to preemptionPolicy=Never."
+    promised = pod.pod.status.nominated_node_name
+    node = cluster.nodes.get(promised)
+    rejection = decision.rejections.get(promised)
+    if node is None or (rejection is not None and not rejection.resolvable):
+        return None
+    if any(other.priority < pod.priority and _being_preempted(other) for other in node.pods.values()):
+        return "not eligible due to a terminating pod on the nominated node."
+    return None
+
+
+def _being_preempted(info: PodInfo) -> bool:
+    if info.pod.metadata.deletion_timestamp is None:
+        return False
+    found = condition(info.pod.status.conditions, "DisruptionTarget")
+    return found is not None and found.status == "True" and found.reason == _BY_SCHEDULER
+
+
+def _victims_on(
+    fit: Fit, info: NodeInfo, budgets: Sequence[PodDisruptionBudget], nominated: Nominated
+) -> Victims | Rejection:
+    node, question = info.copy(), fit.copy()
+    lower = [other for other in info.pods.values() if other.priority < fit.pod.priority]
+    if not lower:
+        return Rejection("DefaultPreemption", (NO_VICTIMS,))
+    for other in lower:
+        node.remove(other.key)
+        question.move(other, node, -1)
+    rejection = passes(question, node, nominated)
+    if rejection is not None:
+        return rejection
+    lower.sort(key=importance)
+    breaking, harmless = _by_budget(lower, budgets)
+    victims: list[PodInfo] = []
+    broken = 0
+    for other in (*breaking, *harmless):
+        node.add(other)
+        question.move(other, node, 1)
+        if passes(question, node, nominated) is None:
+            continue
+        node.remove(other.key)
+        question.move(other, node, -1)
+        victims.append(other)
+        broken += other in breaking
+    return Victims(info.name, tuple(sorted(victims, key=importance)), broken)
+
+
+def importance(info: PodInfo) -> tuple[int, datetime]:
+    """Sorts the most important first: by priority, then who has run longest."""
+    return -info.priority, info.pod.status.start_time or _FAR
+
+
+def _by_budget(pods: Sequence[PodInfo], budgets: Sequence[PodDisruptionBudget]) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Those whose eviction breaks a budget, and the others, going through them in order."""
+    allowed = [budget.status.disruptions_allowed for budget in budgets]
+    breaking: list[PodInfo] = []
+    harmless: list[PodInfo] = []
+    for info in pods:
+        breaks = False
+        for at, budget in enumerate(budgets):
+            if _covers(budget, info):
+                allowed[at] -= 1
+                breaks = breaks or allowed[at] < 0
+        (breaking if breaks else harmless).append(info)
+    return breaking, harmless
+
+
+def _covers(budget: PodDisruptionBudget, info: PodInfo) -> bool:
+    selector = budget.spec.selector
+    labels: Mapping[str, str] = info.shape.labels
+    if not labels or budget.metadata.namespace != info.shape.namespace or selector is None or selector.empty:
+        return False
+    return selector.matches(labels) and info.pod.metadata.name not in budget.status.disrupted_pods
+
+
+def _hurt(victims: Victims) -> tuple[int, int, int, int, float, str]:
+    """Least: budgets broken, importance lost, sum of it, number; then the youngest; then the name."""
+    top = victims.pods[0].priority
+    longest = min(each.pod.status.start_time or _FAR for each in victims.pods if each.priority == top)
+    return (
+        victims.broken,
+        top,
+        sum(each.priority + (1 << 31) for each in victims.pods),
+        len(victims.pods),
+        -longest.timestamp(),
+        victims.node,
+    )

@@ -1,0 +1,136 @@
+"""The scheduler at work: pop a pod, decide, place it in memory, bind it behind its back, go on.
+
+It keeps nothing that the API server does not know, except bindings under way; killed at any line, the next one
+starts from what it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.lab.scheduler import words, writes
+from dovetail.lab.scheduler.decision import Decision, schedule
+from dovetail.lab.scheduler.events import Events
+from dovetail.lab.scheduler.mirror import Mirror
+from dovetail.lab.scheduler.preemption import Victims, preempt
+from dovetail.lab.scheduler.queue import Entry, Queue
+from dovetail.model.fit import PodInfo
+
+log = structlog.get_logger(__name__)
+
+_BINDING_AT_ONCE = 32
+
+
+class Scheduler:
+    """One scheduler of one API server."""
+
+    def __init__(self, kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+        self._kube = kube
+        self._clock = clock
+        self.queue = Queue(clock)
+        self.mirror = Mirror(kube, self.queue)
+        self.events = Events(kube, clock, chance.child("events"), quiet=quiet)
+        self._start = 0
+        self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.events.run(), name="scheduler events")
+            await self.mirror.run(tasks)
+            while True:
+                entry = self.queue.pop()
+                if entry is None:
+                    await self.queue.wait()
+                    continue
+                self._attempt(entry, tasks)
+                await asyncio.sleep(0)
+
+    def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> None:
+        cluster, info = self.mirror.cluster, entry.info
+        nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
+        decision = schedule(info, cluster, nominated, self._start)
+        self._start += decision.feasible + len(decision.rejections)
+        if decision.node is not None:
+            cluster.place(info, decision.node)
+            self.mirror.assumed.add(info.key)
+            self.mirror.promise(info.key, None, "")
+            tasks.create_task(self._bind(entry, decision.node), name=f"bind {info.pod.metadata.key}")
+            return
+        self._failed(entry, decision, tasks)
+
+    def _failed(self, entry: Entry, decision: Decision, tasks: asyncio.TaskGroup) -> None:
+        info = entry.info
+        victims: Victims | None = None
+        outcome: str | None = None
+        promised: str | None = None
+        if decision.total and decision.refused is None:
+            nominated = {node: tuple(each.values()) for node, each in self.mirror.nominated.items()}
+            budgets = [self.mirror.budgets[key] for key in sorted(self.mirror.budgets)]
+            answer = preempt(info, self.mirror.cluster, decision, budgets, nominated)
+            victims, outcome = answer.victims, answer.words if answer.victims is None else None
+            promised = victims.node if victims else "" if outcome and outcome.startswith("0/") else None
+        if promised is not None:
+            self.mirror.promise(info.key, info, promised)
+        message = words.failure(decision, outcome)
+        plugins = {each.plugin for each in decision.rejections.values()}
+        if decision.refused is not None:
+            plugins.add(decision.refused.plugin)
+        if decision.unnamed:
+            plugins.add("NodeAffinity")
+        self.queue.failed(entry, frozenset(plugins))
+        tasks.create_task(self._tell(info, message, promised, victims), name=f"tell {info.pod.metadata.key}")
+
+    async def _tell(self, info: PodInfo, message: str, node: str | None, victims: Victims | None) -> None:
+        pod = info.pod
+        self.events.warning(pod, "FailedScheduling", "Scheduling", message)
+        try:
+            async with self._slots:
+                for victim in victims.pods if victims else ():
+                    if victim.pod.metadata.deletion_timestamp is None:
+                        await self._evict(victim, info, victims.node if victims else "")
+                await writes.tell_unscheduled(self._kube, self._clock, pod, "Unschedulable", message, node)
+        except NotFound:
+            return
+        except KubeError as problem:
+            log.warning("pod status not written", pod=pod.metadata.key, problem=str(problem))
+
+    async def _evict(self, victim: PodInfo, preemptor: PodInfo, node: str) -> None:
+        try:
+            await writes.evict_for(self._kube, self._clock, victim.pod)
+        except NotFound:
+            return
+        text = f"Preempted by pod {preemptor.pod.metadata.uid} on node {node}"
+        self.events.normal(victim.pod, "Preempted", "Preempting", text, related=preemptor.pod)
+
+    async def _bind(self, entry: Entry, node: str) -> None:
+        info = entry.info
+        meta = info.pod.metadata
+        try:
+            async with self._slots:
+                await writes.bind(self._kube, self._clock, self.mirror.cluster, info, node)
+        except (KubeError, writes.BindFailed) as problem:
+            self._unbind(entry, problem)
+            return
+        text = f"Successfully assigned {meta.namespace}/{meta.name} to {node}"
+        self.events.normal(info.pod, "Scheduled", "Binding", text)
+
+    def _unbind(self, entry: Entry, problem: Exception) -> None:
+        """The place is free again; the pod is tried again after a while if it still needs a node."""
+        key = entry.key
+        if key not in self.mirror.assumed:
+            return
+        self.mirror.assumed.discard(key)
+        self.mirror.cluster.remove(key)
+        self.queue.again(entry)
+        self.events.warning(entry.info.pod, "FailedScheduling", "Scheduling", str(problem))
+
+
+async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+    """Schedule until cancelled."""
+    await Scheduler(kube, clock, chance, quiet=quiet).run()
