@@ -71,7 +71,7 @@ def allows(term: dict[str, Any], value: str) -> bool:
 
 
 def naive_check(schema: dict[str, Any]) -> Callable[[dict[str, Any]], None]:
-    """The schema walked afresh for every object, as a generic validator does; it leaves the rules out, ours does not."""
+    """The schema walked afresh for every object, as a generic validator does; without the rules, which ours checks."""
 
     def walk(value: Any, node: dict[str, Any], path: str) -> list[str]:
         found = []

@@ -68,7 +68,7 @@ SEED_CLASS: Json = {
 }
 
 names = st.sampled_from(["default", "spot", "gpu", "a"])
-texts = st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1, max_size=6)
+texts = st.text(st.characters(codec="ascii", categories=("L", "N")), max_size=5).map(lambda text: f"x{text}")
 keys = st.sampled_from(
     [
         "karpenter.sh/capacity-type",

@@ -74,11 +74,13 @@ def _reference_up(obj: Json, spec: Json, notes: Notes, where: str) -> None:
     reference = spec.get("nodeClassRef")
     if not isinstance(reference, dict):
         return
-    said = {key: reference[key] for key in ("kind", "name", "apiVersion") if reference.get(key)}
+    said = {key: reference[key] for key in ("kind", "name", "apiVersion", "group") if reference.get(key)}
     put(obj, CLASS_ANNOTATION, json.dumps(said, separators=(",", ":")))
-    version = reference.pop("apiVersion", None)
-    group = version.partition("/")[0] if isinstance(version, str) and version else AWS_GROUP
-    spec["nodeClassRef"] = {"group": group, "kind": reference.pop("kind", None) or NODE_CLASS, **reference}
+    version, group = reference.pop("apiVersion", None), reference.pop("group", None)
+    if isinstance(version, str) and version:
+        group = version.partition("/")[0]
+    kind = reference.pop("kind", None) or NODE_CLASS
+    spec["nodeClassRef"] = {"group": group or AWS_GROUP, "kind": kind, **reference}
     notes.added(f"{where}.nodeClassRef", "group and kind, which v1 wants in full")
 
 

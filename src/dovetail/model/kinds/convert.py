@@ -13,7 +13,19 @@ from typing import Any
 import msgspec
 
 from dovetail.model.kinds import alpha, beta
-from dovetail.model.kinds.memory import annotation, copied, differences, put, read, recall, take, tidy, write
+from dovetail.model.kinds.memory import (
+    annotation,
+    copied,
+    copy,
+    differences,
+    put,
+    read,
+    recall,
+    same,
+    take,
+    tidy,
+    write,
+)
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.kinds.schema import Json
 
@@ -132,7 +144,8 @@ def _relabel(obj: Json, api_version: str, kind: str) -> Json:
 
 def convert(obj: Mapping[str, Any], api_version: str) -> Json:
     """Between two versions of one definition, as a conversion webhook must."""
-    if obj.get("apiVersion") == api_version:
+    short = str(obj.get("apiVersion")).rpartition("/")[2]
+    if short == api_version.rpartition("/")[2]:
         return copied(obj)
     return from_v1(to_v1(obj), api_version)
 
@@ -165,6 +178,24 @@ def _mended(obj: Json) -> Json:
         old["spec"] = applied.get("spec", obj.get("spec"))
     step = generation(old)
     return obj if step is None else _relabel(step.up(copied(old), Notes()), str(version), str(kind))
+
+
+def mending(obj: Mapping[str, Any]) -> Json | None:
+    """The merge patch that makes a v1 object right which came through a v1beta1 door unconverted; None if it is."""
+    found = _mended(copied(obj))
+    if same(found, obj):
+        return None
+    return {key: _merge_patch(obj.get(key, {}), found.get(key, {})) for key in ("metadata", "spec")}
+
+
+def _merge_patch(old: Any, new: Any) -> Any:
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return copy(new)
+    patch: Json = dict.fromkeys(key for key in old if key not in new)
+    for key, value in new.items():
+        if key not in old or not same(old[key], value):
+            patch[key] = _merge_patch(old[key], value) if key in old else copy(value)
+    return patch
 
 
 def _looks_beta(obj: Json) -> bool:

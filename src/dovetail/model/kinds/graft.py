@@ -62,7 +62,8 @@ def plain(node: Any) -> Any:
 def _fields(node: Any) -> Iterator[Home]:
     if isinstance(node, CommentedMap):
         for key, member in node.items():
-            yield node, str(key)
+            if isinstance(key, str):
+                yield node, key
             yield from _fields(member)
     elif isinstance(node, CommentedSeq):
         for member in node:
@@ -73,8 +74,8 @@ def _staying(node: Any, value: Any) -> Iterator[Home]:
     """Fields that are there before and after, in the same place."""
     if isinstance(node, CommentedMap) and isinstance(value, Mapping):
         for key in node:
-            if key in value:
-                yield node, str(key)
+            if isinstance(key, str) and key in value:
+                yield node, key
                 yield from _staying(node[key], value[key])
     elif isinstance(node, CommentedSeq) and isinstance(value, list):
         for member, wanted in zip(node, value, strict=False):

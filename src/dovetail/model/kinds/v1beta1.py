@@ -110,8 +110,11 @@ STARTUP_TAINTS = Field("Taints the node is born with and that something else tak
 
 
 class BetaClassRef(View, frozen=True, kw_only=True):
+    """`group` is ours: without it an object that the server stores as v1, unconverted, could never be updated."""
+
     api_version: Annotated[str, Field("API group and version of the node class.")] = ""
-    kind: Annotated[str, Field("Kind of the node class, EC2NodeClass if left out.")] = ""
+    group: Annotated[str, Field("API group of the node class, as v1 has it.", default="karpenter.k8s.aws")] = ""
+    kind: Annotated[str, Field("Kind of the node class.", default="EC2NodeClass")] = ""
     name: Annotated[str, Field("Name of the node class.", required=True)] = ""
 
 
