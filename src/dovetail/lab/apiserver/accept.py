@@ -68,7 +68,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
     """What to answer with, for an object or a listing. Protobuf is answered in JSON only where JSON is accepted too."""
     if not header or header in ("application/json", "*/*"):
         return Wanted(pretty=True) if pretty else PLAIN
-    known = wrong = False
+    known = False
     protobuf = False
     for clause in clauses(header):
         media = _media(clause)
@@ -77,7 +77,8 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
         known = True
         form = clause.parameters.get("as", "")
         if form and not _possible(form, clause.parameters, listing):
-            wrong |= form.startswith("PartialObjectMetadata") and _possible(form, clause.parameters, not listing)
+            if form.startswith("PartialObjectMetadata") and _possible(form, clause.parameters, not listing):
+                raise _wrong_form(listing, go_type)
             continue
         if media == "application/vnd.kubernetes.protobuf":
             protobuf = True
@@ -86,14 +87,16 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
         return Wanted(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
     if protobuf:
         return PLAIN
-    if wrong:
-        asked, other = ("PartialObjectMetadata", "a") if listing else ("PartialObjectMetadataList", "not a")
-        message = f"you requested {asked}, but the requested object is {other} list ({go_type})"
-        raise StatusError(406, "NotAcceptable", message)
     if known:
         message = "only the following media types are accepted: " + ", ".join(MEDIA)
         raise StatusError(406, "NotAcceptable", message)
     raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE + (_STREAMS if listing else ""), {})
+
+
+def _wrong_form(listing: bool, go_type: str) -> StatusError:
+    asked, other = ("PartialObjectMetadata", "a") if listing else ("PartialObjectMetadataList", "not a")
+    message = f"you requested {asked}, but the requested object is {other} list ({go_type})"
+    return StatusError(406, "NotAcceptable", message)
 
 
 def _possible(form: str, parameters: dict[str, str], listing: bool) -> bool:

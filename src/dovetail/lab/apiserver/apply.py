@@ -177,6 +177,7 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
     """The object after the configuration, and who owns what then."""
     check_types(call, config)
     resource = call.resource
+    given = {**config, "metadata": dict(config["metadata"])}
     metadata = config["metadata"]
     if not metadata.get("name"):
         metadata["name"] = call.name
@@ -201,7 +202,7 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
         else:
             raise conflict_error(conflicts.found) from conflicts
     if options.manager == "kubectl":
-        _refresh_last_applied(result.obj, config)
+        _refresh_last_applied(result.obj, given)
     return result
 
 

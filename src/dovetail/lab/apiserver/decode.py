@@ -105,6 +105,10 @@ def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body
 
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
     version = api_version.rpartition("/")[2]
+    if kind == expected.kind and kind in _RETIRED.get(api_version, ()):
+        return status.bad_request(
+            f"the API version in the data ({api_version}) does not match the expected API version ({expected.api_version})"
+        )
     start = f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: "
     if (api_version != expected.api_version and kind == expected.kind) or not _known(kind, api_version):
         return status.bad_request(
@@ -113,6 +117,29 @@ def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
         )
     internal = expected.go_type or f"{expected.group.partition('.')[0] or 'core'}.{expected.kind}"
     return status.bad_request(f"{start}converting ({version}.{kind}) to ({internal}): unknown conversion")
+
+
+#: Versions that are not served any more and still known by name.
+_RETIRED = {
+    "extensions/v1beta1": ("Deployment", "DaemonSet", "ReplicaSet", "Ingress", "NetworkPolicy"),
+    "apps/v1beta1": ("Deployment", "StatefulSet", "ControllerRevision"),
+    "apps/v1beta2": ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision"),
+    "apps/v1": ("Deployment", "DaemonSet", "ReplicaSet", "StatefulSet", "ControllerRevision"),
+    "batch/v1beta1": ("CronJob",),
+    "autoscaling/v1": ("HorizontalPodAutoscaler",),
+    "autoscaling/v2": ("HorizontalPodAutoscaler",),
+    "policy/v1beta1": ("PodDisruptionBudget",),
+    "networking.k8s.io/v1beta1": ("Ingress", "IngressClass"),
+    "events.k8s.io/v1beta1": ("Event",),
+    "events.k8s.io/v1": ("Event",),
+    "v1": ("Event",),
+    "discovery.k8s.io/v1beta1": ("EndpointSlice",),
+    "storage.k8s.io/v1beta1": ("StorageClass", "CSIDriver", "CSINode", "VolumeAttachment"),
+    "scheduling.k8s.io/v1beta1": ("PriorityClass",),
+    "coordination.k8s.io/v1beta1": ("Lease",),
+    "rbac.authorization.k8s.io/v1beta1": ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"),
+    "node.k8s.io/v1beta1": ("RuntimeClass",),
+}
 
 
 def _known(kind: str, api_version: str) -> bool:

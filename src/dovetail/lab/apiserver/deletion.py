@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.normal import go_value, normalise
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.store import Record
-from dovetail.lab.apiserver.writes import dry_record, refused
+from dovetail.lab.apiserver.writes import dry_record, held_by_spec, refused
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -133,6 +133,8 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
     waiting = resource.strategy.terminate(record.obj, ctx)
     if waiting is not None:
         return Deleted(_keep(server, resource, record, waiting, ctx).fresh(), gone=False)
+    if held_by_spec(record.obj):
+        return _terminate(server, resource, record, ctx)
     metadata = dict(record.obj["metadata"])
     requested = options.get("gracePeriodSeconds")
     if requested is not None and requested < 0:
@@ -161,6 +163,15 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
     return _take(server, resource, record, ctx)
 
 
+def _terminate(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+    """A namespace ends in its own time: it is marked, and goes when its spec's finalizers are gone."""
+    if "deletionTimestamp" not in record.obj["metadata"]:
+        metadata = {**record.obj["metadata"], "deletionTimestamp": stamp(ctx.now)}
+        status_now = {**(record.obj.get("status") or {}), "phase": "Terminating"}
+        record = _keep(server, resource, record, {**record.obj, "metadata": metadata, "status": status_now}, ctx)
+    return Deleted(record.fresh(), gone=False)
+
+
 def _set_finalizers(metadata: Json, finalizers: list[str]) -> bool:
     if finalizers == list(metadata.get("finalizers") or []):
         return False
@@ -185,11 +196,12 @@ def _keep(server: ApiServer, resource: ResourceType, record: Record, obj: Json, 
 
 
 def _take(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+    gone = record
     if not ctx.dry_run:
-        server.store.delete(table_of(resource), record.key)
+        gone = server.store.delete(table_of(resource), record.key)
         resource.strategy.committed(None, record.obj, ctx)
     if resource.strategy.returns_deleted:
-        return Deleted(record.fresh(), gone=True)
+        return Deleted(gone.fresh(), gone=True)
     metadata = record.obj["metadata"]
     details: Json = {"name": metadata["name"]}
     if resource.group:

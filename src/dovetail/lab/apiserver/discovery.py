@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import accept, respond, status
-from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.registry import ResourceType, Subresource
 from dovetail.lab.apiserver.status import PlainError
 
 if TYPE_CHECKING:
@@ -200,9 +200,15 @@ def _verbs(resource: ResourceType) -> list[str]:
     return list(resource.verbs)
 
 
+def _ordered(resource: ResourceType) -> list[tuple[str, Subresource]]:
+    """Built-in doors by name; custom ones as the definition brings them: status before scale."""
+    doors = list(resource.subresources.items())
+    return doors if resource.custom else sorted(doors)
+
+
 def _doors(resource: ResourceType) -> list[Json]:
     rows: list[Json] = []
-    for name, door in sorted(resource.subresources.items()):
+    for name, door in _ordered(resource):
         row: Json = {"name": f"{resource.plural}/{name}", "singularName": "", "namespaced": resource.namespaced}
         if (door.group, door.version) != (resource.group, resource.version) and door.version:
             row["group"], row["version"] = door.group, door.version
@@ -228,7 +234,7 @@ def _discovered(resource: ResourceType) -> Json:
     if resource.categories:
         entry["categories"] = list(resource.categories)
     doors: list[Json] = []
-    for name, door in sorted(resource.subresources.items()):
+    for name, door in _ordered(resource):
         group, version = ("", "") if not resource.custom else (resource.group, resource.version)
         if (door.group, door.version) != (resource.group, resource.version) and door.version:
             group, version = door.group, door.version

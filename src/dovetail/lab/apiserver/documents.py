@@ -119,9 +119,11 @@ def _construct_map(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
     loader.flatten_mapping(node)
     out: dict[str, Any] = {}
     for key_node, value_node in node.value:
-        key = _key(loader.construct_object(key_node, deep=True))
+        given = loader.construct_object(key_node, deep=True)
+        key = _key(given)
         if key in out:
-            loader.duplicates.append(f'line {key_node.start_mark.line + 1}: key "{key}" already set in map')
+            shown = f'"{key}"' if isinstance(given, str) else key
+            loader.duplicates.append(f"line {key_node.start_mark.line + 1}: key {shown} already set in map")
         out[key] = loader.construct_object(value_node, deep=True)
     return out
 
@@ -159,6 +161,8 @@ _GO_WORDS = {
     "could not find expected ':'": "could not find expected ':'",
     "expected <block end>": "did not find expected key",
     "mapping values are not allowed": "mapping values are not allowed in this context",
+    "expected ',' or '}'": "did not find expected ',' or '}'",
+    "expected ',' or ']'": "did not find expected ',' or ']'",
 }
 
 

@@ -7,7 +7,7 @@ from dovetail.lab.apiserver import respond, status
 
 #: The release whose behaviour the server is held to.
 VERSION = "v1.36.3"
-_CHECKS = ("ping", "log", "store")
+_CHECKS = ("ping", "log", "etcd")
 _ROOTS = ("/healthz", "/livez", "/readyz")
 
 
@@ -17,6 +17,11 @@ class Health:
     def public(self, path: str) -> bool:
         path = path.rstrip("/")
         return path in _ROOTS or path == "/version"
+
+    def known(self, path: str) -> bool:
+        """A single check below one of the roots."""
+        root, _, check = path.rstrip("/").rpartition("/")
+        return root in _ROOTS and check in _CHECKS
 
     def answer(self, request: Request) -> Response:
         path = request.path.rstrip("/")

@@ -322,7 +322,8 @@ def track_scale(
     obj["metadata"].pop("managedFields", None)
     own = Manager(manager, operation, "" if operation == "Apply" else resource.api_version, "scale")
     before, after = _at(old, path), _at(obj, path)
-    if (before or 0) != (after or 0):
+    tracked = any(fieldset.has(owned.fields, path) for owned in managers.values())
+    if (before or 0) != (after or 0) and (tracked or operation == "Apply"):
         gone = fieldset.single(path)
         out: Managers = {}
         for each, owned in managers.items():

@@ -71,9 +71,8 @@ def _manager_errors(manager: str) -> list[FieldError]:
         errors.append(fielderror.too_long("fieldManager", 128))
     for index, rune in enumerate(manager):
         if not rune.isprintable():
-            errors.append(
-                fielderror.invalid("fieldManager", manager, f"invalid character {rune!r} (at position {index})")
-            )
+            detail = f"invalid character U+{ord(rune):04X} (at position {index})"
+            errors.append(fielderror.invalid("fieldManager", manager, detail))
     return errors
 
 
@@ -132,6 +131,8 @@ def _watch_match(options: ListOptions) -> list[FieldError]:
             errors.append(
                 fielderror.forbidden(match, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
             )
+            if options.match:
+                errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
         return errors
     if options.match:
         errors.append(

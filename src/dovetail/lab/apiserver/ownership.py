@@ -46,7 +46,9 @@ def associative(schema: Schema) -> bool:
 def granular(schema: Schema, value: Any) -> bool:
     """Whether a value of this type is walked into."""
     if isinstance(value, dict):
-        return schema.kind in ("object", "map", "any") and schema.map_type != "atomic"
+        if schema.kind == "any":
+            return not schema.definition  # a raw extension is a leaf, an unknown field of a custom resource is not
+        return schema.kind in ("object", "map") and schema.map_type != "atomic"
     return isinstance(value, list) and schema.kind == "array" and associative(schema)
 
 

@@ -63,6 +63,8 @@ def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Jso
     if media == JSON:
         patched, touched = _json_patched(current, document), gorder.of_json(document)
         return read_back(call, patched, repeated, options, touched)
+    if document is None and media == MERGE:
+        raise status.bad_request("Invalid JSON Patch")
     if not isinstance(document, dict):
         target = "map[string]interface {}"
         raise status.bad_request(f"{prefix}json: cannot unmarshal {go_value(document)} into Go value of type {target}")

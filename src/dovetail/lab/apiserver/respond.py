@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import yaml
 
-from dovetail.kube.transport import Response
+from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tables
-from dovetail.lab.apiserver.accept import PLAIN, Wanted
+from dovetail.lab.apiserver.accept import PLAIN, Wanted, clauses
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Record
 
 Json = dict[str, Any]
@@ -32,6 +33,13 @@ def body_of(value: Any, wanted: Wanted) -> tuple[bytes, dict[str, str]]:
 def value(content: Any, code: int = 200, wanted: Wanted = PLAIN, headers: dict[str, str] | None = None) -> Response:
     body, own = body_of(content, wanted)
     return Response(status=code, headers={**own, **headers} if headers else own, body=body)
+
+
+def failure(request: Request, error: StatusError) -> Response:
+    """A refusal, in YAML for those who want nothing else."""
+    first = next(iter(clauses(request.headers.get("accept", ""))), None)
+    wanted = Wanted(yaml=True) if first is not None and first.media == "application/yaml" else PLAIN
+    return value(error.status(), error.code, wanted, error.headers or None)
 
 
 def show(record: Record, resource: ResourceType) -> Json:

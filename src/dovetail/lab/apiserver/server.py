@@ -57,7 +57,7 @@ class ApiServer:
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
         bootstrap.seed(self, clock.now())
-        self.store.compacted = self.store.rv
+        self.store.beginning = self.store.rv
 
     def defer(self, action: Callable[[], None]) -> None:
         """Do this once the current request has its answer."""
@@ -71,13 +71,14 @@ class ApiServer:
         try:
             response = await self._handle(request)
         except StatusError as error:
-            response = respond.value(error.status(), error.code, headers=error.headers or None)
+            response = respond.failure(request, error)
         except Refusal as refusal:
-            refused = writes.refused(refusal)
-            response = respond.value(refused.status(), refused.code, headers=refused.headers or None)
+            response = respond.failure(request, writes.refused(refusal))
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())
+        if request.method == "HEAD":
+            response.body = b""
         self.run_deferred()
         settled = self.settled()
         if settled is not None:
@@ -161,6 +162,8 @@ class ApiServer:
     async def _dispatch_door(self, call: Call) -> Response:
         door = call.door
         if door is None:
+            if call.resource.custom:
+                raise status.not_found(call.resource.group, call.resource.plural, call.name)
             raise status.no_resource()
         verb = call.verb
         if verb not in door.verbs and not (verb == "get" and call.request.method == "GET" and "get" in door.verbs):
@@ -197,6 +200,8 @@ class ApiServer:
         if self.health.public(path):
             return self.health.answer(request)
         access.authorize_path(user, path, request.method)
+        if self.health.known(path):
+            return self.health.answer(request)
         parts = [part for part in path.split("/") if part]
         if parts[:1] in (["api"], ["apis"]):
             if request.method != "GET":

@@ -119,6 +119,8 @@ class Store:
         self.tables: dict[str, Table] = {}
         self.rv = 1
         self.compacted = 0
+        #: Watches begin no earlier than this: what was there at the start has no past.
+        self.beginning = 0
         self._timeline: deque[Event] = deque()
         self._marks: deque[tuple[float, int]] = deque()
         #: Called with every change before anybody sees it: the log on disk.
@@ -140,7 +142,7 @@ class Store:
             rows.rv = max(rows.rv, record.rv)
         for rows in self.tables.values():
             rows.keys = sorted(rows.records)
-        self.rv = self.compacted = max(self.rv, version)
+        self.rv = self.compacted = self.beginning = max(self.rv, version)
 
     def get(self, table: str, key: str) -> Record | None:
         return self.table(table).records.get(key)

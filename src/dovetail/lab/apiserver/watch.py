@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import respond, selectors, status, tables
+from dovetail.lab.apiserver import reads, respond, selectors, status, tables
 from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.options import ListOptions, list_options
@@ -90,13 +90,14 @@ class Watcher:
         """What comes before the first change: the present state, or the changes since the version asked for."""
         wants_state = self.options.initial if self.options.initial is not None else self.start == 0
         frames: list[bytes] = []
-        if self.start and self.start < self.store.compacted and not (self.options.initial and self.start):
+        oldest = max(self.store.compacted, self.store.beginning)
+        if self.start and self.start < oldest and not self.options.initial:
             return [self.error(self.start)]
         if wants_state:
             for record in self.rows.under(self.prefix):
                 if self.test is None or self.test(respond.show(record, self.call.resource)):
                     frames.append(self.frame("ADDED", record))
-            if self.options.initial and self.options.bookmarks:
+            if self.options.bookmarks:
                 frames.append(self.bookmark(self.store.rv, initial_end=True))
             self.sent = self.start = self.store.rv
         elif self.options.initial is False and not self.start:
@@ -112,7 +113,9 @@ class Watcher:
 
     def error(self, version: int) -> bytes:
         self.overrun = True
-        expired = status.expired(f"too old resource version: {version} ({self.store.compacted + 1})")
+        expired = status.expired(
+            f"too old resource version: {version} ({max(self.store.compacted, self.store.beginning) + 1})"
+        )
         return _encode({"type": "ERROR", "object": expired.status()}) + b"\n"
 
     async def frames(self) -> AsyncIterator[bytes]:

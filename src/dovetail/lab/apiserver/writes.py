@@ -95,6 +95,9 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     resource = call.resource
     strategy = resource.strategy
     ctx = context(call, "CREATE", options)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        obj["metadata"].pop(name, None)
+    dedupe_owners(call, obj, admitted=False)
     strategy.default(obj)
     if track is None:
         managedfields.track_create(resource, obj, ctx.manager, ctx.now)
@@ -121,6 +124,28 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     for text in strategy.warnings(obj, None, ctx):
         call.warn(text)
     return commit_new(call, obj, ctx)
+
+
+def dedupe_owners(call: Call, obj: Json, admitted: bool) -> None:
+    """An owner named twice in the same words is named once; the client is told."""
+    owners = obj["metadata"].get("ownerReferences")
+    if not owners or len(owners) < 2:
+        return
+    kept: list[Json] = []
+    repeated: list[str] = []
+    for owner in owners:
+        if owner in kept:
+            repeated.append(owner.get("uid", ""))
+        else:
+            kept.append(owner)
+    if repeated:
+        obj["metadata"]["ownerReferences"] = kept
+        when = " after mutating admission happens" if admitted else ""
+        call.warn(
+            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
+            "and may reject such requests as early as 1.24; please fix your requests; "
+            f"duplicate UID(s) observed: {', '.join(repeated)}"
+        )
 
 
 def _name_required(metadata: Json) -> list[fielderror.FieldError]:
@@ -309,6 +334,7 @@ def update_object(
     given_uid = obj["metadata"].get("uid")
     if given_uid and given_uid != old["metadata"].get("uid") and not unconditional:
         raise wrong_uid(call, given_uid, old["metadata"].get("uid", ""))
+    dedupe_owners(call, obj, admitted=call.verb == "patch")
     strategy.default(obj)
     if track is None:
         shown = respond.show(record, resource)
@@ -373,7 +399,7 @@ def keep_metadata(obj: Json, old: Json) -> None:
     """What no update changes. A missing value is put back; another uid is for validation to refuse."""
     metadata, before = obj["metadata"], old["metadata"]
     metadata["resourceVersion"] = before["resourceVersion"]
-    for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+    for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
         if name == "uid" and metadata.get("uid"):
             continue
         if name in before:
@@ -407,6 +433,11 @@ def released(obj: Json, old: Json) -> bool:
     metadata = obj["metadata"]
     if "deletionTimestamp" not in metadata or metadata.get("finalizers"):
         return False
-    if metadata.get("deletionGracePeriodSeconds"):
+    if metadata.get("deletionGracePeriodSeconds") or held_by_spec(obj):
         return False
-    return bool(old["metadata"].get("finalizers"))
+    return bool(old["metadata"].get("finalizers")) or held_by_spec(old)
+
+
+def held_by_spec(obj: Json) -> bool:
+    """A namespace has finalizers of its own, in its spec."""
+    return obj.get("kind") == "Namespace" and bool((obj.get("spec") or {}).get("finalizers"))

@@ -73,11 +73,12 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def _tokens(path: str) -> list[str]:
+    """The steps of a path; what stands before the first slash is not read."""
     if path == "":
         return []
-    if not path.startswith("/"):
-        raise PatchFailure(f"path {path} does not start with a slash")
-    return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
+    if "/" not in path:
+        raise PatchFailure(f"path {path} has no slash")
+    return [token.replace("~1", "/").replace("~0", "~") for token in path.split("/")[1:]]
 
 
 def _index(token: str, size: int, adding: bool) -> int:
