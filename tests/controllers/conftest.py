@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.chance import Chance
@@ -25,12 +26,14 @@ from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
+from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.inprocess import InProcess
-from dovetail.kube.reflector import Reflector
+from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
 OURS = (kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS, kinds.EC2NODECLASSES)
@@ -97,21 +100,24 @@ def types(*names: str) -> list[dict[str, Any]]:
 
 
 class Counting:
-    """A transport that counts writes and dies after the one it was told to."""
+    """A transport that counts writes and dies right after, or right before, the one it was told to."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, die_after: int | None, die_before: int | None) -> None:
         self._inner = InProcess(server)
         self.writes = 0
-        self.die_after: int | None = None
+        self._after = die_after
+        self._before = die_before
 
     async def send(self, request: Request) -> Response:
-        if self.die_after is not None and self.writes >= self.die_after:
+        if self._after is not None and self.writes >= self._after:
             raise Killed
-        response = await self._inner.send(request)
         if request.method != "GET":
             self.writes += 1
-            if self.writes == self.die_after:
+            if self._before is not None and self.writes >= self._before:
                 raise Killed
+        response = await self._inner.send(request)
+        if self.writes == self._after:
+            raise Killed
         return response
 
     async def close(self) -> None:
@@ -136,10 +142,6 @@ class World:
         self.lives = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._process: asyncio.Task[None] | None = None
-        pods = Reflector(
-            self.kube, kinds.PODS, Pod, on_event=lambda change: self.fleet.pod_changed(change.old, change.new)
-        )
-        self._spawn(pods.run())
         self._spawn(self.fleet.run())
         self._spawn(self._schedule())
         self._spawn(self._ready())
@@ -149,10 +151,9 @@ class World:
 
     # -- the process under test
 
-    def start(self, die_after: int | None = None) -> None:
+    def start(self, die_after: int | None = None, die_before: int | None = None) -> None:
         self.lives += 1
-        self.transport = Counting(self.server)
-        self.transport.die_after = die_after
+        self.transport = Counting(self.server, die_after, die_before)
         kube = Kube(self.transport, self.clock, chance=self.chance.child("process", str(self.lives)))
         log = logs.logger(self.clock, write=lambda line: self.lines.append(json.loads(line)))
         self.autoscaler = Autoscaler(
@@ -240,26 +241,39 @@ class World:
 
     async def _schedule(self) -> None:
         """A scheduler that never finds room: it gives up on every new pod after a moment."""
-        seen: set[str] = set()
+        news: asyncio.Queue[Pod] = asyncio.Queue()
+
+        def hear(change: Change[Pod]) -> None:
+            self.fleet.pod_changed(change.old, change.new)
+            if change.kind == "added" and not change.object.spec.node_name and not change.object.spec.scheduling_gates:
+                news.put_nowait(change.object)
+
+        self._spawn(Reflector(self.kube, kinds.PODS, Pod, on_event=hear).run())
         while True:
-            await asyncio.sleep(0.1)
-            for pod in await self.list(kinds.PODS):
-                uid = pod["metadata"]["uid"]
-                if uid not in seen and not pod["spec"].get("nodeName") and not pod["spec"].get("schedulingGates"):
-                    seen.add(uid)
-                    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-                    await self.kube.patch(kinds.PODS, name, UNSCHEDULABLE, namespace, subresource="status")
+            meta = (await news.get()).metadata
+            await asyncio.sleep(0.01)
+            with suppress(NotFound):
+                await self.kube.patch(kinds.PODS, meta.name, UNSCHEDULABLE, meta.namespace, subresource="status")
 
     async def _ready(self) -> None:
         """The node lifecycle: a ready node loses the taint it was admitted with."""
+        news: asyncio.Queue[Node] = asyncio.Queue()
+
+        def hear(change: Change[Node]) -> None:
+            if change.new is not None:
+                news.put_nowait(change.new)
+
+        self._spawn(Reflector(self.kube, kinds.NODES, Node, on_event=hear).run())
         while True:
-            await asyncio.sleep(0.1)
-            for node in await self.list(kinds.NODES):
-                taints = node["spec"].get("taints") or []
-                left = [each for each in taints if each["key"] != "node.kubernetes.io/not-ready"]
-                ready = any(c["type"] == "Ready" and c["status"] == "True" for c in node["status"]["conditions"])
-                if ready and len(left) < len(taints):
-                    await self.kube.patch(kinds.NODES, node["metadata"]["name"], {"spec": {"taints": left or None}})
+            node = await news.get()
+            left = [each for each in node.spec.taints if each.key != "node.kubernetes.io/not-ready"]
+            if node.ready and len(left) < len(node.spec.taints):
+                body = {
+                    "metadata": {"resourceVersion": node.metadata.resource_version},
+                    "spec": {"taints": msgspec.to_builtins(left) or None},
+                }
+                with suppress(NotFound, Conflict):
+                    await self.kube.patch(kinds.NODES, node.metadata.name, body)
 
 
 Story = Callable[[World], Awaitable[None]]

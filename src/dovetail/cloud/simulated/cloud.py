@@ -292,8 +292,9 @@ class SimulatedCloud:
             await asyncio.sleep(60.0)
             now = self._clock.monotonic()
             for machine in self.standing():
-                if notified.get(machine.provider_id, now) < now:
-                    self.vanish(machine.provider_id)
+                if machine.provider_id in notified:
+                    if notified[machine.provider_id] <= now:
+                        self.vanish(machine.provider_id)
                 elif machine.capacity_type == "spot" and chance.random() < rate:
                     notified[machine.provider_id] = now + self.market.notice
                     self.interrupt([machine.provider_id])

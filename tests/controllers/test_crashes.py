@@ -1,0 +1,101 @@
+"""The process is killed after every write of the path: nothing leaks, nothing is bought twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.controllers.garbage import PERIOD
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+
+
+async def _settled(world: Any) -> tuple[int, int, int, set[str]]:
+    """Machines, claims, nodes and how ready they are, once everything has come to rest; each machine has its claim."""
+    await world.until(world.all_bound, within=600, step=2)
+    await asyncio.sleep(PERIOD + 70)
+    claims = await world.list(kinds.NODECLAIMS)
+    machines = world.cloud.standing()
+    assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}
+    nodes = await world.list(kinds.NODES)
+    assert {n["spec"]["providerID"] for n in nodes} == {m.provider_id for m in machines}
+    assert not any(n["spec"].get("taints") for n in nodes)
+    ready = {(await world.conditions(claim))["Ready"] for claim in claims}
+    return len(machines), len(claims), len(nodes), ready
+
+
+async def _undisturbed(world: Any) -> tuple[tuple[int, int, int, set[str]], int]:
+    await world.pool()
+    world.start()
+    await world.pods(4, cpu="1500m")
+    end = await _settled(world)
+    return end, world.transport.writes
+
+
+@pytest.mark.parametrize("moment", ["die_after", "die_before"])
+def test_killed_at_any_write_it_ends_in_the_same_state(tell: Tell, moment: str) -> None:
+    ends: list[tuple[tuple[int, int, int, set[str]], int]] = []
+
+    async def undisturbed(world: Any) -> None:
+        ends.append(await _undisturbed(world))
+
+    tell(undisturbed)
+    end, writes = ends[0]
+    assert end[3] == {"True/Ready"}
+    assert writes > 10
+    for number in range(1, writes + 1):
+
+        async def killed(world: Any, number: int = number) -> None:
+            await world.pool()
+            world.start(**{moment: number})
+            await world.pods(4, cpu="1500m")
+            if await world.died(within=60):
+                await asyncio.sleep(3)
+                world.start()
+            assert await _settled(world) == end, f"killed at write {number}"
+            assert world.cloud.sold == end[0], f"killed at write {number}: {world.cloud.sold} machines bought"
+
+        tell(killed)
+
+
+def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await world.stop()
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        name = claim["metadata"]["name"]
+        await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
+        await world.kube.delete(kinds.NODECLAIMS, name)
+        world.start()
+        await asyncio.sleep(2 * PERIOD + 90)
+        assert not [m for m in world.cloud.standing() if m.provider_id == claim["status"]["providerID"]]
+
+    tell(story)
+
+
+def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(5)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        (node,) = await world.list(kinds.NODES)
+        await world.kube.patch(kinds.NODES, node["metadata"]["name"], {"metadata": {"finalizers": None}})
+        world.cloud.vanish(claim["status"]["providerID"])
+
+        async def gone() -> bool:
+            names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+            return claim["metadata"]["name"] not in names
+
+        await world.until(gone, within=3 * PERIOD)
+
+    tell(story)

@@ -1,0 +1,128 @@
+"""Sellers that refuse, throttle, fail or deliver duds: the pod still gets its machine, or a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.cloud.simulated.market import Market, Stock
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+ANY = [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
+
+
+def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(requirements=ANY)
+        world.start()
+        await world.pods(2)
+        await world.until(world.all_bound, within=300)
+        (machine,) = world.cloud.standing()
+        assert (machine.instance_type, machine.zone, machine.capacity_type) == ("m.2xlarge", "b", "on-demand")
+
+    only = Stock(instance_type="m.2xlarge", zone="b", capacity_type="on-demand", machines=5)
+    tell(story, market=Market(stock=(only, Stock(machines=0))))
+
+
+def test_capacity_nowhere_is_told_on_the_pod_and_tried_again(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(30)
+        events = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        assert "InsufficientCapacityError" in events
+        assert not await world.list(kinds.NODECLAIMS)
+        world.cloud.market = Market()
+        await world.until(world.all_bound, within=600)
+
+    tell(story, market=Market(stock=(Stock(machines=0),)))
+
+
+def test_throttled_launches_are_repeated_and_nothing_is_bought_twice(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(12, cpu="1800m")
+        await world.until(world.all_bound, within=300)
+        claims = await world.list(kinds.NODECLAIMS)
+        assert len(world.cloud.standing()) == len(claims) == world.cloud.sold
+
+    tell(story, market=Market(launches_per_second=0.5, launch_burst=2, latency=(0.1, 0.5)), only=("m.large",))
+
+
+def test_a_cloud_that_fails_every_other_call_still_delivers(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(6, cpu="1800m")
+        await world.until(world.all_bound, within=300)
+        assert len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
+
+    tell(story, market=Market(error_rate=0.5))
+
+
+def test_a_machine_that_never_joins_is_recycled_after_fifteen_minutes(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(60)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        assert (await world.conditions(claim))["Registered"] == "Unknown/NodeNotFound"
+        world.cloud.market = Market()
+        took = 60 + await world.until(world.all_bound, within=1200, step=5)
+        assert 900 <= took < 960
+        assert len(world.cloud.standing()) == 1
+
+    tell(story, market=Market(never_joins=1.0))
+
+
+def test_slow_machines_are_waited_for(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(4, cpu="1500m")
+        await world.until(world.all_bound, within=400, step=1)
+        assert world.cloud.sold == len(world.cloud.standing()) == len(await world.list(kinds.NODECLAIMS))
+
+    tell(story, market=Market(boot=(60, 120), ready=(10, 30)))
+
+
+def test_a_pod_that_fits_nowhere_gets_a_reason_and_does_not_hold_up_the_others(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1, cpu="64", prefix="huge")
+        await world.pods(2, prefix="good")
+
+        async def good_bound() -> bool:
+            return all(node for name, node in (await world.bound()).items() if name.startswith("good"))
+
+        await world.until(good_bound, within=30)
+        assert not (await world.bound())["huge0"]
+        failed = [e for e in await world.list(kinds.CORE_EVENTS) if e["reason"] == "FailedScheduling"]
+        assert {e["involvedObject"]["name"] for e in failed} == {"huge0"}
+        assert world.said("could not schedule pod")[0]["code"]
+        refused = [each for each in world.autoscaler.ledger.decisions() if each.kind == "refuse"]
+        assert refused[0].refusals[0].pods == ("default/huge0",)
+
+    tell(story)
+
+
+def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(60)
+        assert world.autoscaler.safety.safe_mode
+        assert world.autoscaler.problems()
+        world.cloud.market = Market()
+        await world.until(world.all_bound, within=300)
+        assert not world.autoscaler.safety.safe_mode
+        assert not world.autoscaler.problems()
+
+    tell(story, market=Market(error_rate=1.0))

@@ -1,0 +1,53 @@
+"""Settings by Karpenter's flags and environment names."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.controllers.settings import Place, SettingsError, read
+
+
+def test_defaults_are_karpenters() -> None:
+    settings = read({}, {})
+    assert (settings.batch_idle_duration, settings.batch_max_duration) == (1.0, 10.0)
+    assert (settings.metrics_port, settings.health_probe_port) == (8080, 8081)
+    assert settings.leader_election_name == "karpenter-leader-election"
+    assert settings.gate("ReservedCapacity")
+    assert not settings.gate("NodeRepair")
+    assert settings.place is Place.BIND
+
+
+def test_the_environment_is_read_and_a_flag_wins() -> None:
+    environment = {"BATCH_MAX_DURATION": "1m30s", "PREFERENCE_POLICY": "Ignore", "DISABLE_LEADER_ELECTION": "true"}
+    settings = read({"batch_max_duration": "20s"}, environment)
+    assert settings.batch_max_duration == 20.0
+    assert settings.preference_policy == "Ignore"
+    assert settings.disable_leader_election
+
+
+def test_feature_gates_change_what_they_name_and_unknown_ones_are_ignored() -> None:
+    settings = read({"feature_gates": "NodeRepair=true,Nonsense=true"}, {})
+    assert settings.gate("NodeRepair")
+    assert settings.gate("ReservedCapacity")
+    assert not settings.gate("Nonsense")
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("batch_idle_duration", "soon"),
+        ("preference_policy", "Maybe"),
+        ("place", "somewhere"),
+        ("metrics_port", "eighty"),
+        ("isolated_vpc", "perhaps"),
+        ("feature_gates", "NodeRepair"),
+    ],
+)
+def test_a_bad_value_names_its_flag(field: str, text: str) -> None:
+    with pytest.raises(SettingsError, match="--" + field.replace("_", "-")):
+        read({field: text}, {})
+
+
+def test_an_idle_window_longer_than_the_longest_is_refused() -> None:
+    with pytest.raises(SettingsError, match="batch-idle-duration"):
+        read({"batch_idle_duration": "11s"}, {})
