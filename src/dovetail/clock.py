@@ -231,3 +231,8 @@ def run_scaled(main: Coroutine[Any, Any, T], speed: float = 1.0) -> T:
     """Run `main` with real sockets; `speed` 1 is real time."""
     with asyncio.Runner(loop_factory=lambda: ScaledLoop(speed)) as runner:
         return runner.run(main)
+
+
+def stopwatch() -> float:
+    """Seconds of real time, for measuring work and stopping it: never for deciding what the work is."""
+    return time.perf_counter()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dovetail.clock import stopwatch
 from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.packer import Strategy
@@ -13,13 +14,36 @@ from dovetail.planner.snapshot import Snapshot
 #: Below this many pods several strategies are tried at once: it still takes milliseconds.
 _FEW = 500
 _FIRST = (Strategy(), Strategy(foresight=0.0), Strategy(order="sum", grow=True), Strategy(foresight=0.3, turn=1))
+#: Steps of the search for each second it is given, by the machines and classes it moves: clocks differ, steps do not.
+_STEPS_A_SECOND = 600
 
 
 def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) -> Plan:
     """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it."""
+    start = stopwatch()
     problem = Problem(snapshot)
     packing = quick(problem)
-    return plan_of(problem, packing)
+    if deadline is None:
+        plan = plan_of(problem, packing)
+    else:
+        plan = _bettered(problem, packing, seed, deadline, start)
+    return _timed(plan, stopwatch() - start)
+
+
+def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:
+    from dovetail.planner.optimise.bound import WORDS, lower_bound
+    from dovetail.planner.optimise.search import improve
+
+    bound = lower_bound(problem, packing.left, deadline / 2)
+    steps = int(_STEPS_A_SECOND * deadline)
+    better = improve(problem, packing, seed, steps, bound or 0.0, lambda: stopwatch() - start > deadline)
+    return plan_of(problem, better, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
+
+
+def _timed(plan: Plan, seconds: float) -> Plan:
+    from msgspec.structs import replace
+
+    return replace(plan, seconds=seconds)
 
 
 def quick(problem: Problem) -> Packing:
@@ -31,11 +55,13 @@ def quick(problem: Problem) -> Packing:
     return best
 
 
-def plan_of(problem: Problem, packing: Packing, tier: int = 1) -> Plan:
+def plan_of(
+    problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = ""
+) -> Plan:
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))
-    cost = Cost(per_hour=sum(machine.price for machine in machines))
+    cost = Cost(per_hour=sum(machine.price for machine in machines), lower_bound=bound, bound_of=bound_of)
     return Plan(placements=dict(sorted(placements.items())), machines=machines, cost=cost, tier=tier)

@@ -1,0 +1,104 @@
+"""`dovetail plan`: which machines pods need, and what they cost, from files or from a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.cli.plan_input import Objects
+    from dovetail.planner.plan import Plan
+
+_DEFAULT_REGION = "ap-northeast-2"
+
+
+@click.command()
+@click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="A file, a folder, or - for the input.")
+@click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
+@click.option("--region", help="Region of the packaged catalogue; AWS_REGION, else ap-northeast-2.")
+@click.option("--deadline", type=click.FloatRange(min=0), default=2.0, show_default=True, metavar="SECONDS",
+              help="Time to better the quick answer in; 0 takes the quick answer.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@click.option("--consolidate", "consolidating", is_flag=True, help="Plan what a running cluster could give back.")
+@click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
+@click.option("--context", help="Context of the kubeconfig.")
+def plan(
+    paths: tuple[str, ...],
+    catalog: str | None,
+    region: str | None,
+    deadline: float,
+    seed: int,
+    output: str,
+    consolidating: bool,
+    kubeconfig: str | None,
+    context: str | None,
+) -> None:
+    """Say which machines pods need, and what they cost.
+
+    Exit status: 0 every pod has a place, 1 some pod has none, 2 the input is wrong.
+    """
+    from dovetail.cli import plan_input
+
+    try:
+        objects = _objects(paths, kubeconfig, context)
+        types = plan_input.catalogue(catalog) if catalog else _packaged(region)
+        snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
+    except plan_input.InputError as problem:
+        click.echo(f"error: {problem}", err=True)
+        sys.exit(2)
+    for kind, count in sorted(objects.ignored.items()):
+        click.echo(f"note: {count} {kind} ignored", err=True)
+    found = _solve(snapshot, seed, deadline, consolidating)
+    _print(found, output, consolidating)
+    sys.exit(1 if found.unschedulable else 0)
+
+
+def _objects(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Objects:
+    from dovetail.cli import plan_cluster, plan_input
+
+    if not paths and not (kubeconfig or context):
+        raise plan_input.InputError("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig")
+    objects = plan_input.read(paths)
+    if kubeconfig or context:
+        plan_cluster.read(objects, kubeconfig, context)
+    return objects
+
+
+def _packaged(region: str | None) -> tuple[object, ...]:
+    from dovetail.cli.plan_input import InputError
+    from dovetail.cloud import catalogue
+
+    name = region or os.environ.get("AWS_REGION") or _DEFAULT_REGION
+    if name not in catalogue.regions():
+        raise InputError(f"--region: no catalogue for {name}; there is one for {', '.join(catalogue.regions())}")
+    return catalogue.load(name)
+
+
+def _solve(snapshot: object, seed: int, deadline: float, consolidating: bool) -> Plan:
+    from dovetail.planner.consolidate import consolidate
+    from dovetail.planner.provision import provision
+    from dovetail.planner.snapshot import Snapshot
+
+    assert isinstance(snapshot, Snapshot)
+    if consolidating:
+        return consolidate(snapshot, seed=seed, deadline=deadline or None)
+    return provision(snapshot, seed=seed, deadline=deadline or None)
+
+
+def _print(found: Plan, output: str, consolidating: bool) -> None:
+    import json
+
+    from dovetail.cli.plan_output import as_json, as_text
+
+    if output == "text":
+        click.echo(as_text(found, consolidating))
+    elif output == "json":
+        click.echo(json.dumps(as_json(found, consolidating), indent=1))
+    else:
+        import yaml
+
+        click.echo(yaml.safe_dump(as_json(found, consolidating), sort_keys=False), nl=False)

@@ -1,0 +1,267 @@
+"""What `dovetail plan` reads: manifests as people keep them, made into a snapshot.
+
+Workloads stand for their pods unless those are in the input as well. What is wrong is said with object, field and
+value; what is not looked at is noted and left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.cloud.simulated import catalogue as catalogue_file
+from dovetail.cluster import machines as views
+from dovetail.cluster.pools import for_planner
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.convert import ConversionError, expand
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.objects import (
+    CSINode,
+    DaemonSet,
+    Deployment,
+    Job,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ReplicaSet,
+    StatefulSet,
+    StorageClass,
+    without_nulls,
+)
+from dovetail.model.quantity import QuantityError
+from dovetail.model.taints import DISRUPTED, same
+from dovetail.planner.overlays import overlaid
+from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
+from dovetail.planner.workloads import pods_of
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+_ENDINGS = (".yaml", ".yml", ".json")
+_OURS = frozenset({"NodePool", "Provisioner", "NodeClaim", "Machine", "EC2NodeClass", "AWSNodeTemplate", "NodeOverlay",
+                   "KWOKNodeClass"})  # fmt: skip
+_KINDS: dict[str, type[Any]] = {
+    "Pod": Pod, "Node": Node, "NodePool": NodePool, "NodeClaim": NodeClaim, "NodeOverlay": NodeOverlay,
+    "Deployment": Deployment, "ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet, "Job": Job,
+    "DaemonSet": DaemonSet, "PersistentVolumeClaim": PersistentVolumeClaim, "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass, "CSINode": CSINode, "PriorityClass": PriorityClass, "Namespace": Namespace,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}  # fmt: skip
+_SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
+
+
+class InputError(Exception):
+    """The input is wrong: object, field, value, and what to do about it."""
+
+
+class Objects:
+    """The objects of the input by kind."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, list[Any]] = {}
+        self.ignored: dict[str, int] = {}
+
+    def add(self, source: Json) -> None:
+        kind = source.get("kind")
+        if not isinstance(kind, str):
+            raise InputError("an object has no kind; every document needs apiVersion and kind")
+        if kind.endswith("List") and isinstance(source.get("items"), list):
+            for each in source["items"]:
+                self.add({"kind": kind.removesuffix("List"), **each} if kind != "List" else each)
+            return
+        for each in self._current(kind, source):
+            self._add_one(each)
+
+    def _current(self, kind: str, source: Json) -> list[Json]:
+        if kind not in _OURS:
+            return [source]
+        try:
+            return list(expand(source))
+        except ConversionError as problem:
+            raise InputError(f"{_named(source)}: {problem}") from problem
+
+    def _add_one(self, source: Json) -> None:
+        kind = source["kind"]
+        if kind not in _KINDS:
+            if kind not in _SILENT:
+                self.ignored[kind] = self.ignored.get(kind, 0) + 1
+            return
+        try:
+            found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
+        except msgspec.ValidationError as problem:
+            raise InputError(f"{_named(source)}: {_field(str(problem))}") from problem
+        self._by_kind.setdefault(kind, []).append(found)
+
+    def of(self, kind: type[T]) -> list[T]:
+        return self._by_kind.get(kind.__name__, [])
+
+
+def _named(source: Json) -> str:
+    name = (source.get("metadata") or {}).get("name", "?")
+    return f'{source.get("kind")} "{name}"'
+
+
+def _field(problem: str) -> str:
+    what, _, where = problem.partition(" - at ")
+    return f"{where.strip('`').removeprefix('$.')}: {what}" if where else what
+
+
+def read(paths: Iterable[str]) -> Objects:
+    """Every object in files, folders, or `-` for the standard input."""
+    objects = Objects()
+    for name, text in _texts(paths):
+        for document in _documents(name, text):
+            if document is None:
+                continue
+            for each in document if isinstance(document, list) else [document]:
+                if not isinstance(each, dict):
+                    raise InputError(f"{name}: expected an object, found {type(each).__name__}")
+                objects.add(each)
+    return objects
+
+
+def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for name in paths:
+        if name == "-":
+            yield "<stdin>", sys.stdin.read()
+            continue
+        path = Path(name)
+        if not path.exists():
+            raise InputError(f"{name}: no such file or folder")
+        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
+        for each in files:
+            yield str(each), each.read_text()
+
+
+def _documents(name: str, text: str) -> list[Any]:
+    import yaml
+
+    if text.lstrip().startswith(("{", "[")):
+        try:
+            return [json.loads(text)]
+        except json.JSONDecodeError as problem:
+            if "\n---" not in text:
+                raise InputError(f"{name}: {problem}") from problem
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return list(yaml.load_all(text, Loader=loader))
+    except yaml.YAMLError as problem:
+        raise InputError(f"{name}: {' '.join(str(problem).split())}") from problem
+
+
+def catalogue(path: str) -> tuple[InstanceType, ...]:
+    """A catalogue file: a JSON array of instance types."""
+    try:
+        return tuple(catalogue_file.read(Path(path)))
+    except catalogue_file.CatalogueError as problem:
+        raise InputError(str(problem)) from problem
+
+
+#: What is bought when no NodePool says otherwise: current general machines, on demand.
+DEFAULT_POOL = Pool(
+    name="default",
+    types=(),
+    requirements=(
+        PoolRequirement(key="karpenter.k8s.aws/instance-category", operator="In", values=("c", "m", "r")),
+        PoolRequirement(key="karpenter.k8s.aws/instance-generation", operator="Gt", values=("2",)),
+        PoolRequirement(key="kubernetes.io/arch", operator="In", values=("amd64",)),
+        PoolRequirement(key="kubernetes.io/os", operator="In", values=("linux",)),
+        PoolRequirement(key="karpenter.sh/capacity-type", operator="In", values=("on-demand",)),
+    ),
+)
+
+
+def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
+    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought."""
+    try:
+        return _snapshot(objects, types, any_type)
+    except QuantityError as problem:
+        raise InputError(f"a quantity cannot be read: {problem}") from problem
+
+
+def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
+    sold = overlaid(types, objects.of(NodeOverlay))
+    pools = tuple(
+        for_planner(pool, sold) for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp
+    )
+    if not objects.of(NodePool):
+        pools = (replace(DEFAULT_POOL, types=sold, requirements=() if any_type else DEFAULT_POOL.requirements),)
+    made, claims = pods_of(objects.of)
+    pods = [*objects.of(Pod), *made]
+    values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
+    values |= {"": each.value for each in objects.of(PriorityClass) if each.global_default}
+    nodes = _nodes(objects, pods, {each.name: each for each in sold})
+    going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
+    waiting = [pod for pod in pods if _waits(pod)]
+    held = {each.metadata.key or "": each for each in (*claims, *objects.of(PersistentVolumeClaim))}
+    return Snapshot(
+        pools=pools,
+        nodes=tuple(nodes),
+        pending=tuple([*waiting, *going]),
+        daemons=tuple(objects.of(DaemonSet)),
+        namespaces={each.metadata.name: each.metadata.labels for each in objects.of(Namespace)},
+        claims={key if "/" in key else f"default/{key}": claim for key, claim in held.items()},
+        volumes={each.metadata.name: each for each in objects.of(PersistentVolume)},
+        storage_classes={each.metadata.name: each for each in objects.of(StorageClass)},
+        budgets=tuple(objects.of(PodDisruptionBudget)),
+        priorities=values,
+    )
+
+
+def _waits(pod: Pod) -> bool:
+    return not (pod.spec.node_name or pod.finished or pod.spec.scheduling_gates or pod.terminating)
+
+
+def _replaced(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    return not pod.finished and (owner is None or owner.kind not in ("DaemonSet", "Node"))
+
+
+def _nodes(objects: Objects, pods: list[Pod], types: Mapping[str, InstanceType]) -> list[NodeState]:
+    on: dict[str, list[Pod]] = {}
+    for pod in pods:
+        if pod.spec.node_name and not pod.finished:
+            on.setdefault(pod.spec.node_name, []).append(pod)
+    csi = {each.metadata.name: each for each in objects.of(CSINode)}
+    claims = objects.of(NodeClaim)
+    by_node = {claim.status.node_name: claim for claim in claims if claim.status.node_name}
+    by_machine = {claim.status.provider_id: claim for claim in claims if claim.status.provider_id}
+    found, seen = [], set()
+    for node in objects.of(Node):
+        claim = by_node.get(node.metadata.name) or by_machine.get(node.spec.provider_id)
+        if claim is not None:
+            seen.add(claim.name)
+        going = node.metadata.deletion_timestamp is not None or any(same(t, DISRUPTED) for t in node.spec.taints)
+        going = going or (claim is not None and claim.metadata.deletion_timestamp is not None)
+        name = node.metadata.name
+        state = views.of_node(node, claim, on.get(name, ()), csi.get(name), types, deleting=going)
+        found.append(_settled(state, node))
+    for claim in claims:
+        if claim.name not in seen:
+            going = claim.metadata.deletion_timestamp is not None
+            found.append(views.of_claim(claim, on.get(claim.name, ()), types, deleting=going))
+    return found
+
+
+def _settled(state: NodeState, node: Node) -> NodeState:
+    """A node of a pool is the pool's even without its claim, and may be taken unless something holds it."""
+    pool = state.pool or node.metadata.labels.get("karpenter.sh/nodepool")
+    held = "" if pool else "it belongs to no NodePool"
+    if node.metadata.annotations.get("karpenter.sh/do-not-disrupt") == "true":
+        held = "the node asks not to be disrupted"
+    for pod in state.pods:
+        if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == "true":
+            held = f"pod {pod.metadata.key} asks not to be disrupted"
+    return replace(state, pool=pool, movable=not held, held_by=held)

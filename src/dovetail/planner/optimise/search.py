@@ -1,0 +1,176 @@
+"""Ruin and recreate: take a few machines apart, put their pods back another way, keep it if it costs less.
+
+Every step goes through the same board and the same rules as the first packing, so a better plan is also a valid
+one. The number of steps depends on the size of the problem and the time given, the clock only stops it early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dovetail.chance import Chance
+from dovetail.planner.board import Board
+from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.packer import Packer, Strategy
+from dovetail.planner.problem import Ask, Problem
+from dovetail.planner.quick import Packing, pack
+
+#: Dollars an hour below which two plans cost the same.
+EPSILON = 1e-9
+
+
+def improve(
+    problem: Problem, start: Packing, seed: int, steps: int, enough: float, out_of_time: Callable[[], bool]
+) -> Packing:
+    """The best packing found in `steps` steps; stops at the price `enough`."""
+    chance = Chance(seed).child("planner", "search")
+    best = start
+    for strategy in _starts(problem, chance):
+        if out_of_time() or best.cost <= enough + EPSILON:
+            return best
+        other = pack(problem, strategy)
+        if other.rank < best.rank:
+            best = other
+    current, cost = best.board, best.cost
+    for step in range(steps):
+        if out_of_time() or best.cost <= enough + EPSILON:
+            break
+        candidate = _step(problem, current, chance)
+        if candidate is None:
+            continue
+        board, price = candidate
+        heat = 0.02 * (1 - step / steps)
+        if price < cost - EPSILON or chance.random() < heat * (price < cost * 1.02):
+            current, cost = board, price
+            if cost < best.cost - EPSILON:
+                best = Packing(board.clone(), best.left)
+        if cost > best.cost * 1.02:
+            current, cost = best.board, best.cost
+    return best
+
+
+def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
+    """Other ways to pack from scratch: price ceilings along the menu, other orders, other turns."""
+    prices = problem.menu.prices
+    ceilings = sorted({float(prices[int(len(prices) * share)]) for share in (0.1, 0.25, 0.4, 0.6, 0.8)} if len(prices) else ())
+    found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
+    found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
+    found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
+    return found
+
+
+def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float] | None:
+    board = before.clone()
+    bought = board.bought()
+    if not bought:
+        return None
+    pods: dict[int, int] = {}
+    for at in _victims(board, bought, chance):
+        _collect(pods, board.clear(at))
+    _drop_widows(board, pods)
+    packer = Packer(problem, _mood(problem, chance), board)
+    for number in pods:
+        packer.waiting += board.asks[number].request * float(pods[number])
+    for number in _shuffled(board, pods, chance):
+        ask = board.asks[number]
+        packer.waiting -= ask.request * float(pods[number])
+        if packer.place(ask, pods[number]) < pods[number]:
+            return None
+    board = packer.board
+    board.shrink()
+    if not sound(board):
+        return None
+    return board, board.cost()
+
+
+def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
+    for number, count in more.items():
+        pods[number] = pods.get(number, 0) + count
+
+
+def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
+    """A machine and a few others: its like, the emptiest, or anybody."""
+    count = min(len(bought), chance.choice((1, 2, 2, 3, 3, 4, 5, 6)))
+    first = chance.choice(bought)
+    kind = chance.random()
+    others = [at for at in bought if at != first]
+    if kind < 0.4:
+        shared = set(board.contents[first])
+        others.sort(key=lambda at: (-len(shared & set(board.contents[at])), chance.random()))
+    elif kind < 0.6:
+        menu = board.menu
+        waste = {at: float((board.free[:, at] / (menu.capacity[:, board.column[at]] + 1)).sum()) for at in others}
+        others.sort(key=lambda at: -waste[at] - 0.3 * chance.random())
+    else:
+        chance.shuffle(others)
+    return [first, *others[: count - 1]]
+
+
+def _drop_widows(board: Board, pods: dict[int, int]) -> None:
+    """Pods whose company was taken away must be placed again as well."""
+    while True:
+        lost = [at for at in board.bought() if _widowed(board, at)]
+        if not lost:
+            return
+        for at in lost:
+            _collect(pods, board.clear(at))
+
+
+def _widowed(board: Board, at: int) -> bool:
+    for number in board.contents[at]:
+        ask = board.asks[number]
+        for cell in ask.domain_owned:
+            if cell.group.kind == AFFINITY:
+                domain = board.domains[board.axis_at[cell.group.key]][at]
+                if domain >= 0 and board.counts[cell.slot][domain] == 0:
+                    return True
+        for cell in ask.host_owned:
+            if cell.group.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
+                return True
+    return False
+
+
+def _mood(problem: Problem, chance: Chance) -> Strategy:
+    prices = problem.menu.prices
+    ceiling = float("inf")
+    if chance.random() < 0.5 and len(prices):
+        ceiling = float(prices[chance.randrange(len(prices))])
+    return Strategy(
+        foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
+        grow=chance.random() < 0.35,
+    )  # fmt: skip
+
+
+def _shuffled(board: Board, pods: dict[int, int], chance: Chance) -> list[int]:
+    """Largest first, with some noise; those that others lean on still come first."""
+
+    def size(number: int) -> float:
+        ask = board.asks[number]
+        return float((ask.request / (board.menu.capacity.max(axis=1) + 1)).max())
+
+    noise = chance.choice((0.0, 0.3, 1.0))
+    keyed = [(_leans(board.asks[number]), -size(number) * (1 + noise * chance.uniform(-1, 1)), number) for number in pods]
+    return [number for _, _, number in sorted(keyed)]
+
+
+def _leans(ask: Ask) -> int:
+    return int(
+        any(
+            cell.group.kind == AFFINITY and cell.group not in ask.cls.members
+            for cell in (*ask.host_owned, *ask.domain_owned)
+        )
+    )
+
+
+def sound(board: Board) -> bool:
+    """Whether every spread still holds after pods were taken and put: a minimum may have fallen."""
+    for cell in board.problem.cells.values():
+        if cell.host or cell.group.kind != SPREAD:
+            continue
+        owners = board.owners[cell.slot]
+        if not owners.any():
+            continue
+        counts = board.counts[cell.slot]
+        if bool((counts[owners > 0] - board.minimum(cell) > cell.group.max_skew).any()):
+            return False
+    return True

@@ -1,0 +1,120 @@
+"""Workloads as the pods they would make, where those pods are not there yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from dovetail.model.objects import (
+    Container,
+    Deployment,
+    Job,
+    ObjectMeta,
+    OwnerReference,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimUse,
+    Pod,
+    PodTemplateSpec,
+    ReplicaSet,
+    StatefulSet,
+    Volume,
+)
+
+Lookup = Callable[[type[Any]], list[Any]]
+
+
+def pods_of(objects: Lookup) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
+    """The pods, and the claims that StatefulSets would make for theirs."""
+    owned = _owned(objects)
+    pods: list[Pod] = []
+    claims: list[PersistentVolumeClaim] = []
+    for kind in (Deployment, ReplicaSet, StatefulSet, Job):
+        for each in objects(kind):
+            if (kind.__name__, each.metadata.namespace or "default", each.metadata.name) in owned:
+                continue
+            if kind is ReplicaSet and each.metadata.controller is not None:
+                continue
+            made = _made(each, kind.__name__, _count(each))
+            if isinstance(each, StatefulSet):
+                made, more = _with_claims(each, made)
+                claims += more
+            pods += made
+    return pods, claims
+
+
+def _owned(objects: Lookup) -> set[tuple[str, str, str]]:
+    """The workloads that have pods in the input; a Deployment through its ReplicaSets."""
+    above = {
+        (each.metadata.namespace or "default", each.metadata.name): each.metadata.controller
+        for each in objects(ReplicaSet)
+    }
+    found: set[tuple[str, str, str]] = set()
+    for pod in objects(Pod):
+        owner, namespace = pod.metadata.controller, pod.metadata.namespace or "default"
+        if owner is None:
+            continue
+        found.add((owner.kind, namespace, owner.name))
+        parent = above.get((namespace, owner.name)) if owner.kind == "ReplicaSet" else None
+        if parent is not None:
+            found.add((parent.kind, namespace, parent.name))
+        elif owner.kind == "ReplicaSet":
+            found.add(("Deployment", namespace, owner.name.rpartition("-")[0]))
+    return found
+
+
+def _count(each: Any) -> int:
+    if isinstance(each, Job):
+        wanted = each.spec.parallelism if each.spec.completions is None else each.spec.completions
+        return 0 if each.spec.suspend else max(0, min(each.spec.parallelism, wanted))
+    return max(0, int(each.spec.replicas))
+
+
+def _made(each: Any, kind: str, count: int) -> list[Pod]:
+    template: PodTemplateSpec = each.spec.template
+    namespace = each.metadata.namespace or "default"
+    owner = OwnerReference(
+        kind=kind, name=each.metadata.name, uid=each.metadata.uid or f"{kind}/{namespace}/{each.metadata.name}",
+        controller=True,
+    )  # fmt: skip
+    spec = replace(
+        template.spec,
+        node_name="",
+        containers=tuple(_defaulted(one) for one in template.spec.containers),
+        init_containers=tuple(_defaulted(one) for one in template.spec.init_containers),
+    )
+    return [
+        Pod(
+            metadata=ObjectMeta(
+                name=f"{each.metadata.name}-{index}", namespace=namespace, labels=template.metadata.labels,
+                annotations=template.metadata.annotations, owner_references=(owner,),
+            ),
+            spec=spec,
+        )
+        for index in range(count)
+    ]  # fmt: skip
+
+
+def _defaulted(container: Container) -> Container:
+    """As the API server stores it: limits stand in for requests that are not given."""
+    given = container.resources
+    if all(name in given.requests for name in given.limits):
+        return container
+    return replace(container, resources=replace(given, requests={**given.limits, **given.requests}))
+
+
+def _with_claims(each: StatefulSet, pods: list[Pod]) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
+    claims: list[PersistentVolumeClaim] = []
+    made: list[Pod] = []
+    for pod in pods:
+        volumes = list(pod.spec.volumes)
+        for template in each.spec.volume_claim_templates:
+            name = f"{template.metadata.name}-{pod.metadata.name}"
+            volumes = [one for one in volumes if one.name != template.metadata.name]
+            use = PersistentVolumeClaimUse(claim_name=name)
+            volumes.append(Volume(name=template.metadata.name, persistent_volume_claim=use))
+            meta = ObjectMeta(name=name, namespace=pod.metadata.namespace)
+            claims.append(PersistentVolumeClaim(metadata=meta, spec=template.spec))
+        made.append(replace(pod, spec=replace(pod.spec, volumes=tuple(volumes))))
+    return made, claims
