@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.kube.scripted import Script, event, listing, ok, pod, status, stream
 
 from dovetail.clock import run_virtual
 from dovetail.kube.errors import (
@@ -26,6 +25,7 @@ from dovetail.kube.errors import (
     Unavailable,
 )
 from dovetail.kube.resources import DEPLOYMENTS, NODES, PODS
+from tests.kube.scripted import Script, event, listing, ok, pod, status, stream
 
 
 class Meta(msgspec.Struct):

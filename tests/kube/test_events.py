@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
-from tests.kube.scripted import Script, ok, status
 
 from dovetail.clock import run_virtual
 from dovetail.kube.events import EventRecorder, Reference, reference
 from dovetail.kube.resources import NODES
+from tests.kube.scripted import Script, ok, status
 
 NODE = Reference("Node", "n1", "", "uid-1")
 

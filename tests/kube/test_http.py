@@ -9,7 +9,6 @@ from contextlib import aclosing
 import msgspec
 import pytest
 from aiohttp import web
-from tests.kube.scripted import event, pod
 
 from dovetail.clock import Clock, ScaledLoop, run_scaled
 from dovetail.kube.client import Kube
@@ -17,6 +16,7 @@ from dovetail.kube.errors import Disconnected
 from dovetail.kube.http import Bearer, Http
 from dovetail.kube.resources import PODS
 from dovetail.kube.transport import Request
+from tests.kube.scripted import event, pod
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from tests.kube.scripted import Answer, Script, event, listing, pod, status, stream
 
 from dovetail.clock import run_virtual
 from dovetail.kube.errors import BadObject, Disconnected
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import PODS
 from dovetail.kube.store import Store
+from tests.kube.scripted import Answer, Script, event, listing, pod, status, stream
 
 GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
