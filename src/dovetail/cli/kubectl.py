@@ -28,4 +28,9 @@ def kubectl(arguments: tuple[str, ...]) -> None:
     running = find()
     if running is not None and "KUBECONFIG" not in os.environ:
         os.environ["KUBECONFIG"] = running.kubeconfig
-    os.execv(program, [program, *arguments])
+    os.execv(program, [program, *as_typed(sys.argv, arguments)])
+
+
+def as_typed(line: list[str], parsed: tuple[str, ...]) -> list[str]:
+    """The arguments as they were typed: click takes away a `--` that kubectl needs."""
+    return line[line.index("kubectl") + 1 :] if "kubectl" in line else list(parsed)

@@ -18,12 +18,16 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
+from dovetail.kube.resources import SERVICES
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.garbage import Collector
+from dovetail.lab.apiserver.kinds.pod.logs import DOOR
 from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
 from dovetail.lab.kubelet.fleet import Fleet, Pace
+from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.machines import Machine, plain_pool
+from dovetail.lab.metrics import Metrics
 from dovetail.lab.recorder import Recorder
 from dovetail.lab.server import LabServer
 
@@ -65,6 +69,7 @@ class Lab:
         self._kubelet_events = Recorder(kubelet, clock, chance.child("events"), "kubelet", quiet=self.parts.quiet)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
+        self.metrics: Metrics | None = None
         self._extras = extras
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup | None = None
@@ -97,11 +102,17 @@ class Lab:
             self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
             self._start("controllers", self.controllers.run())
             await bootstrap(kube)
+        if self.server is not None:
+            self.metrics = Metrics(self.fleet, self.clock, self._services)
+            self.server.doors.append(self.metrics.door)
+            DOOR.source = Logs(self.fleet, self.clock).read
         if self.parts.scheduler:
             from dovetail.lab.scheduler.run import run as schedule
 
             chance = self.chance.child("scheduler")
-            self._start("scheduler", schedule(self.client("kube-scheduler"), self.clock, chance))
+            self._start(
+                "scheduler", schedule(self.client("kube-scheduler"), self.clock, chance, quiet=self.parts.quiet)
+            )
         for extra in self._extras:
             self.add(extra)
         await self.fleet.synced.wait()
@@ -121,6 +132,15 @@ class Lab:
     def add(self, extra: Extra) -> None:
         """Run another part until the lab ends."""
         self._start(getattr(extra, "__name__", "extra"), extra(self))
+
+    def _services(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Services and their selectors, for requests between pods."""
+        if self.controllers is None:
+            return {}
+        return {
+            (item["metadata"]["namespace"], item["metadata"]["name"]): item["spec"].get("selector") or {}
+            for item in self.controllers.kit.store(SERVICES).all()
+        }
 
     async def join(self, machines: Iterable[Machine]) -> None:
         """Boot machines; returns when all have registered."""

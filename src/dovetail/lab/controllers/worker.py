@@ -6,13 +6,12 @@ One task a controller. Work on a key is done in full before the next begins, so 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
-
-import structlog
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
 
-log = structlog.get_logger()
+log = logging.getLogger(__name__)
 
 #: Looks at one key; returns after how many seconds it wants to look again, if at all.
 Reconcile = Callable[[str], Awaitable[float | None]]
@@ -78,7 +77,7 @@ class Worker:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (failures - 1))
             if not isinstance(error, (Conflict, NotFound)):
-                log.debug("retrying", controller=self.name, key=key, error=str(error), pause=pause)
+                log.debug("%s: %s again in %.3f s: %s", self.name, key, pause, error)
             self.add_after(key, pause)
             return
         self._failures.pop(key, None)

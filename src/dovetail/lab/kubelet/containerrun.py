@@ -51,6 +51,7 @@ class ContainerRun(msgspec.Struct):
     restarts: int = 0
     serial: int = 0
     backoff: float = 0.0
+    pull_backoff: float = 0.0
     ended: Ended | None = None
     previous: Ended | None = None
 
@@ -113,13 +114,13 @@ class ContainerRun(msgspec.Struct):
             self._note(notes, "Warning", "Failed", text)
             self._note(notes, "Warning", "Failed", "Error: ErrImagePull")
             self.waiting = ("ErrImagePull", self.image.error)
-            self.backoff = min(LONGEST_BACKOFF, self.backoff * 2 or FIRST_BACKOFF)
-            self._next("pull-failed", now + min(self.backoff, 12.0) / 2)
+            self.pull_backoff = min(LONGEST_BACKOFF, self.pull_backoff * 2 or FIRST_BACKOFF)
+            self._next("pull-failed", now + min(self.pull_backoff, 12.0) / 2)
             return
         took = go_seconds(now - self.pull_began)
         text = f'Successfully pulled image "{self.image.reference}" in {took} ({took} including waiting). '
         self._note(notes, "Normal", "Pulled", f"{text}Image size: {self.image.size} bytes.")
-        self.backoff = 0.0
+        self.pull_backoff = 0.0
         self._next("starting", now + self.behaviour.start_seconds)
 
     def _back_off_pull(self, now: float, notes: Notes) -> None:
@@ -127,7 +128,7 @@ class ContainerRun(msgspec.Struct):
         self._note(notes, "Normal", "BackOff", text)
         self._note(notes, "Warning", "Failed", "Error: ImagePullBackOff")
         self.waiting = ("ImagePullBackOff", f"{text}: ErrImagePull: {self.image.error}")
-        self._next("pull-backoff", now + max(1.0, self.backoff - min(self.backoff, 12.0) / 2))
+        self._next("pull-backoff", now + max(1.0, self.pull_backoff - min(self.pull_backoff, 12.0) / 2))
 
     def _start(self, now: float, notes: Notes) -> None:
         self._note(notes, "Normal", "Created", "Container created")

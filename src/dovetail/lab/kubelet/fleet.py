@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +23,7 @@ from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.instants import stamp as to_text
 from dovetail.lab.kubelet.containerrun import Notes
 from dovetail.lab.kubelet.machine import Seat
+from dovetail.lab.kubelet.mounts import Mounts
 from dovetail.lab.kubelet.podrun import PodRun, accept, resume
 from dovetail.lab.kubelet.registration import Registration
 from dovetail.lab.kubelet.status import status_of
@@ -50,7 +50,7 @@ class Fleet:
         self.pace = pace or Pace()
         self.seats: dict[str, Seat] = {}
         self.runs: dict[str, PodRun] = {}
-        self.volumes_ready: Callable[[KubeletPod], str | None] | None = None
+        self._mounts = Mounts(kube, self.volumes_changed)
         self._kube = kube
         self._clock = clock
         self._recorder = recorder
@@ -126,6 +126,7 @@ class Fleet:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pods.run(), name="kubelet pods")
             tasks.create_task(self._work(), name="kubelet work")
+            tasks.create_task(self._mounts.run(), name="kubelet mounts")
             tasks.create_task(self.registration.run(), name="kubelet heartbeats")
 
     @property
@@ -166,8 +167,8 @@ class Fleet:
         run = accept(pod, pod.status.pod_ip or pod_address(self._addresses), now)
         if pod.status.phase != "Pending" or pod.status.pod_ip:
             resume(run, now)
-        elif self.volumes_ready is not None:
-            run.blocked = self.volumes_ready(pod)
+        elif pod.claims:
+            run.blocked = self._mounts.missing(pod)
         self.runs[run.key] = run
         seat.pods[run.key] = None
         if not self.pace.lean and pod.status.phase == "Pending":
@@ -193,9 +194,9 @@ class Fleet:
         """Volumes of these pods may be ready now."""
         for key in keys:
             run = self.runs.get(key)
-            if run is None or run.blocked is None or self.volumes_ready is None:
+            if run is None or run.blocked is None:
                 continue
-            run.blocked = self.volumes_ready(run.pod)
+            run.blocked = self._mounts.missing(run.pod)
             if run.blocked is None:
                 run.accepted = max(run.accepted, self._clock.monotonic() - 0.2)
                 self._schedule(run)

@@ -1,0 +1,133 @@
+"""metrics.k8s.io: what metrics-server would say of the lab's load, as of its last scrape.
+
+A door before the API server: nothing is stored, and nothing is computed unless somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.controllers.instants import stamp
+from dovetail.lab.kubelet.fleet import Fleet
+from dovetail.lab.kubelet.node import labels_of
+from dovetail.lab.load.usage import Services, Use, total, usage
+from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
+
+BASE = "/apis/metrics.k8s.io/v1beta1"
+SCRAPE_SECONDS = 15.0
+#: What a node's own processes use: milli-CPU and bytes.
+SYSTEM = (45.0, 480 * 1024**2)
+
+Json = dict[str, Any]
+
+
+class Metrics:
+    """The numbers of the last scrape."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, services: Callable[[], Services]) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._services = services
+        self._at = -1.0
+        self._pods: Mapping[str, list[Use]] = {}
+
+    def scrape(self) -> Mapping[str, list[Use]]:
+        """Pod key → use of its containers."""
+        at = self._clock.monotonic() // SCRAPE_SECONDS * SCRAPE_SECONDS
+        if at != self._at:
+            self._at = at
+            heard = [run for run in self._fleet.runs.values() if self._heard(run.node)]
+            self._pods = usage(heard, self._services(), at, self._clock.now())
+        return self._pods
+
+    def _heard(self, node: str) -> bool:
+        seat = self._fleet.seats.get(node)
+        return seat is not None and seat.registered and seat.silent_since is None
+
+    async def door(self, request: Request) -> Response | None:
+        if not request.path.startswith(f"{BASE}/") or request.method != "GET":
+            return None
+        parts = request.path.removeprefix(f"{BASE}/").split("/")
+        try:
+            query = parse_labels(request.parameter("labelSelector") or "")
+        except SelectorError as problem:
+            return _failure(400, "BadRequest", str(problem))
+        if parts[0] == "nodes":
+            return self._nodes(parts[1] if len(parts) > 1 else None, query)
+        namespace = parts[1] if parts[0] == "namespaces" and len(parts) > 1 else None
+        rest = parts[2:] if namespace else parts
+        if rest[:1] != ["pods"]:
+            return None
+        return self._pods_answer(namespace, rest[1] if len(rest) > 1 else None, query)
+
+    def _nodes(self, name: str | None, query: LabelQuery) -> Response:
+        by_node: dict[str, list[Use]] = {}
+        for key, uses in self.scrape().items():
+            run = self._fleet.runs.get(key)
+            if run is not None:
+                by_node.setdefault(run.node, []).extend(uses)
+        items = []
+        for node, seat in sorted(self._fleet.seats.items()):
+            if not self._heard(node) or (name is not None and node != name):
+                continue
+            labels = labels_of(seat.machine)
+            if query.matches(labels):
+                cpu, memory = total(by_node.get(node, ()))
+                amounts = {"cpu": _cpu(cpu + SYSTEM[0]), "memory": _memory(memory + SYSTEM[1])}
+                items.append(self._item({"name": node, "labels": labels}) | {"usage": amounts})
+        return self._answer("NodeMetrics", items, name, "nodes")
+
+    def _pods_answer(self, namespace: str | None, name: str | None, query: LabelQuery) -> Response:
+        items = []
+        for key, uses in sorted(self.scrape().items()):
+            run = self._fleet.runs.get(key)
+            meta = run.pod.metadata if run is not None else None
+            if meta is None or (namespace is not None and meta.namespace != namespace):
+                continue
+            if (name is not None and meta.name != name) or not query.matches(meta.labels):
+                continue
+            metadata: Json = {"name": meta.name, "namespace": meta.namespace}
+            if meta.labels:
+                metadata["labels"] = dict(meta.labels)
+            amounts = [
+                {"name": use.name, "usage": {"cpu": _cpu(use.cpu), "memory": _memory(use.memory)}} for use in uses
+            ]
+            items.append(self._item(metadata) | {"containers": amounts})
+        return self._answer("PodMetrics", items, name, "pods")
+
+    def _item(self, metadata: Json) -> Json:
+        now = self._clock.now()
+        scraped = now - timedelta(seconds=max(0.0, self._clock.monotonic() - self._at))
+        metadata = {**metadata, "creationTimestamp": stamp(now)}
+        return {"metadata": metadata, "timestamp": stamp(scraped), "window": f"{SCRAPE_SECONDS:g}s"}
+
+    def _answer(self, kind: str, items: list[Json], name: str | None, plural: str) -> Response:
+        version = {"apiVersion": "metrics.k8s.io/v1beta1"}
+        if name is None:
+            return _json({"kind": f"{kind}List", **version, "metadata": {}, "items": items})
+        if not items:
+            return _failure(404, "NotFound", f'{plural}.metrics.k8s.io "{name}" not found')
+        return _json({"kind": kind, **version, **items[0]})
+
+
+def _cpu(amount: float) -> str:
+    return f"{round(amount * 1_000_000)}n" if amount else "0"
+
+
+def _memory(amount: int) -> str:
+    return f"{amount // 1024}Ki"
+
+
+def _json(body: Json, status: int = 200) -> Response:
+    return Response(status=status, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+
+
+def _failure(code: int, reason: str, message: str) -> Response:
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    return _json({**body, "message": message, "reason": reason, "code": code}, code)
