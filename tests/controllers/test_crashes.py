@@ -12,6 +12,7 @@ from dovetail.controllers.garbage import PERIOD
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
+STILL = {"consolidateAfter": "Never"}
 
 
 async def _settled(world: Any) -> tuple[int, int, int, set[str]]:
@@ -29,7 +30,7 @@ async def _settled(world: Any) -> tuple[int, int, int, set[str]]:
 
 
 async def _undisturbed(world: Any) -> tuple[tuple[int, int, int, set[str]], int]:
-    await world.pool()
+    await world.pool(disruption=STILL)
     world.start()
     await world.pods(4, cpu="1500m")
     end = await _settled(world)
@@ -50,7 +51,7 @@ def test_killed_at_any_write_it_ends_in_the_same_state(tell: Tell, moment: str) 
     for number in range(1, writes + 1):
 
         async def killed(world: Any, number: int = number) -> None:
-            await world.pool()
+            await world.pool(disruption=STILL)
             world.start(**{moment: number})
             await world.pods(4, cpu="1500m")
             if await world.died(within=60):

@@ -18,6 +18,7 @@ from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cloud.simulated import market as market_file
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.controllers import logs
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
@@ -60,6 +61,7 @@ async def _until_stopped(options: Options) -> None:
 async def _run(options: Options) -> None:
     clock = Clock(asyncio.get_running_loop())
     chance = Chance(system_seed() if options.seed is None else options.seed)
+    logs.configure(clock, options.settings.log_level)
     connection = load(options.kubeconfig, options.context)
     kube = Kube(connection.transport(), clock, chance=chance.child("kube"))
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger
+from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from dovetail import __version__
 from dovetail.clock import Clock
@@ -20,7 +20,26 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR}
 
 def logger(clock: Clock, write: Callable[[str], object] | None = None, level: str = "info") -> FilteringBoundLogger:
     """A logger that hands each line to `write` (standard output by default)."""
+    made = structlog.wrap_logger(
+        _Lines(write or _print),
+        processors=_processors(clock),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
+        cache_logger_on_first_use=True,
+    )
+    return cast(FilteringBoundLogger, made)
 
+
+def configure(clock: Clock, level: str = "info") -> None:
+    """The same form for every logger of the process, those of the rooms above included."""
+    structlog.configure(
+        processors=_processors(clock),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
+        logger_factory=lambda *_: _Lines(_print),
+        cache_logger_on_first_use=False,
+    )
+
+
+def _processors(clock: Clock) -> list[Processor]:
     def stamped(_: Any, method: str, event: EventDict) -> EventDict:
         moment = clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
         name = "ERROR" if method == "exception" else method.upper()
@@ -30,14 +49,7 @@ def logger(clock: Clock, write: Callable[[str], object] | None = None, level: st
     def rendered(_: Any, __: str, event: EventDict) -> str:
         return msgspec.json.encode(event, enc_hook=str).decode()
 
-    lines = _Lines(write or _print)
-    made = structlog.wrap_logger(
-        lines,
-        processors=[structlog.processors.format_exc_info, stamped, rendered],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
-        cache_logger_on_first_use=True,
-    )
-    return cast(FilteringBoundLogger, made)
+    return [structlog.processors.format_exc_info, stamped, rendered]
 
 
 def ref(name: str, namespace: str = "") -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing_extensions import TypeVar
 
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
-from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, TooManyRequests
+from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound, TooManyRequests
 from dovetail.kube.resources import Resource
 from dovetail.kube.retries import Retries
 from dovetail.kube.store import Index, Store, key_of, meta
@@ -201,7 +201,8 @@ class Reflector(Generic[T]):
 
     def _note(self, problem: Exception, failures: int) -> None:
         self.failure = problem if isinstance(problem, KubeError) else Disconnected(f"unreadable stream: {problem}")
-        speak = log.warning if failures > 2 else log.info
+        absent = isinstance(problem, NotFound)  # a kind that is not served yet may be one day: no alarm
+        speak = log.debug if absent else log.warning if failures > 2 else log.info
         speak("watch interrupted", resource=self.resource.name, problem=str(problem), failures=failures)
 
     def _pause(self, failures: int) -> float:
