@@ -33,6 +33,7 @@ from dovetail.model import duration
 
 Check = Callable[[Any, str, list[FieldError]], None]
 _NUMBERS = ("integer", "number")
+_GO_FORMATS = {"integer": "int64", "number": "float64"}
 
 
 def _at(path: str) -> str:
@@ -146,7 +147,10 @@ def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
             return
         if form and kind in ("string", "array") and not set(types) & set(_NUMBERS):
             return
-        found.append(type_invalid(_at(path), kind, f'{path} in body must be of type {expected}: "{kind}"'))
+        wanted = expected
+        if form and kind not in ("string", "array"):
+            wanted, kind = form, _GO_FORMATS.get(kind, "")
+        found.append(type_invalid(_at(path), kind, f'{path} in body must be of type {wanted}: "{kind}"'))
 
     return check
 

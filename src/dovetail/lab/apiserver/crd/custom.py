@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.crd import rules
 from dovetail.lab.apiserver.crd.checks import list_types, validate
+from dovetail.lab.apiserver.crd.cleanup import finish
 from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
@@ -155,6 +156,12 @@ class CustomStrategy(Strategy):
             for name in sorted(set(obj["metadata"].get("finalizers") or ()) - before)
             if "/" not in name and name not in _SELF
         ]
+
+    def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        definition = ctx.resource.definition
+        if obj is None and definition is not None:
+            name = definition["metadata"]["name"]
+            ctx.defer(lambda: finish(name, ctx))
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         quota.review(obj, old, ctx)

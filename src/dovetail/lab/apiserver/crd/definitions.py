@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from dovetail.lab.apiserver.crd.cleanup import (
+    FINALIZER,
+    GROUP,
+    PLURAL,
+    condition,
+    finish,
+    stamp,
+    update,
+    with_condition,
+)
 from dovetail.lab.apiserver.crd.definitioncheck import check_definition
 from dovetail.lab.apiserver.crd.serving import resource_types
 from dovetail.lab.apiserver.fielderror import FieldError
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.registry import Context, Object, Registry
-
-GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
-FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-
-
-def _stamp(ctx: Context) -> str:
-    return ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _condition(kind: str, status: str, reason: str, message: str, ctx: Context) -> Object:
-    return {"type": kind, "status": status, "lastTransitionTime": _stamp(ctx), "reason": reason, "message": message}
-
-
-def _with_condition(status: Mapping[str, Any], fresh: Object) -> Object:
-    entries = [dict(entry) for entry in status.get("conditions") or ()]
-    for index, entry in enumerate(entries):
-        if entry["type"] == fresh["type"]:
-            if entry["status"] == fresh["status"]:
-                fresh["lastTransitionTime"] = entry["lastTransitionTime"]
-            entries[index] = fresh
-            break
-    else:
-        entries.append(fresh)
-    return {**status, "conditions": entries}
 
 
 class DefinitionStrategy(KindStrategy):
@@ -108,10 +91,10 @@ class DefinitionStrategy(KindStrategy):
         if "deletionTimestamp" in meta:
             return obj
         text = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
-        condition = _condition("Terminating", "True", "InstanceDeletionPending", text, ctx)
+        pending = condition("Terminating", "True", "InstanceDeletionPending", text, ctx)
         finalizers = [*(meta.get("finalizers") or ()), FINALIZER]
-        marked = {**meta, "deletionTimestamp": _stamp(ctx), "finalizers": finalizers}
-        return {**obj, "metadata": marked, "status": _with_condition(obj["status"], condition)}
+        marked = {**meta, "deletionTimestamp": stamp(ctx), "finalizers": finalizers}
+        return {**obj, "metadata": marked, "status": with_condition(obj["status"], pending)}
 
     def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         if obj is None:
@@ -150,20 +133,20 @@ def accept(name: str, ctx: Context) -> None:
     conflict = _conflict(obj, ctx)
     status = obj["status"]
     if conflict:
-        status = _with_condition(status, _condition("NamesAccepted", "False", conflict[0], conflict[1], ctx))
+        status = with_condition(status, condition("NamesAccepted", "False", conflict[0], conflict[1], ctx))
         text = "not all names are accepted"
-        status = _with_condition(status, _condition("Established", "False", "NotAccepted", text, ctx))
-        _update(obj, status, ctx)
+        status = with_condition(status, condition("Established", "False", "NotAccepted", text, ctx))
+        update(obj, status, ctx)
         return
-    names = _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", ctx)
-    status = _with_condition({**status, "acceptedNames": dict(obj["spec"]["names"])}, names)
+    names = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", ctx)
+    status = with_condition({**status, "acceptedNames": dict(obj["spec"]["names"])}, names)
     text = "the initial names have been accepted"
     if not _established(obj):
-        status = _with_condition(status, _condition("Established", "False", "Installing", text, ctx))
-        obj = _update(obj, status, ctx)
-        done = _condition("Established", "True", "InitialNamesAccepted", text, ctx)
-        status = _with_condition(obj["status"], done)
-    _update(obj, status, ctx)
+        status = with_condition(status, condition("Established", "False", "Installing", text, ctx))
+        obj = update(obj, status, ctx)
+        done = condition("Established", "True", "InitialNamesAccepted", text, ctx)
+        status = with_condition(obj["status"], done)
+    update(obj, status, ctx)
 
 
 def _conflict(obj: Object, ctx: Context) -> tuple[str, str] | None:
@@ -184,38 +167,3 @@ def _conflict(obj: Object, ctx: Context) -> tuple[str, str] | None:
             if spec["names"].get(word) in kinds:
                 return reason, f'"{spec["names"][word]}" is already in use'
     return None
-
-
-def _update(obj: Object, status: Object, ctx: Context) -> Object:
-    from dovetail.lab.apiserver import managedfields
-
-    fresh = {**obj, "metadata": dict(obj["metadata"]), "status": status}
-    resource = ctx.registry.stored(GROUP, PLURAL)
-    assert resource is not None
-    managedfields.track_update(resource, obj, fresh, "kube-apiserver", "status", ctx.now)
-    return ctx.cluster.update(GROUP, PLURAL, fresh)
-
-
-def finish(name: str, ctx: Context) -> None:
-    """Delete the instances; with the last one the definition goes."""
-    obj = ctx.cluster.get(GROUP, PLURAL, None, name)
-    if obj is None or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
-        return
-    group, plural = obj["spec"]["group"], obj["spec"]["names"]["plural"]
-    for instance in list(ctx.cluster.list(group, plural)):
-        if "deletionTimestamp" not in instance["metadata"]:
-            meta = instance["metadata"]
-            ctx.cluster.delete(group, plural, meta.get("namespace"), meta["name"], {})
-    if any(True for _ in ctx.cluster.list(group, plural)):
-        text = "CustomResource deletion is in progress"
-        progress = _condition("Terminating", "True", "InstanceDeletionInProgress", text, ctx)
-        _update(obj, _with_condition(obj["status"], progress), ctx)
-        return
-    left = [entry for entry in obj["metadata"]["finalizers"] if entry != FINALIZER]
-    meta = {key: value for key, value in obj["metadata"].items() if key != "finalizers"}
-    if left:
-        meta["finalizers"] = left
-    ctx.registry.replace_custom(group, plural, ())
-    ctx.cluster.update(GROUP, PLURAL, {**obj, "metadata": meta})
-    if not left:
-        ctx.cluster.delete(GROUP, PLURAL, None, name, {})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,8 +63,14 @@ def _type(
         custom=True,
         columns=_columns(version),
         deprecation=deprecation,
+        storage_hash=_storage_hash(spec["group"], storage, spec["names"]["kind"]),
         definition=definition,
     )
+
+
+def _storage_hash(group: str, version: str, kind: str) -> str:
+    digest = hashlib.sha256(f"{group}/{version}/{kind}".encode()).digest()
+    return base64.b64encode(digest[:8]).decode()
 
 
 def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:

@@ -168,7 +168,7 @@ class SecretStrategy(CountedStrategy):
             if key not in data or (kind.endswith("ssh-auth") and not data[key]):
                 found.append(required(f"data[{key}]"))
             elif key.startswith(".docker") and not _is_object(data[key]):
-                text = "invalid character 'i' looking for beginning of value"
+                text = _syntax(data[key])
                 found.append(invalid(f"data[{key}]", "<secret contents redacted>", text))
         return found
 
@@ -188,6 +188,13 @@ class SecretStrategy(CountedStrategy):
 
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"
+
+
+def _syntax(encoded: str) -> str:
+    text = base64.b64decode(encoded).decode(errors="replace").strip()
+    if not text:
+        return "unexpected end of JSON input"
+    return f"invalid character '{text[0]}' looking for beginning of value"
 
 
 def _is_object(encoded: str) -> bool:

@@ -53,13 +53,18 @@ def _struct(kind: str, fields: list[list[str]], value: dict[str, Any]) -> dict[s
     shown: dict[str, Any] = {}
     for name, inner in fields:
         if not name:
-            shown |= value.get("metadata") or {} if inner == "metav1.ObjectMeta" else internal(inner, value) or {}
+            shown |= _metadata(value) if inner == "metav1.ObjectMeta" else internal(inner, value) or {}
             continue
         own = value.get(names.get(name.lower(), ""))
         if kind == "core.PodSpec" and name == "SecurityContext":
             own = {field: value[field] for field in _POD_SECURITY if field in value} | (own or {})
         shown[name] = internal(inner, own)
     return shown
+
+
+def _metadata(value: dict[str, Any]) -> dict[str, Any]:
+    meta = value.get("metadata") or {}
+    return {k: dict(sorted(v.items())) if isinstance(v, dict) else v for k, v in meta.items()}
 
 
 def difference(kind: str, old: Any, new: Any) -> str:

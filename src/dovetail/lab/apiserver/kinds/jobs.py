@@ -206,11 +206,14 @@ class JobStrategy(KindStrategy):
         if spec.get("manualSelector"):
             return
         uid, name = obj["metadata"].get("uid", ""), obj["metadata"].get("name", "")
-        labels = {_UID: uid, "controller-uid": uid, _NAME: name, "job-name": name}
+        labels = {_UID: uid, _NAME: name, "controller-uid": uid, "job-name": name}
         template = spec["template"]
         meta = template.get("metadata") or {}
         existing = meta.get("labels") or {}
-        template["metadata"] = meta | {"labels": existing | {k: v for k, v in labels.items() if k not in existing}}
+        merged = dict(sorted((labels | existing).items()))
+        template["metadata"] = meta | {"labels": merged}
+        if not obj["metadata"].get("labels"):
+            obj["metadata"]["labels"] = dict(merged)
         selector = spec.setdefault("selector", {})
         matched = selector.get("matchLabels") or {}
         if _UID not in matched:

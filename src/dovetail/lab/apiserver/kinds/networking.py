@@ -49,8 +49,8 @@ class IngressStrategy(KindStrategy):
         kind = path.get("pathType")
         found: list[FieldError] = []
         if kind is None:
-            found.append(required(f"{at}.pathType", "pathType must be specified"))
-        elif kind not in _PATH_TYPES:
+            return [required(f"{at}.pathType", "pathType must be specified")]
+        if kind not in _PATH_TYPES:
             found.append(unsupported(f"{at}.pathType", kind, sorted(_PATH_TYPES)))
         elif kind != "ImplementationSpecific" and not path.get("path", "").startswith("/"):
             found.append(invalid(f"{at}.path", path.get("path", ""), "must be an absolute path"))

@@ -85,7 +85,8 @@ class NodeStrategy(KindStrategy):
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]
         found = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
-        found += metadata.check(meta, False, formats.subdomain) + self.check(obj, ctx)
+        if ctx.subresource != "status":
+            found += metadata.check(meta, False, formats.subdomain) + self.check(obj, ctx)
         found += metadata.check_update(meta, before) + self._resources(obj)
         seen: list[Any] = []
         for index, address in enumerate(obj["status"].get("addresses") or ()):

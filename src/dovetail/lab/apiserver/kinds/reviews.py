@@ -57,13 +57,25 @@ class RulesReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("namespace"):
             raise Refusal(400, "BadRequest", "no namespace on request")
-        every = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        status = {
-            "resourceRules": [every],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": False,
-        }
-        return obj | {"status": status}
+        return {**obj, "spec": {}, "status": _EVERYTHING}
+
+
+_PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]
+_DISCOVERY = ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz"]
+_ACCESS = ["selfsubjectaccessreviews", "selfsubjectrulesreviews"]
+_EVERYTHING: Object = {
+    "resourceRules": [
+        {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+        {"verbs": ["create"], "apiGroups": ["authorization.k8s.io"], "resources": _ACCESS},
+        {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]},
+    ],
+    "nonResourceRules": [
+        {"verbs": ["get"], "nonResourceURLs": [*_DISCOVERY, "/version", "/version/"]},
+        {"verbs": ["*"], "nonResourceURLs": ["*"]},
+        {"verbs": ["get"], "nonResourceURLs": _PUBLIC},
+    ],
+    "incomplete": False,
+}
 
 
 class SelfReviewStrategy(ReviewStrategy):
@@ -73,7 +85,8 @@ class SelfReviewStrategy(ReviewStrategy):
         user: Object = {"username": ctx.user, "uid": ctx.user}
         if ctx.groups:
             user["groups"] = list(ctx.groups)
-        return obj | {"status": {"userInfo": user}}
+        meta = {**obj.get("metadata", {}), "creationTimestamp": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+        return obj | {"metadata": meta, "status": {"userInfo": user}}
 
 
 class TokenReviewStrategy(ReviewStrategy):
@@ -83,5 +96,5 @@ class TokenReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("token"):
             raise Refusal(400, "BadRequest", "token is required for TokenReview in authentication")
-        status = {"user": {}, "error": "[invalid bearer token, Token has been invalidated]"}
+        status = {"user": {}, "error": "invalid bearer token"}
         return obj | {"status": status}

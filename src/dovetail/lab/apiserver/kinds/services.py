@@ -71,7 +71,10 @@ class ServiceStrategy(KindStrategy):
         if ctx.subresource:
             return
         spec, before = obj["spec"], old["spec"]
+        if spec.get("clusterIP") != before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
+            spec.pop("clusterIPs", None)
         self._patch(spec, before)
+        _drop_unused(spec, before)
         self._normalise(spec)
         if not self.check_shape(obj):
             self._allocate(obj, old, ctx)
@@ -109,8 +112,9 @@ class ServiceStrategy(KindStrategy):
     def _allocate(self, obj: Object, old: Object | None, ctx: Context) -> None:
         spec = obj["spec"]
         if spec["type"] != "ExternalName":
-            spec.setdefault("ipFamilyPolicy", "SingleStack")
-            spec.setdefault("ipFamilies", ["IPv4"])
+            both = headless(spec) and not spec.get("selector")
+            spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
+            spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
             if not spec.get("clusterIP"):
                 spec["clusterIP"] = self._address(ctx)
                 spec["clusterIPs"] = [spec["clusterIP"]]
@@ -158,10 +162,7 @@ class ServiceStrategy(KindStrategy):
         except ValueError:
             return
         if not inside:
-            text = (
-                "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. "
-                f"The range of valid IPs is {NETWORK}"
-            )
+            text = "failed to allocate IP {ip}: the provided network does not match the current range"
             raise _invalid(name, address, text)
 
     def _node_ports(self, obj: Object, ctx: Context) -> set[int]:
@@ -307,6 +308,26 @@ class ServiceStrategy(KindStrategy):
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         quota.review(obj, old, ctx)
+
+
+def _drop_unused(spec: Object, before: Spec) -> None:
+    """A service that changed its type lets go of what only the old type had, unless the request speaks of it."""
+    had, has = (kind.get("type") in ("NodePort", "LoadBalancer") for kind in (before, spec))
+    if had and not has:
+        for port, was in zip(spec.get("ports") or (), before.get("ports") or (), strict=False):
+            if port.get("nodePort") == was.get("nodePort"):
+                port.pop("nodePort", None)
+    same = spec.get("externalTrafficPolicy") == before.get("externalTrafficPolicy")
+    if external(before) and not external(spec) and same:
+        spec.pop("externalTrafficPolicy", None)
+    if before.get("type") == "LoadBalancer" and spec.get("type") != "LoadBalancer":
+        for field in ("allocateLoadBalancerNodePorts", "loadBalancerClass", "healthCheckNodePort"):
+            if spec.get(field) == before.get(field):
+                spec.pop(field, None)
+    if before.get("type") != "ExternalName" and spec.get("type") == "ExternalName":
+        for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"):
+            if spec.get(field) == before.get(field):
+                spec.pop(field, None)
 
 
 def _invalid(name: str, address: str, text: str) -> Refusal:

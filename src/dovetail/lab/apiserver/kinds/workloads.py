@@ -36,7 +36,12 @@ def _valid(selector: Spec | None) -> bool:
 
 def _labels(template: Spec) -> dict[str, str]:
     labels: dict[str, str] = (template.get("metadata") or {}).get("labels") or {}
-    return labels
+    return dict(sorted(labels.items()))
+
+
+def _some(selector: Spec) -> bool:
+    """Whether a selector asks for anything: an empty one is no requirement."""
+    return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
 
 def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
@@ -48,7 +53,7 @@ def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldEr
     template = spec.get("template") or {}
     at = f"{path}.template"
     found: list[FieldError] = []
-    if selector and not match_labels(selector, _labels(template)):
+    if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
         found.append(invalid(f"{at}.metadata.labels", _labels(template) or None, _MISMATCH))
     found += check_template(template, at)
     return found + _always(template, at, kind)
@@ -305,8 +310,6 @@ class StatefulSetStrategy(WorkloadStrategy):
             strategy.setdefault("rollingUpdate", {})
         if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
             strategy["rollingUpdate"].setdefault("partition", 0)
-            if MAX_UNAVAILABLE:
-                strategy["rollingUpdate"].setdefault("maxUnavailable", 1)
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
         retention.setdefault("whenDeleted", "Retain")
         retention.setdefault("whenScaled", "Retain")
@@ -383,7 +386,8 @@ class StatefulSetStrategy(WorkloadStrategy):
             pod["volumes"] = made + [v for v in pod.get("volumes") or () if v.get("name") not in claims]
         template["spec"] = pod
         found: list[FieldError] = []
-        if spec.get("selector") and not match_labels(spec["selector"], _labels(template)):
+        selector = spec.get("selector")
+        if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
             found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
         return found + check_template(template, "spec.template")
 
@@ -418,9 +422,6 @@ class StatefulSetStrategy(WorkloadStrategy):
         found = numbers.all_nonnegative(status, names, "status")
         compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         return found + _above(status, compared, "status.readyReplicas") + _decremented(status, old.get("status") or {})
-
-
-MAX_UNAVAILABLE = True  # whether a StatefulSet's rolling update names maxUnavailable (a gate that is on by default)
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):

@@ -1,0 +1,66 @@
+"""A definition's status, and its end: instances first, then the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver import managedfields
+from dovetail.lab.apiserver.registry import Context, Object
+
+GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+
+def stamp(ctx: Context) -> str:
+    return ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def condition(kind: str, status: str, reason: str, message: str, ctx: Context) -> Object:
+    return {"type": kind, "status": status, "lastTransitionTime": stamp(ctx), "reason": reason, "message": message}
+
+
+def with_condition(status: Mapping[str, Any], fresh: Object) -> Object:
+    entries = [dict(entry) for entry in status.get("conditions") or ()]
+    for index, entry in enumerate(entries):
+        if entry["type"] == fresh["type"]:
+            if entry["status"] == fresh["status"]:
+                fresh["lastTransitionTime"] = entry["lastTransitionTime"]
+            entries[index] = fresh
+            break
+    else:
+        entries.append(fresh)
+    return {**status, "conditions": entries}
+
+
+def update(obj: Object, status: Object, ctx: Context) -> Object:
+    fresh = {**obj, "metadata": dict(obj["metadata"]), "status": status}
+    resource = ctx.registry.stored(GROUP, PLURAL)
+    assert resource is not None
+    managedfields.track_update(resource, obj, fresh, "kube-apiserver", "status", ctx.now)
+    return ctx.cluster.update(GROUP, PLURAL, fresh)
+
+
+def finish(name: str, ctx: Context) -> None:
+    """Delete the instances; with the last one the definition goes."""
+    obj = ctx.cluster.get(GROUP, PLURAL, None, name)
+    if obj is None or FINALIZER not in (obj["metadata"].get("finalizers") or ()):
+        return
+    group, plural = obj["spec"]["group"], obj["spec"]["names"]["plural"]
+    for instance in list(ctx.cluster.list(group, plural)):
+        if "deletionTimestamp" not in instance["metadata"]:
+            meta = instance["metadata"]
+            ctx.cluster.delete(group, plural, meta.get("namespace"), meta["name"], {})
+    if any(True for _ in ctx.cluster.list(group, plural)):
+        text = "CustomResource deletion is in progress"
+        progress = condition("Terminating", "True", "InstanceDeletionInProgress", text, ctx)
+        update(obj, with_condition(obj["status"], progress), ctx)
+        return
+    left = [entry for entry in obj["metadata"]["finalizers"] if entry != FINALIZER]
+    meta = {key: value for key, value in obj["metadata"].items() if key != "finalizers"}
+    if left:
+        meta["finalizers"] = left
+    ctx.registry.replace_custom(group, plural, ())
+    ctx.cluster.update(GROUP, PLURAL, {**obj, "metadata": meta})
+    if not left:
+        ctx.cluster.delete(GROUP, PLURAL, None, name, {})
