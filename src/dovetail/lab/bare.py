@@ -20,6 +20,7 @@ from dovetail.lab.apiserver.http import HttpMount
 from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store
+from dovetail.lab.ending import Undertaker
 
 
 class StartError(RuntimeError):
@@ -77,13 +78,15 @@ class Bare:
         self.server = make(clock, chance, store=store, tokens={token: access.ADMIN})
         if self.journal is not None:
             self.server.settled = self.journal.settled
-        self.collector = Collector(self.server)
+        self.collector = Collector(self.server, delay=0.5)
+        self.undertaker = Undertaker(self.server)
         self.identity = tls.make(clock.now())
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-")
         self.mount = HttpMount(self.server, port=port, context=self.identity.context(Path(self._folder.name)))
 
     async def start(self) -> str:
         self.collector.start()
+        self.undertaker.start()
         try:
             await self.mount.start()
         except OSError as error:
@@ -98,6 +101,7 @@ class Bare:
 
     async def stop(self) -> None:
         await self.mount.stop()
+        await self.undertaker.stop()
         if self.journal is not None:
             self.journal.close()
         self._folder.cleanup()

@@ -106,8 +106,9 @@ def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:
     version = api_version.rpartition("/")[2]
     if kind == expected.kind and kind in _RETIRED.get(api_version, ()):
+        wanted = expected.api_version
         return status.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version ({expected.api_version})"
+            f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
         )
     start = f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: "
     if (api_version != expected.api_version and kind == expected.kind) or not _known(kind, api_version):

@@ -28,13 +28,12 @@ Place = tuple[str, str]  # table and key
 class Collector:
     """Watches every table; `start` it on a loop."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, delay: float = DELAY) -> None:
         self.server = server
+        self.delay = delay
         self.dependants: dict[str, set[Place]] = {}
         self.owners: dict[Place, tuple[str, ...]] = {}
         self.alive: dict[str, Place] = {}
-        self.due: set[str] = set()
-        self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Take stock, then follow."""
@@ -82,14 +81,14 @@ class Collector:
                 if not found:
                     del self.dependants[uid]
 
-    def _soon(self, uid: str, delay: float = DELAY) -> None:
+    def _soon(self, uid: str, patience: float = 0.0) -> None:
         if uid not in self.dependants and uid not in self.alive:
             return
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # no loop, nobody to collect: a store read back from disk
-        loop.call_later(delay, self._look, uid)
+        loop.call_later(self.delay + patience, self._look, uid)
 
     def _look(self, uid: str) -> None:
         place = self.alive.get(uid)
