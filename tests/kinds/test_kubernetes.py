@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from dovetail.kube.transport import Request, Transport
 from dovetail.lab.kubernetes import RealControlPlane
-from dovetail.model.kinds.convert import review, to_v1
+from dovetail.model.kinds.convert import mending, review
 from dovetail.model.kinds.crds import KINDS, definitions, render
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -48,6 +48,12 @@ class Server:
         data = b"" if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json", "accept": "application/json"}
         request = Request(method=method, path=path, query=tuple(query.items()), headers=headers, body=data)
+        response = await self._transport.send(request)
+        return response.status, json.loads(response.body)
+
+    async def patch(self, path: str, body: Any) -> tuple[int, Any]:
+        headers = {"content-type": "application/merge-patch+json", "accept": "application/json"}
+        request = Request(method="PATCH", path=path, headers=headers, body=json.dumps(body).encode())
         response = await self._transport.send(request)
         return response.status, json.loads(response.body)
 
@@ -131,14 +137,30 @@ def test_the_seeds_apply_as_they_stand_or_are_refused_with_the_reason() -> None:
         assert code == 0
         assert "Caps on how many machines may be disrupted at once" in text
         assert "rounded up" in text
-        # without a webhook the server relabels and prunes; to_v1 mends it from kubectl's annotation
-        _, stored = await real.ask("GET", "/apis/karpenter.sh/v1/nodepools/default")
-        mended = to_v1(stored)["spec"]
-        assert mended["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
-        assert mended["template"]["spec"]["expireAfter"] == "720h"
-        assert mended["template"]["spec"]["nodeClassRef"]["kind"] == "EC2NodeClass"
+        # without a webhook the server relabels and prunes; what is left can be mended in place
+        for plural in ("karpenter.sh/v1/nodepools", "karpenter.k8s.aws/v1/ec2nodeclasses"):
+            await mended(real, f"/apis/{plural}/default")
+        _, pool = await real.ask("GET", "/apis/karpenter.sh/v1/nodepools/default")
+        assert pool["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
+        assert pool["spec"]["template"]["spec"]["expireAfter"] == "720h"
+        assert pool["spec"]["template"]["spec"]["nodeClassRef"]["kind"] == "EC2NodeClass"
+        _, found = await real.ask("GET", "/apis/karpenter.k8s.aws/v1/ec2nodeclasses/default")
+        assert found["spec"]["amiSelectorTerms"] == [{"alias": "al2023@latest"}]
 
     on_a_server(run)
+
+
+async def mended(real: Server, path: str) -> None:
+    """The mending is accepted, and afterwards status and metadata can be written."""
+    _, stored = await real.ask("GET", path)
+    patch = mending(stored)
+    assert patch is not None
+    code, said = await real.patch(path, patch)
+    assert code == 200, said
+    assert mending(said) is None
+    for where, body in (("/status", {"status": {}}), ("", {"metadata": {"annotations": {"a": "b"}}})):
+        code, said = await real.patch(path + where, body)
+        assert code == 200, said
 
 
 def test_installing_twice_changes_nothing() -> None:
@@ -216,7 +238,11 @@ def test_with_the_webhook_both_generations_are_read_and_written(tmp_path: Path) 
                 '{"maxPods":20}'
             )
             _, old = await real.ask("GET", "/apis/karpenter.sh/v1beta1/nodepools/default")
-            assert old["spec"]["template"] == pool["spec"]["template"]
+            reference = old["spec"]["template"]["spec"].pop("nodeClassRef")
+            assert reference == {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+            assert old["spec"]["template"]["spec"]["kubelet"] == {"maxPods": 20}
+            wanted = pool["spec"]["template"]["spec"]
+            assert old["spec"]["template"]["spec"]["requirements"] == wanted["requirements"]
             assert old["spec"]["disruption"]["expireAfter"] == "720h"
             assert "annotations" not in old["metadata"]
             new["spec"]["template"]["spec"]["terminationGracePeriod"] = "1h"

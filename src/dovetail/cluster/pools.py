@@ -8,7 +8,9 @@ import msgspec
 
 from dovetail.cluster import keys
 from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.labels import PROVISIONER_NAME
 from dovetail.model.nodes import Taint
 from dovetail.model.quantity import resources
 from dovetail.planner.snapshot import Pool, PoolRequirement
@@ -51,8 +53,10 @@ def for_planner(pool: NodePool, types: Sequence[InstanceType]) -> Pool:
 def labels(pool: NodePool) -> dict[str, str]:
     """What every machine of the pool is labelled with, the pool and its class among it."""
     reference = pool.spec.template.spec.node_class_ref
+    provisioner = pool.metadata.annotations.get(PROVISIONER_ANNOTATION)
     return {
         **pool.spec.template.metadata.labels,
+        **({PROVISIONER_NAME: provisioner} if provisioner else {}),
         keys.NODEPOOL: pool.name,
         keys.node_class_label(reference.group, reference.kind): reference.name,
     }

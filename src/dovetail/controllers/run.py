@@ -22,6 +22,7 @@ from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.garbage import Garbage
+from dovetail.controllers.generations import Generations
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
@@ -51,6 +52,7 @@ class Controller(Protocol):
 
 #: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+    Generations,
     NodeClasses,
     NodePools,
     Lifecycle,

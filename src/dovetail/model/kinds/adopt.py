@@ -1,0 +1,80 @@
+"""The v1 objects that stand for one of the first generation in a cluster.
+
+A Provisioner is kept as a NodePool that it owns, an AWSNodeTemplate as an EC2NodeClass: everything else then
+knows one generation only, and deleting the old object deletes what stands for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.model.kinds.alpha import PROVISIONER_LABEL
+from dovetail.model.kinds.beta import CLASS_ANNOTATION, member
+from dovetail.model.kinds.convert import expand
+from dovetail.model.kinds.memory import DOMAIN, annotation, put, take
+from dovetail.model.kinds.schema import Json
+
+#: On a NodePool: the Provisioner it stands for, whose name its nodes carry as a label.
+PROVISIONER_ANNOTATION = f"{DOMAIN}/provisioner"
+
+
+def adopted(obj: Mapping[str, Any], default_profile: str = "") -> list[Json]:
+    """The v1 objects for a Provisioner or an AWSNodeTemplate, owned by it, fit for server-side apply."""
+    found = []
+    for each in expand(obj):
+        for version in ("v1alpha5", "v1alpha1", "v1"):
+            take(each, annotation(version))
+        take(each, CLASS_ANNOTATION)
+        spec = member(each, "spec")
+        if each.get("kind") == "NodePool":
+            _labels(each, spec)
+        elif "role" not in spec and "instanceProfile" not in spec and default_profile:
+            spec["instanceProfile"] = default_profile
+        found.append({key: each[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": _metadata(each, obj)})
+    return found
+
+
+def _labels(pool: Json, spec: Json) -> None:
+    """v1 lets nobody label nodes in Karpenter's domain; an annotation says that these are a Provisioner's."""
+    metadata = member(spec, "template", "metadata")
+    name = member(metadata, "labels").pop(PROVISIONER_LABEL, None)
+    if isinstance(name, str):
+        put(pool, PROVISIONER_ANNOTATION, name)
+    for field in ("labels", "annotations"):
+        if not metadata.get(field):
+            metadata.pop(field, None)
+    if not metadata:
+        member(spec, "template").pop("metadata", None)
+
+
+def _metadata(found: Json, owner: Mapping[str, Any]) -> Json:
+    said = member(owner, "metadata")
+    metadata: Json = {"name": said.get("name")}
+    kept = {
+        key: value
+        for key, value in member(found, "metadata", "annotations").items()
+        if not key.startswith("kubectl.kubernetes.io/")
+    }
+    if kept:
+        metadata["annotations"] = kept
+    if said.get("labels"):
+        metadata["labels"] = dict(said["labels"])
+    metadata["ownerReferences"] = [
+        {
+            "apiVersion": owner.get("apiVersion"),
+            "kind": owner.get("kind"),
+            "name": said.get("name"),
+            "uid": said.get("uid", ""),
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    return metadata
+
+
+def owned_by(found: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
+    """Whether an object stands for that old one, and not for itself."""
+    uid = member(owner, "metadata").get("uid")
+    references = member(found, "metadata").get("ownerReferences")
+    return any(each.get("uid") == uid for each in references or () if isinstance(each, dict))
