@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+import msgspec
+
 from dovetail.model.meta import Amount
 from dovetail.model.pods import Container, ContainerStatus, Pod, ResourceRequirements
 from dovetail.model.quantity import Quantity, milli, parse
@@ -18,8 +20,7 @@ V = TypeVar("V", int, Quantity)
 Reader = Callable[[Mapping[str, Amount]], dict[str, V]]
 
 #: What kube-scheduler assumes, when it scores nodes, of a container that does not say.
-UNSAID_CPU = 100
-UNSAID_MEMORY = 200 * 1024 * 1024
+_UNSAID = {"cpu": 100, "memory": 200 * 1024 * 1024 * 1000}
 
 
 def requests(pod: Pod) -> dict[str, int]:
@@ -28,8 +29,18 @@ def requests(pod: Pod) -> dict[str, int]:
 
 
 def scored_requests(pod: Pod) -> dict[str, int]:
-    """The requests with kube-scheduler's guess for containers that ask for no CPU or memory."""
-    return _whole(_requests(pod, _thousandths, {"cpu": UNSAID_CPU, "memory": UNSAID_MEMORY * 1000}))
+    """What a placed pod counts for when nodes are scored: a guess for containers that ask for no CPU or memory."""
+    unsaid = _UNSAID
+    if pod.spec.resources is not None and any(_pod_level(name) for name in pod.spec.resources.requests):
+        known = _requests(pod, _thousandths, {})
+        unsaid = {name: guess for name, guess in _UNSAID.items() if name not in known}
+    return _whole(_requests(pod, _thousandths, unsaid))
+
+
+def incoming_requests(pod: Pod) -> dict[str, int]:
+    """What kube-scheduler counts, when it scores nodes, for the pod it is placing: pod-level requests are left out."""
+    containers = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, resources=None))
+    return _whole(_requests(containers, _thousandths, _UNSAID))
 
 
 def quantities(pod: Pod) -> dict[str, Quantity]:

@@ -36,7 +36,7 @@ class NodeInfo:
         self.requested: dict[str, int] = {}
         self.scored_cpu = 0
         self.scored_memory = 0
-        self.ports: list[HostPort] = []
+        self.ports: set[HostPort] = set()
         self.kinds: dict[Kind, int] = {}
         self.vocal: dict[str, PodInfo] = {}
         self.set_node(node)
@@ -61,7 +61,7 @@ class NodeInfo:
             self.requested[name] = self.requested.get(name, 0) + amount
         self.scored_cpu += info.scored.get("cpu", 0)
         self.scored_memory += info.scored.get("memory", 0)
-        self.ports.extend(info.shape.ports)
+        self.ports.update(info.shape.ports)
         self.kinds[info.kind] = self.kinds.get(info.kind, 0) + 1
         if info.shape.has_affinity:
             self.vocal[info.key] = info
@@ -76,8 +76,7 @@ class NodeInfo:
             self.requested[name] -= amount
         self.scored_cpu -= info.scored.get("cpu", 0)
         self.scored_memory -= info.scored.get("memory", 0)
-        for port in info.shape.ports:
-            self.ports.remove(port)
+        self.ports.difference_update(info.shape.ports)
         left = self.kinds[info.kind] - 1
         if left:
             self.kinds[info.kind] = left
@@ -94,5 +93,5 @@ class NodeInfo:
         twin.generation, twin.static_generation = self.generation, self.static_generation
         twin.pods, twin.requested = dict(self.pods), dict(self.requested)
         twin.scored_cpu, twin.scored_memory = self.scored_cpu, self.scored_memory
-        twin.ports, twin.kinds, twin.vocal = list(self.ports), dict(self.kinds), dict(self.vocal)
+        twin.ports, twin.kinds, twin.vocal = set(self.ports), dict(self.kinds), dict(self.vocal)
         return twin

@@ -14,7 +14,7 @@ import msgspec
 from dovetail.model.fit.terms import AffinityTerm, Spread, WeightedTerm, affinity_terms, spreads, weighted_terms
 from dovetail.model.hostports import HostPort, host_ports
 from dovetail.model.nodes import Node
-from dovetail.model.podrequests import requests, scored_requests
+from dovetail.model.podrequests import incoming_requests, requests, scored_requests
 from dovetail.model.pods import (
     Container,
     NodeSelectorRequirement,
@@ -50,12 +50,16 @@ def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> Kin
 
 
 class Shape(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Everything scheduling asks of a pod that does not depend on its name."""
+    """Everything scheduling asks of a pod that does not depend on its name.
+
+    `scored` and `placed` are what scores count for it while it comes and once it is there.
+    """
 
     namespace: str
     labels: Mapping[str, str]
     requests: Mapping[str, int]
     scored: Mapping[str, int]
+    placed: Mapping[str, int]
     ports: tuple[HostPort, ...]
     tolerations: tuple[Toleration, ...]
     node_selector: Mapping[str, str]
@@ -144,7 +148,8 @@ def _shape(pod: Pod) -> Shape:
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
         requests=requests(unresized),
-        scored=scored_requests(unresized),
+        scored=incoming_requests(unresized),
+        placed=scored_requests(unresized),
         ports=host_ports(pod),
         tolerations=spec.tolerations,
         node_selector=spec.node_selector,
@@ -171,7 +176,7 @@ def pod_info(pod: Pod) -> PodInfo:
     )
     if resized:
         return PodInfo(pod, shape, kind, requests(pod), scored_requests(pod))
-    return PodInfo(pod, shape, kind, shape.requests, shape.scored)
+    return PodInfo(pod, shape, kind, shape.requests, shape.placed)
 
 
 def node_matches(shape: Shape, node: Node) -> bool:
