@@ -170,7 +170,7 @@ def test_a_kopf_operator_handles_custom_resources(server: Served, monkeypatch: p
     )
     registry = kopf.OperatorRegistry()
 
-    @kopf.on.create("clients.example.com", "v1", "kopfs", registry=registry)
+    @kopf.on.create("clients.example.com", "v1", "kopfs", id="created", registry=registry)
     def created(spec: Any, **_: Any) -> dict[str, Any]:
         return {"seen": spec["a"]}
 
