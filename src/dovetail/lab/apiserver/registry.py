@@ -310,6 +310,7 @@ class Registry:
 
     def __init__(self, types: Iterable[ResourceType] = ()) -> None:
         self._types: dict[tuple[str, str, str], ResourceType] = {}
+        self._stored: dict[tuple[str, str], ResourceType] = {}
         self._listeners: list[Callable[[], None]] = []
         #: Conversions between versions by the definition's name: (object, wanted version) -> object.
         self.converters: dict[str, Callable[[Object, str], Object]] = {}
@@ -325,10 +326,14 @@ class Registry:
 
     def stored(self, group: str, plural: str) -> ResourceType | None:
         """The type in which the store keeps a resource."""
-        for resource in self._types.values():
-            if (resource.group, resource.plural) == (group, plural) and resource.storage == (group, resource.version):
-                return resource
-        return next((t for t in self._types.values() if (t.group, t.plural) == (group, plural)), None)
+        found = self._stored.get((group, plural))
+        if found is None:
+            candidates = [t for t in self._types.values() if (t.group, t.plural) == (group, plural)]
+            kept = [t for t in candidates if t.storage == (t.group, t.version)]
+            if not candidates:
+                return None
+            found = self._stored[group, plural] = (kept or candidates)[0]
+        return found
 
     def all(self) -> list[ResourceType]:
         return list(self._types.values())
@@ -338,6 +343,7 @@ class Registry:
 
     def replace_custom(self, group: str, plural: str, types: Iterable[ResourceType]) -> None:
         """The served versions of one CRD, anew; an empty iterable takes the resource away."""
+        self._stored.clear()
         for key in [k for k, t in self._types.items() if t.custom and (t.group, t.plural) == (group, plural)]:
             del self._types[key]
         for resource in types:

@@ -58,7 +58,17 @@ def validate(node: Structural, value: Any, trace: Correlation | None = None) -> 
     """Complaints about a value; with `trace` (an update) parts that did not change are let be."""
     found: list[FieldError] = []
     _node(node, value, "", trace, found)
+    if len(found) > 1:
+        found = []
+        _node(node, _sorted(value), "", trace, found)
     return found
+
+
+def _sorted(value: Any) -> Any:
+    """The same value, keys in order: complaints come out the same every time."""
+    if isinstance(value, dict):
+        return {name: _sorted(value[name]) for name in sorted(value)}
+    return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
 def _node(node: Structural, value: Any, path: str, trace: Correlation | None, found: list[FieldError]) -> None:
@@ -86,15 +96,15 @@ def _object(
 ) -> None:
     properties, additional = node.properties, node.additional
     if additional is not None:
-        for name in sorted(value):
+        for name in value:
             if name not in properties:
                 child = trace.key(name) if trace is not None and trace.known else None
                 _node(additional, value[name], f"{path}.{name}", child, found)
-    for name in sorted(value):
+    for name, item in value.items():
         known = properties.get(name)
         if known is not None and not (node.root and name == "metadata"):
             child = trace.key(name) if trace is not None and trace.known else None
-            _node(known, value[name], f"{path}.{name}" if path else name, child, found)
+            _node(known, item, f"{path}.{name}" if path else name, child, found)
     for name in node.required:
         if name not in value:
             found.append(required(_at(f"{path}.{name}")))
@@ -244,7 +254,7 @@ def _combined(node: Structural) -> Check:
             results = [trial(child, value, path) for child in node.any_of]
             if all(results):
                 found.append(invalid("<nil>", "", f"{quoted(path)} must validate at least one schema (anyOf)"))
-                found.extend(sorted(results, key=len)[0])
+                found.extend(_nearest(results, value))
         if node.one_of:
             results = [trial(child, value, path) for child in node.one_of]
             valid = sum(not result for result in results)
@@ -253,7 +263,7 @@ def _combined(node: Structural) -> Check:
                 text = f"{quoted(path)} must validate one and only one schema (oneOf). {why}"
                 found.append(invalid("<nil>", "", text))
                 if valid == 0:
-                    found.extend(sorted(results, key=len)[0])
+                    found.extend(_nearest(results, value))
         if node.all_of:
             results = [trial(child, value, path) for child in node.all_of]
             for result in results:
@@ -266,6 +276,11 @@ def _combined(node: Structural) -> Check:
             found.append(invalid("<nil>", "", f"{quoted(path)} must not validate the schema (not)"))
 
     return check
+
+
+def _nearest(results: list[list[FieldError]], value: Any) -> list[FieldError]:
+    """The complaints of the alternative that fits best; a plain value fits none better than the first."""
+    return min(results, key=len) if isinstance(value, dict | list) else results[0]
 
 
 def _format_check(form: str) -> Check:

@@ -53,6 +53,8 @@ class AutoscalerStrategy(KindStrategy):
         spec = obj.setdefault("spec", {})
         spec.setdefault("minReplicas", 1)
         if self.version == "v1":
+            if METRICS not in (obj["metadata"].get("annotations") or {}):
+                spec.setdefault("targetCPUUtilizationPercentage", 80)
             return
         if not spec.get("metrics"):
             spec["metrics"] = [cpu_metric(80)]

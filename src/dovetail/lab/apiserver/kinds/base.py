@@ -69,7 +69,7 @@ class KindStrategy(Strategy):
         namespaced = ctx.resource.namespaced
         found = metadata.check(obj["metadata"], namespaced, self.name_rule)
         found += self.check(obj, ctx)
-        return found or metadata.check(obj["metadata"], namespaced, formats.path_segment)
+        return found or metadata.check_name(obj["metadata"], formats.path_segment)
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         meta, before = obj["metadata"], old["metadata"]

@@ -91,6 +91,8 @@ def managed_fields(entries: Sequence[Mapping[str, Any]], path: str) -> list[Fiel
 
 def manager(name: str, path: str) -> list[FieldError]:
     """The name of a field manager."""
+    if len(name) <= 128 and name.isascii() and name.isprintable():
+        return []
     found = [too_long(path, 128)] if formats.size(name) > 128 else []
     offset = 0
     for rune in name:
@@ -125,20 +127,24 @@ def _common(meta: Mapping[str, Any], namespaced: bool, path: str) -> list[FieldE
     return found
 
 
-def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str = "metadata") -> list[FieldError]:
-    """Metadata of a new object (its name was already made)."""
+def check_name(meta: Mapping[str, Any], rule: NameRule, path: str = "metadata") -> list[FieldError]:
+    """The name, and the prefix it was made from."""
     found: list[FieldError] = []
     generate = meta.get("generateName", "")
     if generate:
-        prefix = generate if rule is formats.path_segment else prefix_form(generate)
-        texts = formats.path_segment_prefix(prefix) if rule is formats.path_segment else rule(prefix)
+        plain = rule is formats.path_segment
+        texts = formats.path_segment_prefix(generate) if plain else rule(prefix_form(generate))
         found += [invalid(f"{path}.generateName", generate, text) for text in texts]
     name = meta.get("name", "")
     if not name:
-        found.append(required(f"{path}.name", "name or generateName is required"))
-    else:
-        found += [invalid(f"{path}.name", name, text) for text in rule(name)]
-    return found + _common(meta, namespaced, path)
+        return [*found, required(f"{path}.name", "name or generateName is required")]
+    texts = rule(name)
+    return found + [invalid(f"{path}.name", name, text) for text in texts] if texts else found
+
+
+def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str = "metadata") -> list[FieldError]:
+    """Metadata of a new object (its name was already made)."""
+    return check_name(meta, rule, path) + _common(meta, namespaced, path)
 
 
 def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "metadata") -> list[FieldError]:

@@ -57,7 +57,7 @@ class RulesReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("namespace"):
             raise Refusal(400, "BadRequest", "no namespace on request")
-        return {**obj, "spec": {}, "status": _EVERYTHING}
+        return {**obj, "metadata": {}, "spec": {}, "status": _EVERYTHING}
 
 
 _PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]

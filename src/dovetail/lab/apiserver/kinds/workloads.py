@@ -17,6 +17,7 @@ from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
+_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _MISMATCH = "`selector` does not match template `labels`"
 
 
@@ -213,6 +214,8 @@ class DaemonSetStrategy(WorkloadStrategy):
     def default(self, obj: Object) -> None:
         super().default(obj)
         spec = obj["spec"]
+        notes = obj["metadata"].get("annotations") or {}
+        obj["metadata"]["annotations"] = {_TEMPLATE_GENERATION: "0", **notes}
         strategy = spec.setdefault("updateStrategy", {})
         if not strategy.get("type"):
             strategy["type"] = "RollingUpdate"
@@ -229,13 +232,13 @@ class DaemonSetStrategy(WorkloadStrategy):
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         super().prepare_create(obj, ctx)
         notes = obj["metadata"].get("annotations") or {}
-        obj["metadata"]["annotations"] = notes | {"deprecated.daemonset.template.generation": "1"}
+        obj["metadata"]["annotations"] = notes | {_TEMPLATE_GENERATION: "1"}
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         super().prepare_update(obj, old, ctx)
         if ctx.subresource:
             return
-        key = "deprecated.daemonset.template.generation"
+        key = _TEMPLATE_GENERATION
         before = (old["metadata"].get("annotations") or {}).get(key, "0")
         number = int(before) if before.isdigit() else 0
         if obj["spec"].get("template") != old["spec"].get("template"):

@@ -33,8 +33,8 @@ def size(value: Any) -> int:
 
 def to_int(value: Any) -> int:
     if isinstance(value, str):
-        if not re.fullmatch(r"[+-]?\d+", value):
-            raise CelError(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        if not re.fullmatch(r"[+-]?[0-9]+", value) or not -_INT64 <= int(value) < _INT64:
+            raise CelError("type conversion error from 'string' to 'int'")
         return int(value)
     if isinstance(value, datetime):
         return int(value.timestamp())
@@ -50,7 +50,7 @@ def to_double(value: Any) -> float:
     try:
         return float(need(value, int, float, str))
     except ValueError as error:
-        raise CelError(f'strconv.ParseFloat: parsing "{value}": invalid syntax') from error
+        raise CelError("type conversion error from 'string' to 'double'") from error
 
 
 def to_string(value: Any) -> str:
