@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 
 from structlog.typing import FilteringBoundLogger
 
@@ -19,6 +20,12 @@ from dovetail.controllers.offers import Offers
 from dovetail.controllers.safety import Safety
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
+
+
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,3 +46,5 @@ class Context:
     metrics: Metrics
     notices: Notices
     log: FilteringBoundLogger
+    written: asyncio.Event = field(default_factory=_set)
+    """Cleared while a batch of claims is being written: all of them first, what follows from them afterwards."""

@@ -103,7 +103,7 @@ class Fleet:
                 await asyncio.sleep(1.0)
                 continue
             self._joined(machine.provider_id, name)
-            await self._renew(name)
+            await self._first_beat(name)
             if delay > 0:
                 await asyncio.sleep(delay)
                 await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
@@ -142,13 +142,21 @@ class Fleet:
         try:
             await self._kube.patch(LEASES, name, {"spec": spec}, LEASE_NAMESPACE)
         except NotFound:
-            body: Mapping[str, Any] = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE}, "spec": spec}
-            try:
-                await self._kube.create(LEASES, body)
-            except KubeError as problem:
-                log.warning("lease not created", node=name, problem=str(problem))
+            await self._first_beat(name)
         except KubeError as problem:
             log.warning("lease not renewed", node=name, problem=str(problem))
+
+    async def _first_beat(self, name: str) -> None:
+        body: Mapping[str, Any] = {
+            "metadata": {"name": name, "namespace": LEASE_NAMESPACE},
+            "spec": status.lease(name, self._clock.now()),
+        }
+        try:
+            await self._kube.create(LEASES, body)
+        except AlreadyExists:
+            return  # the next beat renews it
+        except KubeError as problem:
+            log.warning("lease not created", node=name, problem=str(problem))
 
     # -- pods
 

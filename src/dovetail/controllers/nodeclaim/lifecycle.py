@@ -6,6 +6,8 @@ and goes on from what it finds. A step that takes too long ends the claim, and i
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 from dovetail.cloud.protocol import Machine
@@ -25,6 +27,11 @@ from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import format_resources, resources
+
+
+#: How long, in seconds, a launch waits for the other claims of its batch to be written: they matter more than
+#: the many small writes that follow a launch.
+PATIENCE = 1.0
 
 
 class Lifecycle:
@@ -83,6 +90,9 @@ class Lifecycle:
         if conditions.status("Launched") == TRUE:
             self._launcher.forget(claim.metadata.uid)
             return None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await self._context.written.wait()
         machine = await self._launcher.launch(claim, conditions)
         if machine is None:
             return None

@@ -153,7 +153,11 @@ class Provisioner:
             async with gate:
                 return await self._create(machine, pods, decision)
 
-        made = await asyncio.gather(*(create(machine) for machine in plan.machines))
+        self._context.written.clear()
+        try:
+            made = await asyncio.gather(*(create(machine) for machine in plan.machines))
+        finally:
+            self._context.written.set()
         names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
         self._context.ledger.record(records.bought(self._context.ledger, self._context.mirror, plan, names, decision))
 
