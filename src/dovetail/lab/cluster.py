@@ -24,6 +24,8 @@ from dovetail.lab.apiserver.garbage import Collector
 from dovetail.lab.apiserver.kinds.pod.logs import DOOR
 from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
+from dovetail.lab.faults import Faults
+from dovetail.lab.invariants import Invariants
 from dovetail.lab.kubelet.fleet import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.machines import Machine, plain_pool
@@ -44,6 +46,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: bool = True
     pace: Pace = Pace()
     quiet: bool = False
+    faults: bool = True
+    check: bool = True
 
 
 class Lab:
@@ -70,6 +74,8 @@ class Lab:
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
         self.metrics: Metrics | None = None
+        self.faults: Faults | None = None
+        self.invariants: Invariants | None = None
         self._extras = extras
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup | None = None
@@ -94,6 +100,7 @@ class Lab:
 
     async def __aenter__(self) -> Self:
         self._tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._open_doors()
         self._start("kubelet events", self._kubelet_events.run())
         self._start("kubelets", self.fleet.run())
         if self.parts.controllers:
@@ -102,17 +109,12 @@ class Lab:
             self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
             self._start("controllers", self.controllers.run())
             await bootstrap(kube)
-        if self.server is not None:
-            self.metrics = Metrics(self.fleet, self.clock, self._services)
-            self.server.doors.append(self.metrics.door)
-            DOOR.source = Logs(self.fleet, self.clock).read
         if self.parts.scheduler:
             from dovetail.lab.scheduler.run import run as schedule
 
             chance = self.chance.child("scheduler")
-            self._start(
-                "scheduler", schedule(self.client("kube-scheduler"), self.clock, chance, quiet=self.parts.quiet)
-            )
+            kube = self.client("kube-scheduler")
+            self._start("scheduler", schedule(kube, self.clock, chance, quiet=self.parts.quiet))
         for extra in self._extras:
             self.add(extra)
         await self.fleet.synced.wait()
@@ -124,6 +126,8 @@ class Lab:
         for task in self._running:
             task.cancel()
         await self._stack.__aexit__(kind, error, trace)
+        if self.invariants is not None and error is None:
+            self.invariants.check()
 
     def _start(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         assert self._tasks is not None
@@ -132,6 +136,20 @@ class Lab:
     def add(self, extra: Extra) -> None:
         """Run another part until the lab ends."""
         self._start(getattr(extra, "__name__", "extra"), extra(self))
+
+    def _open_doors(self) -> None:
+        """What stands before the API server: metrics, logs, faults; and the eye on its invariants."""
+        if self.server is None:
+            return
+        self.metrics = Metrics(self.fleet, self.clock, self._services)
+        self.server.doors.append(self.metrics.door)
+        DOOR.source = Logs(self.fleet, self.clock).read
+        if self.parts.faults:
+            self.faults = Faults(self.fleet, self.clock, self.chance.child("faults"))
+            self.server.doors.insert(0, self.faults.door)
+            self.server.stream = self.faults.stream
+        if self.parts.check:
+            self.invariants = Invariants(self.server)
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""

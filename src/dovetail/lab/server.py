@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import access
 from dovetail.lab.apiserver.registry import builtin
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.status import StatusError
 
 #: Answers a request, or lets it pass with None.
 Door = Callable[[Request], Awaitable[Response | None]]
 
 
 class LabServer(ApiServer):
-    """`doors` are asked in order before the server itself."""
+    """`doors` are asked in order before the server itself; `stream` is put around every watch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("registry", builtin(metrics=True))
         super().__init__(*args, **options)
         self.doors: list[Door] = []
+        self.stream: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
 
     async def handle(self, request: Request) -> Response:
-        for door in self.doors:
-            response = await door(request)
-            if response is not None:
-                return response
-        return await super().handle(request)
+        if self.doors and self._known(request):
+            for door in self.doors:
+                response = await door(request)
+                if response is not None:
+                    return response
+        response = await super().handle(request)
+        if response.stream is not None and self.stream is not None:
+            response.stream = self.stream(response.stream)
+        return response
+
+    def _known(self, request: Request) -> bool:
+        """Doors open to those whom the server knows; strangers get its own answer."""
+        try:
+            user = access.authenticate(request, self.tokens)
+        except StatusError:
+            return False
+        return user.name != "system:anonymous"

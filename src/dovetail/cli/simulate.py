@@ -1,0 +1,85 @@
+"""`dovetail simulate FILE`: a scenario in virtual time, with a table, JSON and a log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.lab.scenario.play import Outcome
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--seed", type=int, default=None, help="Another seed than the file's.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option("--log", type=_FILE, default=None, help="Write what happened, line by line, to this file.")
+@click.option("--check", is_flag=True, help="Only check the file.")
+def simulate(file: Path, seed: int | None, as_json: bool, log: Path | None, check: bool) -> None:
+    """Run a scenario in virtual time."""
+    from dovetail.lab.scenario.schema import ScenarioError, read
+
+    try:
+        scenario = read(file)
+        if check:
+            click.echo(f"{file}: a scenario of {len(scenario.steps)} steps over {scenario.duration / 3600:g} h")
+            return
+        outcome, lines = _play(scenario, file.parent, seed)
+    except ScenarioError as error:
+        raise click.ClickException(str(error)) from error
+    if log is not None:
+        try:
+            log.write_text("".join(f"{line}\n" for line in lines))
+        except OSError as error:
+            raise click.ClickException(f"cannot write {log}: {error.strerror}") from error
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode())
+    else:
+        _table(outcome)
+    if outcome.problems:
+        raise SystemExit(1)
+
+
+def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
+    from dovetail.clock import run_virtual
+    from dovetail.lab.scenario.play import play
+    from dovetail.lab.scenario.schema import Scenario, ScenarioError
+
+    assert isinstance(scenario, Scenario)
+    lines: list[str] = []
+    try:
+        return run_virtual(play(scenario, folder, lines.append, seed)), lines
+    except* ScenarioError as group:
+        raise ScenarioError(str(_first(group))) from None
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    error = group.exceptions[0]
+    return _first(error) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _table(outcome: Outcome) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    table = Table(title=outcome.name or None, title_justify="left", box=None, pad_edge=False)
+    for title in ("time", "nodes", "pods", "ready", "pending", "failed"):
+        table.add_column(title, justify="right")
+    for row in outcome.rows:
+        whole = int(row.at)
+        clock = f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+        nodes = str(row.nodes) if row.nodes == row.nodes_ready else f"{row.nodes_ready}/{row.nodes}"
+        table.add_row(clock, nodes, str(row.pods), str(row.ready), str(row.pending), str(row.failed))
+    console.print(table)
+    created = outcome.totals.get("pods created", 0)
+    mean = outcome.pods_pending_seconds / created if created else 0.0
+    click.echo(f"{created} pods made, {outcome.totals.get('pods gone', 0)} gone; waited {mean:.1f} s on average")
+    for problem in outcome.problems:
+        click.echo(f"problem: {problem}", err=True)

@@ -1,0 +1,186 @@
+"""Faults: what goes wrong in clusters, on request. Each has a name, ends by itself, and is told in one line.
+
+Kubelets and machines are broken through the fleet; the API server through a door before it and a wrapper around
+its watches. A fault never reaches into a part's insides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.kubelet.fleet import Fleet
+
+#: Where `dovetail fault` knocks.
+PATH = "/lab/faults"
+_WRITES = ("PUT", "PATCH")
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
+    """A fault as asked for: its kind, the node it strikes, how long, and how much."""
+
+    kind: str
+    node: str = ""
+    seconds: float = 60.0
+    amount: float = 0.0
+
+
+class UnknownFault(ValueError):
+    """No such fault, or no such node."""
+
+
+class Faults:
+    """The switchboard. `now` is what is broken at the moment."""
+
+    def __init__(self, fleet: Fleet, clock: Clock, chance: Chance) -> None:
+        self._fleet = fleet
+        self._clock = clock
+        self._chance = chance
+        self.now: dict[str, Fault] = {}
+        self._cut = asyncio.Event()
+        self._flow = asyncio.Event()
+        self._flow.set()
+        self._strikes: dict[str, Callable[[Fault], str]] = {
+            "kubelet-silent": self._silence,
+            "machine-gone": self._vanish,
+            "clock-skew": self._skew,
+            "api-slow": self._switch,
+            "api-down": self._switch,
+            "conflict-storm": self._switch,
+            "watch-cut": self._cut_watches,
+            "watch-stale": self._hold_watches,
+        }
+
+    @property
+    def kinds(self) -> list[str]:
+        return sorted(self._strikes)
+
+    def strike(self, fault: Fault) -> str:
+        """Break it; returns what was done, in words."""
+        strike = self._strikes.get(fault.kind)
+        if strike is None:
+            raise UnknownFault(f"no fault {fault.kind!r}; there are {', '.join(self.kinds)}")
+        return strike(fault)
+
+    def _later(self, seconds: float, mend: Callable[[], None]) -> None:
+        if seconds > 0:
+            asyncio.get_running_loop().call_later(seconds, mend)
+
+    def _node(self, fault: Fault) -> str:
+        """The node by name, by number, or the first."""
+        names = sorted(name for name, seat in self._fleet.seats.items() if seat.registered)
+        if fault.node in names:
+            return fault.node
+        if not names:
+            raise UnknownFault("no machine runs here")
+        if fault.node == "":
+            return names[0]
+        if fault.node.isdigit() and int(fault.node) < len(names):
+            return names[int(fault.node)]
+        raise UnknownFault(f"no machine {fault.node!r} runs here; there are {', '.join(names[:5])}")
+
+    def _silence(self, fault: Fault) -> str:
+        node = self._node(fault)
+        self._fleet.silence(node)
+
+        def mend() -> None:
+            if node in self._fleet.seats:
+                self._fleet.wake(node)
+
+        self._later(fault.seconds, mend)
+        return f"the kubelet of {node} is silent for {fault.seconds:g} s"
+
+    def _vanish(self, fault: Fault) -> str:
+        node = self._node(fault)
+        self._fleet.vanish(node)
+        return f"the machine of {node} is gone"
+
+    def _skew(self, fault: Fault) -> str:
+        node = self._node(fault)
+        self._fleet.skew(node, fault.amount)
+
+        def mend() -> None:
+            if node in self._fleet.seats:
+                self._fleet.skew(node, 0.0)
+
+        self._later(fault.seconds, mend)
+        return f"the clock of {node} is off by {fault.amount:g} s for {fault.seconds:g} s"
+
+    def _switch(self, fault: Fault) -> str:
+        self.now[fault.kind] = fault
+
+        def mend() -> None:
+            if self.now.get(fault.kind) is fault:
+                del self.now[fault.kind]
+
+        self._later(fault.seconds, mend)
+        much = {"api-slow": f"answers {fault.amount or 1:g} s late", "api-down": "does not answer"}
+        what = much.get(fault.kind, f"refuses {fault.amount or 0.5:.0%} of updates as conflicts")
+        return f"the API server {what} for {fault.seconds:g} s"
+
+    def _cut_watches(self, fault: Fault) -> str:
+        self._cut.set()
+        self._cut = asyncio.Event()
+        return "every watch was cut"
+
+    def _hold_watches(self, fault: Fault) -> str:
+        self._flow.clear()
+        self._later(fault.seconds, self._flow.set)
+        return f"watches are {fault.seconds:g} s behind"
+
+    # At the API server
+
+    async def door(self, request: Request) -> Response | None:
+        if request.path == PATH:
+            return self._knock(request)
+        slow = self.now.get("api-slow")
+        if slow is not None:
+            await asyncio.sleep(slow.amount or 1.0)
+        if "api-down" in self.now:
+            return _status(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+        storm = self.now.get("conflict-storm")
+        if storm is not None and request.method in _WRITES and self._chance.random() < (storm.amount or 0.5):
+            text = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the "
+            return _status(409, "Conflict", f"{text}latest version and try again")
+        return None
+
+    def _knock(self, request: Request) -> Response:
+        try:
+            fault = msgspec.json.decode(request.body, type=Fault)
+            return _status(200, "", self.strike(fault))
+        except (msgspec.DecodeError, UnknownFault) as problem:
+            return _status(400, "BadRequest", str(problem))
+
+    async def stream(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """A watch that can be cut and held back."""
+        ended = asyncio.ensure_future(self._cut.wait())
+        upcoming: asyncio.Future[bytes] | None = None
+        try:
+            while True:
+                upcoming = asyncio.ensure_future(anext(frames))
+                await asyncio.wait((upcoming, ended), return_when=asyncio.FIRST_COMPLETED)
+                if ended.done() or isinstance(upcoming.exception(), StopAsyncIteration):
+                    return
+                frame = upcoming.result()
+                await self._flow.wait()
+                yield frame
+        finally:
+            ended.cancel()
+            if upcoming is not None:
+                upcoming.cancel()
+                await asyncio.wait((upcoming,))
+            close: Any = getattr(frames, "aclose", None)
+            if close is not None:
+                await close()
+
+
+def _status(code: int, reason: str, message: str) -> Response:
+    body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" if code < 400 else "Failure"}
+    body |= {"message": message, "reason": reason, "code": code}  # type: ignore[dict-item]
+    return Response(status=code, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))

@@ -1,0 +1,274 @@
+"""Playing a scenario: the lab in virtual time, with a log that is the same for the same seed, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.kube.errors import ApiError
+from dovetail.kube.resources import CORE_EVENTS, NODES
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.pods import ready
+from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.lab.faults import UnknownFault
+from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.load.model import on_curve
+from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.scenario.manifests import Kinds, apply, load
+from dovetail.lab.scenario.schema import Curve, Pool, Scenario, ScenarioError, Step, Target, seconds
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The cluster at a moment."""
+
+    at: float
+    nodes: int
+    nodes_ready: int
+    pods: int
+    running: int
+    ready: int
+    pending: int
+    failed: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    name: str
+    seed: int
+    seconds: float
+    rows: list[Row]
+    totals: dict[str, int]
+    reasons: dict[str, int]
+    problems: list[str]
+    pods_pending_seconds: float = 0.0
+
+
+#: Takes one line of the log.
+Write = Callable[[str], None]
+
+
+async def play(scenario: Scenario, folder: Path, write: Write, seed: int | None = None) -> Outcome:
+    """Run a scenario to its end on the running (virtual) loop."""
+    player = Player(scenario, folder, write, scenario.seed if seed is None else seed)
+    return await player.run()
+
+
+class Player:
+    """One run of one scenario."""
+
+    def __init__(self, scenario: Scenario, folder: Path, write: Write, seed: int) -> None:
+        self._scenario = scenario
+        self._folder = folder
+        self._write = write
+        self._seed = seed
+        self._clock = Clock(asyncio.get_running_loop(), datetime.fromisoformat(scenario.start))
+        self._zero = self._clock.monotonic()
+        low = scenario.cluster.detail == "low"
+        pace = Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0)
+        faulty = any(step.fault is not None for step in scenario.steps)
+        parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=not low)
+        self._lab = Lab.embedded(seed, parts, clock=self._clock)
+        self._kinds = Kinds(self._lab.kube)
+        self._rows: list[Row] = []
+        self._totals: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+        self._problems: list[str] = []
+        self._pending: dict[str, float] = {}
+        self._waited = 0.0
+
+    async def run(self) -> Outcome:
+        scenario = self._scenario
+        async with self._lab as lab:
+            assert lab.controllers is not None
+            lab.controllers.kit.pods.listen(self._pod_changed)
+            news: Informer[Json] = Informer(lab.kube, CORE_EVENTS, dict)
+            news.listen(self._news)
+            lab.add(lambda _: news.run())
+            for pool in scenario.cluster.pools:
+                await self._join(pool)
+            for source in scenario.manifests:
+                await self._apply(source)
+            await asyncio.sleep(0.1)  # let the stores see the machines before the first row
+            end = self._zero + scenario.duration
+            lab.add(lambda _: self._report_often())
+            for curve in scenario.curves:
+                lab.add(lambda _, curve=curve: self._follow(curve, end))  # type: ignore[misc]
+            for step in sorted(scenario.steps, key=lambda each: each.at):
+                await self._sleep_until(self._zero + min(step.at, scenario.duration))
+                await self._step(step)
+            await self._sleep_until(end)
+            self._row()
+        for uid in list(self._pending):
+            self._waited += self._now() - self._pending.pop(uid)
+        return Outcome(
+            name=scenario.name,
+            seed=self._seed,
+            seconds=scenario.duration,
+            rows=self._rows,
+            totals=dict(sorted(self._totals.items())),
+            reasons=dict(sorted(self._reasons.items())),
+            problems=self._problems,
+            pods_pending_seconds=round(self._waited, 3),
+        )
+
+    def _now(self) -> float:
+        return self._clock.monotonic() - self._zero
+
+    async def _sleep_until(self, instant: float) -> None:
+        left = instant - self._clock.monotonic()
+        if left > 0:
+            await asyncio.sleep(left)
+
+    def _log(self, kind: str, text: str) -> None:
+        self._write(f"{_clock_text(self._now())}  {kind:<8} {text}")
+
+    # What happens by itself
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if old is None and new is not None:
+            self._totals["pods created"] += 1
+            if not new.spec.node_name:
+                self._pending[new.metadata.uid] = self._now()
+        if new is None and old is not None:
+            self._totals["pods gone"] += 1
+        pod = new or old
+        if pod is not None and (new is None or new.spec.node_name) and pod.metadata.uid in self._pending:
+            self._waited += self._now() - self._pending.pop(pod.metadata.uid)
+
+    def _news(self, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            return
+        self._reasons[new.get("reason", "")] += 1
+        about = new["involvedObject"]
+        place = f"{about['namespace']}/" if about.get("namespace") else ""
+        self._log(new.get("type", ""), f"{about['kind']} {place}{about['name']}  {new['reason']}: {new['message']}")
+
+    async def _report_often(self) -> None:
+        every = self._scenario.report.every or self._scenario.duration / 12
+        while True:
+            self._row()
+            await asyncio.sleep(every)
+
+    def _row(self) -> None:
+        assert self._lab.controllers is not None
+        kit = self._lab.controllers.kit
+        phases: Counter[str] = Counter()
+        healthy = 0
+        for pod in kit.pods.all():
+            phases["pending" if not pod.spec.node_name else pod.status.phase] += 1
+            healthy += ready(pod)
+        up = sum(_ready(node) for node in kit.nodes.all())
+        row = Row(
+            at=round(self._now(), 3),
+            nodes=len(kit.nodes.objects),
+            nodes_ready=up,
+            pods=len(kit.pods.objects),
+            running=phases["Running"],
+            ready=healthy,
+            pending=phases["pending"],
+            failed=phases["Failed"],
+        )
+        self._rows.append(row)
+        text = f"{row.nodes_ready}/{row.nodes} nodes, {row.pods} pods, {row.ready} ready, {row.pending} pending"
+        self._log("report", text)
+
+    async def _follow(self, curve: Curve, end: float) -> None:
+        points = tuple(sorted((float(seconds(when)), float(count)) for when, count in curve.points.items()))
+        resource = await self._kinds.by_kind(curve.kind)
+        current = -1
+        while self._clock.monotonic() < end:
+            now = self._clock.now()
+            wanted = round(on_curve(points, now.hour * 3600 + now.minute * 60 + now.second))
+            if wanted != current:
+                current = wanted
+                body = {"spec": {"replicas": wanted}}
+                try:
+                    await self._lab.kube.patch(resource, curve.name, body, curve.namespace)
+                except ApiError as error:
+                    self._problem(f"curve of {curve.name}: {error.message}")
+                    return
+            await asyncio.sleep(curve.every)
+
+    # Steps
+
+    async def _step(self, step: Step) -> None:
+        try:
+            await self._act(step)
+        except (ApiError, UnknownFault, UnknownType) as error:
+            text = error.message if isinstance(error, ApiError) else str(error)
+            self._problem(f"step at {step.at:g} s: {text}")
+
+    def _problem(self, text: str) -> None:
+        self._problems.append(text)
+        self._log("problem", text)
+
+    async def _act(self, step: Step) -> None:
+        kube = self._lab.kube
+        if step.note:
+            self._log("note", step.note)
+        if step.apply is not None:
+            await self._apply(step.apply)
+        elif step.scale is not None:
+            scale = step.scale
+            resource = await self._kinds.by_kind(scale.kind)
+            self._log("step", f"scale {scale.kind.lower()}/{scale.name} to {scale.replicas}")
+            await kube.patch(resource, scale.name, {"spec": {"replicas": scale.replicas}}, scale.namespace)
+        elif step.delete is not None:
+            await self._delete(step.delete)
+        elif step.evict is not None:
+            self._log("step", f"evict pod/{step.evict.name}")
+            await kube.evict(step.evict.name, step.evict.namespace)
+        elif step.cordon is not None:
+            self._log("step", f"cordon node/{step.cordon}")
+            await kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
+        elif step.join is not None:
+            await self._join(step.join)
+        elif step.fault is not None and self._lab.faults is not None:
+            self._log("fault", self._lab.faults.strike(step.fault))
+
+    async def _delete(self, target: Target) -> None:
+        resource = await self._kinds.by_kind(target.kind)
+        self._log("step", f"delete {target.kind.lower()}/{target.name}")
+        namespace = target.namespace if resource.namespaced else None
+        await self._lab.kube.delete(resource, target.name, namespace, propagation="Background")
+
+    async def _apply(self, source: str | Json | tuple[Json, ...]) -> None:
+        for item in load(source, self._folder):
+            try:
+                name = await apply(self._lab.kube, self._kinds, item)
+            except ApiError as error:
+                raise ScenarioError(
+                    f"{item.get('kind')} {item.get('metadata', {}).get('name')}: {error.message}"
+                ) from error
+            self._log("step", f"apply {name}")
+
+    async def _join(self, pool: Pool) -> None:
+        try:
+            machines = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
+        except UnknownType as error:
+            raise ScenarioError(str(error)) from error
+        changed = [
+            msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
+            for each in machines
+        ]
+        self._log("step", f"join {pool.count} x {pool.type}")
+        await self._lab.join(changed)
+
+
+def _ready(node: NodeView) -> bool:
+    condition = node.status.condition("Ready")
+    return condition is not None and condition.status == "True"
+
+
+def _clock_text(seconds_passed: float) -> str:
+    whole = int(seconds_passed)
+    milli = round((seconds_passed - whole) * 1000)
+    return f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}.{min(milli, 999):03d}"

@@ -1,0 +1,202 @@
+"""A scenario file: the cluster, what is applied, what happens when, and what to report.
+
+Checked before anything runs: a field that does not exist is an error that names its place and the nearest field
+that does.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from dovetail.lab.faults import Fault
+
+Json = dict[str, Any]
+
+
+class ScenarioError(ValueError):
+    """The file cannot be run; the text says where and why."""
+
+
+class Seconds(float):
+    """A duration in seconds, written as `90`, `90s`, `5m`, `2h30m` or `1d`."""
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    pass
+
+
+class Pool(_Part, frozen=True, kw_only=True):
+    """Machines of one kind."""
+
+    count: int
+    type: str = "m5.large"
+    zones: tuple[str, ...] = ("us-west-2a", "us-west-2b", "us-west-2c")
+    labels: dict[str, str] = {}
+    taints: tuple[dict[str, str], ...] = ()
+    boot: Seconds = Seconds(0)
+
+
+class Cluster(_Part, frozen=True, kw_only=True):
+    """`events: warnings` and `detail: low` make large clusters fast."""
+
+    pools: tuple[Pool, ...] = (Pool(count=3),)
+    events: str = "all"
+    detail: str = "high"
+
+
+class Target(_Part, frozen=True, kw_only=True):
+    """An object, by kind and name."""
+
+    kind: str
+    name: str
+    namespace: str = "default"
+
+
+class Scale(_Part, frozen=True, kw_only=True):
+    """A Deployment's (or other scalable workload's) new size."""
+
+    name: str
+    replicas: int
+    kind: str = "Deployment"
+    namespace: str = "default"
+
+
+class Step(_Part, frozen=True, kw_only=True):
+    """One thing that happens at a time."""
+
+    at: Seconds
+    apply: str | tuple[Json, ...] | Json | None = None
+    delete: Target | None = None
+    scale: Scale | None = None
+    fault: Fault | None = None
+    evict: Target | None = None
+    cordon: str | None = None
+    join: Pool | None = None
+    note: str = ""
+
+
+class Curve(_Part, frozen=True, kw_only=True):
+    """A workload's replicas over the day: straight lines between points, set anew every so often."""
+
+    name: str
+    points: dict[str, int]
+    kind: str = "Deployment"
+    namespace: str = "default"
+    every: Seconds = Seconds(300)
+
+
+class Report(_Part, frozen=True, kw_only=True):
+    """What the summary shows: a row every so often."""
+
+    every: Seconds = Seconds(0)
+
+
+class Scenario(_Part, frozen=True, kw_only=True):
+    """The whole file."""
+
+    duration: Seconds
+    name: str = ""
+    seed: int = 0
+    start: str = "2026-01-01T00:00:00Z"
+    cluster: Cluster = Cluster()
+    manifests: tuple[str | Json, ...] = ()
+    steps: tuple[Step, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    report: Report = Report()
+
+
+_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
+
+
+def seconds(text: object) -> Seconds:
+    """A duration in any of its spellings."""
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
+        return Seconds(text)
+    if isinstance(text, str) and re.fullmatch(r"(\d+(\.\d+)?[dhms])+", text):
+        parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
+        return Seconds(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    raise ValueError(f"{text!r} is not a duration; write 90s, 5m, 2h30m or 1d")
+
+
+def read(path: Path) -> Scenario:
+    """Read and check a file."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from error
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScenarioError(f"{path}: not YAML: {error}") from error
+    return convert(document, str(path))
+
+
+def convert(document: object, where: str = "scenario") -> Scenario:
+    if not isinstance(document, dict):
+        raise ScenarioError(f"{where}: a scenario is a mapping with at least `duration`")
+    try:
+        scenario = msgspec.convert(document, Scenario, dec_hook=_decode)
+    except msgspec.ValidationError as problem:
+        raise ScenarioError(f"{where}: {_explain(str(problem))}") from problem
+    _check(scenario, where)
+    return scenario
+
+
+def _decode(kind: type, value: object) -> object:
+    if kind is Seconds:
+        return seconds(value)
+    raise NotImplementedError(f"no reading of {kind}")
+
+
+def _explain(problem: str) -> str:
+    """Msgspec's words, with the place first and the field that was probably meant."""
+    match = re.fullmatch(r"Object contains unknown field `(.+?)`(?: - at `\$(.*)`)?", problem)
+    if match is None:
+        text, _, place = problem.partition(" - at `$")
+        return f"{place.rstrip('`').lstrip('.') or 'the file'}: {text}"
+    field, place = match[1], (match[2] or "").lstrip(".")
+    near = difflib.get_close_matches(field, _fields_at(place), 1, 0.5)
+    hint = f"; did you mean `{near[0]}`?" if near else f"; there are {', '.join(_fields_at(place))}"
+    return f"{place or 'the file'}: unknown field `{field}`{hint}"
+
+
+_PLACES: dict[str, type[msgspec.Struct]] = {
+    "": Scenario,
+    "cluster": Cluster,
+    "cluster.pools[...]": Pool,
+    "steps[...]": Step,
+    "steps[...].scale": Scale,
+    "steps[...].delete": Target,
+    "steps[...].evict": Target,
+    "steps[...].fault": Fault,
+    "steps[...].join": Pool,
+    "curves[...]": Curve,
+    "report": Report,
+}
+
+
+def _fields_at(place: str) -> list[str]:
+    kind = _PLACES.get(re.sub(r"\[\d+\]", "[...]", place), Scenario)
+    return [field.encode_name for field in msgspec.structs.fields(kind)]
+
+
+def _check(scenario: Scenario, where: str) -> None:
+    if scenario.duration <= 0:
+        raise ScenarioError(f"{where}: duration: must be above 0")
+    for field, value, allowed in (
+        ("events", scenario.cluster.events, ("all", "warnings")),
+        ("detail", scenario.cluster.detail, ("high", "low")),
+    ):
+        if value not in allowed:
+            raise ScenarioError(f"{where}: cluster.{field}: {value!r} is not one of {', '.join(allowed)}")
+    for number, step in enumerate(scenario.steps):
+        acts = (step.apply, step.delete, step.scale, step.fault, step.evict, step.cordon, step.join)
+        if sum(act is not None for act in acts) != 1:
+            names = "apply, delete, scale, fault, evict, cordon, join"
+            raise ScenarioError(f"{where}: steps[{number}]: exactly one of {names} is needed")
