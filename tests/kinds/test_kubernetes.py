@@ -23,9 +23,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from dovetail.cli.webhook import application
 from dovetail.kube.transport import Request, Transport
 from dovetail.lab.kubernetes import RealControlPlane
-from dovetail.model.kinds.convert import mending, review
+from dovetail.model.kinds.convert import mending
 from dovetail.model.kinds.crds import KINDS, definitions, render
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -205,13 +206,8 @@ def certificate(folder: Path) -> tuple[ssl.SSLContext, str]:
 async def converter(folder: Path) -> AsyncIterator[dict[str, Any]]:
     """The conversion webhook, and the clientConfig that reaches it."""
 
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(review(await request.json()))
-
     context, pem = certificate(folder)
-    app = web.Application(client_max_size=64 * 2**20)
-    app.router.add_post("/convert", answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(application())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()

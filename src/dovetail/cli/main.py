@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "simulate": ("dovetail.cli.simulate", "Run a scenario in virtual time."),
     "up": ("dovetail.cli.up", "Start the lab: a cluster in one process."),
     "version": ("dovetail.cli.version", "Print the version."),
+    "webhook": ("dovetail.cli.webhook", "Convert between API generations for an API server."),
 }
 
 
