@@ -74,7 +74,7 @@ class Ec2:
     async def _boot(self, instance: Any) -> None:
         delay = self._timing.boot + self._chance.child(instance.id).uniform(0, self._timing.spread)
         await asyncio.sleep(delay)
-        intent = boot.read(instance.user_data)
+        intent = boot.read(str(instance.user_data or ""))
         while (why := await self._refusal(instance, intent)) is not None:
             if self.stuck.get(instance.id) != why:
                 self.stuck[instance.id] = why
@@ -106,7 +106,7 @@ class Ec2:
         name = profile["Arn"].rsplit("/", 1)[-1] if isinstance(profile, dict) else profile.name
         known = self._endpoint.backend("iam", "aws").instance_profiles.values()
         held = next((p for p in known if p.name == name), None)
-        return f"arn:aws:iam::{ACCOUNT}:role/{held.role.name}" if held is not None and held.role else None
+        return f"arn:aws:iam::{ACCOUNT}:role/{held.roles[0].name}" if held is not None and held.roles else None
 
     def _machine(self, instance: Any, intent: boot.Intent) -> Machine:
         spec = catalogue.specs()[instance.instance_type]

@@ -40,7 +40,9 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
         return {key: self.labels[key] for key in sorted(self.labels) if allowed(key)}
 
     def all_taints(self) -> tuple[Mapping[str, str], ...]:
-        return (*self.taints, UNREGISTERED)
+        """The claim's taints and ours; a kubelet refuses to start with the same taint twice."""
+        others = (taint for taint in self.taints if taint["key"] != UNREGISTERED["key"])
+        return (*others, UNREGISTERED)
 
     def dns(self) -> str | None:
         own = self.kubelet.get("clusterDNS") or ()

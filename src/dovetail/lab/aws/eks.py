@@ -1,0 +1,198 @@
+"""EKS in the lab: an account beside the cluster, machines that come from EC2, and the autoscaler running as a pod.
+
+The autoscaler is the very one `dovetail run` starts, with the very AWS calls; only the endpoint differs. It shows
+itself as the Deployment `karpenter` in the namespace `karpenter`, so that the usual `kubectl logs` finds its lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.provider import Aws, AwsSettings
+from dovetail.controllers import logs
+from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.aws import world
+from dovetail.lab.aws.ec2 import Ec2, Timing
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.market import Market
+from dovetail.lab.cluster import Lab
+from dovetail.lab.server import LabServer
+from dovetail.model.kinds import crds
+
+NAMESPACE = "karpenter"
+IMAGE = "dovetail/controller"
+KEPT_LINES = 20_000
+_LOG = re.compile(rf"^/api/v1/namespaces/{NAMESPACE}/pods/{NAMESPACE}-[^/]+/log$")
+
+
+class EksSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`families` narrows what EC2 sells; a small market answers quickly."""
+
+    cluster_name: str = "dovetail"
+    region: str = "ap-northeast-2"
+    version: str = "1.36"
+    timing: Timing = Timing()
+    families: frozenset[str] | None = None
+    gates: tuple[str, ...] = ()
+    aws_port: int = 0
+
+
+class Eks:
+    """An extra of the lab. `ready` is set once the account stands and the autoscaler runs."""
+
+    def __init__(self, settings: EksSettings, api_url: str, ca: bytes) -> None:
+        self.settings = settings
+        self.ready = asyncio.Event()
+        self.lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self.endpoint: Endpoint | None = None
+        self.autoscaler: Autoscaler | None = None
+        self.machines: Ec2 | None = None
+        self._api_url = api_url
+        self._ca = ca
+        self._more = asyncio.Event()
+
+    async def run(self, lab: Lab) -> None:
+        """Until cancelled."""
+        settings = self.settings
+        if isinstance(lab.server, LabServer):
+            lab.server.doors.insert(0, self.log_door)
+        await _install(lab)
+        loop = asyncio.get_running_loop()
+        market = Market(settings.region, settings.families)
+        endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port))
+        self.endpoint = endpoint
+        try:
+            made = await loop.run_in_executor(None, lambda: self._account(endpoint))
+            await _authorise(lab, made)
+            cloud = self._cloud(endpoint, lab)
+            kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
+            self.machines = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing)
+            self.autoscaler = Autoscaler(
+                lab.client("karpenter"), cloud, lab.clock, lab.chance.child("autoscaler"), self._settings(),
+                log=logs.logger(lab.clock, write=self._line),
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.machines.run(), name="ec2 machines")
+                group.create_task(self.autoscaler.run(), name="autoscaler")
+                group.create_task(self._prices(cloud), name="prices")
+                self.ready.set()
+        finally:
+            await loop.run_in_executor(None, endpoint.close)
+
+    def environment(self) -> dict[str, str]:
+        return self.endpoint.environment() if self.endpoint is not None else {}
+
+    async def log_door(self, request: Request) -> Response | None:
+        """The autoscaler's own lines as the log of its pod."""
+        if request.method != "GET" or not _LOG.match(request.path):
+            return None
+        tail = request.parameter("tailLines")
+        lines = list(self.lines)[-int(tail) :] if tail else list(self.lines)
+        if request.parameter("follow") == "true":
+            return Response(status=200, headers={"content-type": "text/plain"}, stream=self._follow(lines))
+        return Response(status=200, headers={"content-type": "text/plain"}, body="".join(lines).encode())
+
+    async def _follow(self, lines: list[str]) -> AsyncIterator[bytes]:
+        yield "".join(lines).encode()
+        last = self.lines[-1] if self.lines else None
+        while True:
+            await self._more.wait()
+            fresh: list[str] = []
+            for line in reversed(self.lines):
+                if line is last:
+                    break
+                fresh.append(line)
+            if fresh:
+                last = fresh[0]
+                yield "".join(reversed(fresh)).encode()
+
+    def _line(self, line: str) -> None:
+        self.lines.append(line if line.endswith("\n") else line + "\n")
+        self._more.set()
+        self._more = asyncio.Event()
+
+    def _account(self, endpoint: Endpoint) -> world.World:
+        return world.build(
+            endpoint, self.settings.cluster_name, version=self.settings.version, api_url=self._api_url, ca=self._ca
+        )
+
+    def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:
+        import boto3
+
+        settings = self.settings
+        session = boto3.session.Session(
+            aws_access_key_id="lab", aws_secret_access_key="lab", region_name=settings.region
+        )
+        calls = Calls(lab.clock, region=settings.region, endpoint=endpoint.url, session=session)
+        return Aws(
+            AwsSettings(
+                cluster_name=settings.cluster_name, region=settings.region, interruption_queue=settings.cluster_name
+            ),
+            lab.clock,
+            calls,
+        )
+
+    def _settings(self) -> Settings:
+        gates = dict(Settings().feature_gates) | dict.fromkeys(self.settings.gates, True)
+        return Settings(
+            cluster_name=self.settings.cluster_name, interruption_queue=self.settings.cluster_name, metrics_port=0,
+            health_probe_port=0, disable_leader_election=True, feature_gates=gates,
+        )
+
+    async def _prices(self, cloud: Aws) -> None:
+        while True:
+            await cloud.pricing.refresh()
+            await asyncio.sleep(12 * 3600)
+
+
+async def _install(lab: Lab) -> None:
+    """Our kinds, and the Deployment that stands for us."""
+    for definition in crds.definitions():
+        await _create(lab, CRDS, definition)
+    await _create(lab, NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    labels = {"app.kubernetes.io/instance": "karpenter", "app.kubernetes.io/name": "karpenter"}
+    container = {
+        "name": "controller", "image": IMAGE, "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "ports": [{"name": "http-metrics", "containerPort": 8080}, {"name": "http", "containerPort": 8081}],
+    }
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "karpenter.sh/nodepool", "operator": "DoesNotExist"}]}]}}}
+    await _create(
+        lab, DEPLOYMENTS,
+        {
+            "metadata": {"name": "karpenter", "labels": labels},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [container], "affinity": affinity,
+                         "priorityClassName": "system-cluster-critical"}}},
+        },
+        NAMESPACE,
+    )  # fmt: skip
+
+
+async def _authorise(lab: Lab, made: world.World) -> None:
+    """aws-auth as EKS and the installer leave it: both node roles are mapped."""
+    roles = "".join(
+        f"- groups:\n  - system:bootstrappers\n  - system:nodes\n  rolearn: arn:aws:iam::{ACCOUNT}:role/{role}\n"
+        "  username: system:node:{{EC2PrivateDNSName}}\n"
+        for role in (f"eks-{made.cluster}-nodes", made.node_role)
+    )
+    await _create(lab, CONFIGMAPS, {"metadata": {"name": "aws-auth"}, "data": {"mapRoles": roles}}, "kube-system")
+
+
+async def _create(lab: Lab, kind: Any, body: dict[str, Any], namespace: str | None = None) -> None:
+    try:
+        await lab.kube.create(kind, body, namespace)
+    except AlreadyExists:
+        return  # a lab that kept its data has it already
