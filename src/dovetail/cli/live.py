@@ -31,14 +31,25 @@ def welcome(running: Running, names: list[str]) -> list[str]:
         f"nodes       {len(names)} x {settings.node_type} in {zones}",
         f"kubeconfig  {settings.kubeconfig}",
         f"seed        {running.seed}",
+        *_cloud(running),
         "",
         "Next, in another terminal:",
-        f"  export KUBECONFIG={settings.kubeconfig.absolute()}",
+        '  eval "$(dovetail env)"',
         "  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)",
         "  kubectl create deployment web --image=nginx --replicas=3",
         "  kubectl rollout status deployment/web",
         "",
         "Ctrl-C stops the lab.",
+    ]
+
+
+def _cloud(running: Running) -> list[str]:
+    settings = running.settings
+    if running.eks is None:
+        return []
+    return [
+        f"AWS         EKS cluster {settings.cluster_name} in {settings.region}; tag karpenter.sh/discovery, "
+        f"role KarpenterNodeRole-{settings.cluster_name}",
     ]
 
 

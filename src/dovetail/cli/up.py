@@ -22,7 +22,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.command()
 @click.option("--nodes", default=3, show_default=True, type=click.IntRange(0, 5000), help="Machines at the start.")
 @click.option("--node-type", default="m5.large", show_default=True, help="Their instance type.")
-@click.option("--zones", default="us-west-2a,us-west-2b,us-west-2c", show_default=True, help="Zones, dealt in turn.")
+@click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
+@click.option("--cluster-name", default="dovetail", show_default=True, help="What EKS calls the cluster.")
+@click.option("--region", default="ap-northeast-2", show_default=True, help="The AWS region the lab is in.")
+@click.option("--autoscaler/--no-autoscaler", default=True, show_default=True,
+              help="With AWS and the autoscaler, or the plain cluster.")  # fmt: skip
+@click.option("--feature-gates", "gates", default="", help="Gates to open, as NodeRepair=true,StaticCapacity=true.")
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
               help="Seconds of the lab to one of yours.")  # fmt: skip
 @click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
@@ -38,7 +43,11 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 def up(
     nodes: int,
     node_type: str,
-    zones: str,
+    zones: str | None,
+    cluster_name: str,
+    region: str,
+    autoscaler: bool,
+    gates: str,
     speed: float,
     seed: int | None,
     data: Path | None,
@@ -53,9 +62,7 @@ def up(
     from dovetail.lab import bare as alone
     from dovetail.lab.up import Settings
 
-    names = tuple(zone.strip() for zone in zones.split(",") if zone.strip())
-    if not names:
-        raise click.ClickException("--zones names no zone; try --zones us-west-2a,us-west-2b")
+    names = _zones(zones, region)
     try:
         if detach:
             _detach()
@@ -66,11 +73,32 @@ def up(
                 Settings(
                     nodes=nodes, node_type=node_type, zones=names, speed=speed, seed=seed, data=data,
                     kubeconfig=config, port=port, token=token, control_plane=control_plane,
+                    cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
                     log=os.environ.get("DOVETAIL_LAB_LOG", ""),
                 )
             )  # fmt: skip
     except alone.StartError as error:
         raise click.ClickException(str(error)) from error
+
+
+def _zones(asked: str | None, region: str) -> tuple[str, ...]:
+    from dovetail.cloud import catalogue
+
+    try:
+        known = sorted(catalogue.region(region).zones)
+    except catalogue.UnknownRegion as error:
+        raise click.ClickException(f"--region: {error}") from error
+    if asked is None:
+        return tuple(known[:3])
+    names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
+    if not names:
+        raise click.ClickException(f"--zones names no zone; try --zones {','.join(known[:2])}")
+    return names
+
+
+def _gates(text: str) -> tuple[str, ...]:
+    pairs = (pair.partition("=") for pair in text.split(",") if pair.strip())
+    return tuple(name.strip() for name, _, value in pairs if value.strip().lower() in ("true", "1", ""))
 
 
 def _run(settings: Settings) -> None:
@@ -163,10 +191,12 @@ def down() -> None:
 
 @click.command()
 def env() -> None:
-    """Print the environment that points kubectl at the lab: eval "$(dovetail env)"."""
+    """Print the environment that points kubectl and aws at the lab: eval "$(dovetail env)"."""
     from dovetail.lab.residence import find
 
     running = find()
     if running is None:
         raise click.ClickException("no lab runs; dovetail up --detach starts one")
     click.echo(f"export KUBECONFIG={running.kubeconfig}")
+    for name, value in running.environment.items():
+        click.echo(f"export {name}={value}")

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,7 @@ class Residence(msgspec.Struct, frozen=True):
     token: str
     speed: float = 1.0
     log: str = ""
+    environment: Mapping[str, str] = {}
 
 
 def place() -> Path:

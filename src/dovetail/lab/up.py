@@ -20,6 +20,7 @@ from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
+from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.kubelet.fleet import Pace
@@ -34,7 +35,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: int = 3
     node_type: str = "m5.large"
-    zones: tuple[str, ...] = ("us-west-2a", "us-west-2b", "us-west-2c")
+    zones: tuple[str, ...] = ("ap-northeast-2a", "ap-northeast-2b", "ap-northeast-2c")
+    cluster_name: str = "dovetail"
+    region: str = "ap-northeast-2"
+    autoscaler: bool = True
+    gates: tuple[str, ...] = ()
     speed: float = 1.0
     seed: int | None = None
     data: Path | None = None
@@ -52,6 +57,7 @@ class Running(msgspec.Struct):
     settings: Settings
     url: str
     seed: int
+    eks: Eks | None = None
 
 
 #: Shows a running lab until cancelled.
@@ -80,6 +86,9 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
         register(residence)
         try:
             async with running.lab:
+                if running.eks is not None:
+                    running.lab.add(running.eks.run)
+                    running.lab.add(_tell_environment(running.eks, residence))
                 await running.lab.join(machines)
                 view = asyncio.create_task(show(running), name="view")
                 waiting = asyncio.create_task(stop.wait(), name="stop")
@@ -90,6 +99,23 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
                     await view
         finally:
             leave(os.getpid())
+
+
+def _tell_environment(eks: Eks, residence: Residence) -> Extra:
+    """Once AWS answers, `dovetail env` can say where."""
+
+    async def tell(lab: Lab) -> None:
+        await eks.ready.wait()
+        register(msgspec.structs.replace(residence, environment=eks.environment()))
+
+    return tell
+
+
+def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
+    if not settings.autoscaler:
+        return None
+    asked = EksSettings(cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates)
+    return Eks(asked, url, authority)
 
 
 @asynccontextmanager
@@ -105,7 +131,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         assert isinstance(server, LabServer)
         transport = InProcess(server, {"authorization": f"Bearer {token}"})
         lab = Lab(transport, clock, chance, Parts(pace=_pace(settings)), server=server, extras=extras)
-        yield Running(lab, settings, url, seed)
+        yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority))
     finally:
         await bare.stop()
 
@@ -123,7 +149,8 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
                 parts = Parts(controllers=False, scheduler=False, pace=_pace(settings))
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
-                yield Running(lab, settings, plane.server, seed)
+                eks = _eks(settings, plane.server, plane.certificate.read_bytes())
+                yield Running(lab, settings, plane.server, seed, eks)
             finally:
                 await transport.close()
     except StartFailed as error:
