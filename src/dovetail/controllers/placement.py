@@ -69,7 +69,7 @@ class Placement:
         claim = context.mirror.claim_for(node) if node else None
         if node is None or claim is None or context.mirror.going(claim, node):
             return None
-        if context.settings.place is Place.NOMINATE and not claim.is_true("Initialized"):
+        if context.settings.place is Place.NOMINATE:
             await self._nominate(claim, node)
         if not initialization.placing(node):
             self._placed.pop(name, None)

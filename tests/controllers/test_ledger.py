@@ -1,0 +1,101 @@
+"""Decisions are kept, across restarts, for as long as they must be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.controllers.history import ConfigMaps, File
+from dovetail.controllers.ledger import Bought, Decision, Ledger, Refusal, Store
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+
+
+def _decision(ledger: Ledger, **fields: Any) -> Decision:
+    return Decision(id=ledger.new_id(), kind="provision", time=ledger.now(), summary="one machine", **fields)
+
+
+async def _outlives(store: Callable[[], Store]) -> None:
+    clock = Clock(asyncio.get_running_loop(), EPOCH)
+    first = Ledger(clock, Chance(1), store())
+    await first.restore()
+    old = _decision(first, pods=("default/a",))
+    first.record(old)
+    await first.save()
+    await asyncio.sleep(6 * 86400)
+    young = _decision(first, cost=0.1, bound=0.09, gap=0.1)
+    first.record(young)
+    await first.save()
+
+    second = Ledger(clock, Chance(2), store())
+    await second.restore()
+    assert second.decisions() == (old, young)
+    assert second.about("default/a") == (old,)
+    await asyncio.sleep(2 * 86400)
+    await second.forget()
+    assert second.decisions() == (young,)
+    third = Ledger(clock, Chance(3), store())
+    await third.restore()
+    assert third.decisions() == (young,)
+
+
+def test_a_file_outlives_the_process(tmp_path: Path) -> None:
+    run_virtual(_outlives(lambda: File(tmp_path / "deep" / "history.jsonl")))
+
+
+def test_config_maps_outlive_the_process(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await _outlives(lambda: ConfigMaps(world.kube, "kube-system"))
+
+    tell(story)
+
+
+def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        ledger.record(_decision(ledger))
+        ledger.record(_decision(ledger))
+        await ledger.save()
+        path.write_bytes(path.read_bytes()[:-20])
+        again = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(path))
+        await again.restore()
+        assert len(again.decisions()) == 1
+
+    run_virtual(main())
+
+
+def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+        machine = Bought(
+            claim="c-1", pool="default", instance_type="m", zone="a", capacity_type="spot", price=0.1, pods=1
+        )
+        ledger.record(_decision(ledger, machines=(machine,), pods=("default/a",)))
+        refusal = Refusal(pods=("default/b",), count=1, code="NO_TYPE_FITS", message="too big")
+        ledger.record(_decision(ledger, refusals=(refusal,)))
+        for subject in ("c-1", "default", "default/a"):
+            assert ledger.about(subject) == ledger.decisions()[:1]
+        assert ledger.about("default/b") == ledger.decisions()[1:]
+
+    run_virtual(main())
+
+
+def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(10)
+        maps = await world.kube.list(kinds.CONFIGMAPS, "kube-system", labels="dovetail.sh/history=true")
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        assert claim["metadata"]["annotations"]["dovetail.sh/decision"] in maps.items[0]["data"]["decisions"]
+
+    tell(story)
