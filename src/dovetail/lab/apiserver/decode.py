@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.apiserver import documents, status
-from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.fielderror import invalid, quoted
 from dovetail.lab.apiserver.normal import go_value, normalise
 from dovetail.lab.apiserver.prune import prune
 from dovetail.lab.apiserver.registry import Schema
@@ -81,7 +81,7 @@ def check_identity(value: Json, expected: Expected, body: bytes) -> None:
     """kind and apiVersion: the URL decides for built-ins, custom resources must say them."""
     kind, api_version = value.get("kind"), value.get("apiVersion")
     if expected.custom:
-        _check_custom_identity(kind, api_version, expected, body)
+        _check_custom_identity(value, expected, body)
         return
     for name, item in (("kind", kind), ("apiVersion", api_version)):
         if item is not None and not isinstance(item, str):
@@ -93,14 +93,19 @@ def check_identity(value: Json, expected: Expected, body: bytes) -> None:
         raise _mismatch(kind, api_version, expected)
 
 
-def _check_custom_identity(kind: Any, api_version: Any, expected: Expected, body: bytes) -> None:
+def _check_custom_identity(value: Json, expected: Expected, body: bytes) -> None:
+    kind, api_version = value.get("kind"), value.get("apiVersion") or ""
     shown = body.decode("utf-8", "replace")
     if not kind or not isinstance(kind, str):
         raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}'")
-    if not api_version or not isinstance(api_version, str):
-        raise _unrecognized(expected, f"Object 'apiVersion' is missing in '{shown}'")
-    if (kind, api_version) != (expected.kind, expected.api_version):
-        raise _unrecognized(expected, f"expected {expected.api_version} {expected.kind}, got {api_version} {kind}")
+    if api_version != expected.api_version:
+        wanted = expected.api_version
+        text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
+        raise status.bad_request(text)
+    if kind != expected.kind:
+        metadata = value.get("metadata")
+        name = metadata.get("name", "") if isinstance(metadata, dict) else ""
+        raise status.invalid(expected.group, kind, name, [invalid("kind", kind, f"must be {expected.kind}")])
 
 
 def _mismatch(kind: str, api_version: str, expected: Expected) -> StatusError:

@@ -282,7 +282,7 @@ def update_through_view(
 def in_view(call: Call, error: StatusError) -> StatusError:
     """An invalid scale is called a scale."""
     door, resource = call.door, call.resource
-    if error.code != 422 or door is None or error.details is None:
+    if error.code != 422 or door is None or error.details is None or resource.custom:
         return error
     message = error.message.replace(resource.qualified_kind, f"{door.kind}.{door.group}", 1)
     details = {**error.details, "group": door.group, "kind": door.kind}

@@ -41,12 +41,14 @@ class CustomStrategy(Strategy):
         self,
         version: Mapping[str, Any],
         schema: Structural,
+        stored_schema: Structural,
         group: str,
         namespaced: bool,
         storage: str,
         converter: Converter | None = None,
     ) -> None:
         self.schema = schema
+        self.stored_schema = stored_schema
         self.group = group
         self.version: str = version["name"]
         self.storage = storage
@@ -61,11 +63,22 @@ class CustomStrategy(Strategy):
         }
 
     def default(self, obj: Object) -> None:
+        whole_numbers(obj)
         apply_defaults(self.schema, obj)
 
     def to_storage(self, obj: Object, version: str) -> Object:
-        made = {**obj, "apiVersion": f"{self.group}/{self.storage}"}
-        return self.converter(obj, self.storage) if self.converter is not None else made
+        """In the stored version's form, by its schema: what that does not know is lost."""
+        if self.converter is not None:
+            obj = self.converter(obj, self.storage)
+        made: Object = {**prune(self.stored_schema, obj), "apiVersion": f"{self.group}/{self.storage}"}
+        apply_defaults(self.stored_schema, made)
+        return made
+
+    def _here(self, obj: Object) -> Object:
+        """The object as this version's schema sees it."""
+        if self.version == self.storage:
+            return obj
+        return self.from_storage(obj, self.version)
 
     def from_storage(self, obj: Object, version: str) -> Object:
         if version == self.storage:
@@ -103,6 +116,7 @@ class CustomStrategy(Strategy):
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         found = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
+        obj = self._here(obj)
         found += validate(self.schema, obj) + self._scale(obj)
         found += list_types(self.schema, obj)
         return self._with_rules(found, obj, None, ctx)
@@ -111,6 +125,7 @@ class CustomStrategy(Strategy):
         meta, before = obj["metadata"], old["metadata"]
         found = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
         found += metadata.check_update(meta, before)
+        obj, old = self._here(obj), self._here(old)
         if ctx.subresource == "status":
             return self._status(found, obj, old, ctx)
         trace = Correlation(_content(obj), _content(old), True)
@@ -150,12 +165,8 @@ class CustomStrategy(Strategy):
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         before = set((old or {}).get("metadata", {}).get("finalizers") or ())
-        return [
-            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name including a path (/) to avoid '
-            "accidental conflicts with other finalizer writers"
-            for name in sorted(set(obj["metadata"].get("finalizers") or ()) - before)
-            if "/" not in name and name not in _SELF
-        ]
+        added = sorted(set(obj["metadata"].get("finalizers") or ()) - before)
+        return [_prefer(name) for name in added if "/" not in name and name not in _SELF]
 
     def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         definition = ctx.resource.definition
@@ -186,6 +197,29 @@ class CustomStrategy(Strategy):
             ]
             return (*((name,) for name in names), ("metadata",))
         return (("status",),) if self.status_door else ()
+
+
+def _prefer(name: str) -> str:
+    path = " including a path (/)" if "." in name else ""
+    return (
+        f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} to avoid '
+        "accidental conflicts with other finalizer writers"
+    )
+
+
+def whole_numbers(value: Any) -> Any:
+    """Floats without a fraction are printed as integers, and so they are kept."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() and abs(value) < 2**63 else value
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if isinstance(item, float | dict | list):
+                value[name] = whole_numbers(item)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            if isinstance(item, float | dict | list):
+                value[index] = whole_numbers(item)
+    return value
 
 
 class _Root(Correlation):

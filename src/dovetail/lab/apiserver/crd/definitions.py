@@ -130,16 +130,16 @@ def accept(name: str, ctx: Context) -> None:
     obj = ctx.cluster.get(GROUP, PLURAL, None, name)
     if obj is None or "deletionTimestamp" in obj["metadata"]:
         return
-    conflict = _conflict(obj, ctx)
-    status = obj["status"]
-    if conflict:
-        status = with_condition(status, condition("NamesAccepted", "False", conflict[0], conflict[1], ctx))
+    free, reason, text = _conflict(obj, ctx)
+    status = {**obj["status"], "acceptedNames": free}
+    if reason:
+        status = with_condition(status, condition("NamesAccepted", "False", reason, text, ctx))
         text = "not all names are accepted"
         status = with_condition(status, condition("Established", "False", "NotAccepted", text, ctx))
         update(obj, status, ctx)
         return
     names = condition("NamesAccepted", "True", "NoConflicts", "no conflicts found", ctx)
-    status = with_condition({**status, "acceptedNames": dict(obj["spec"]["names"])}, names)
+    status = with_condition(status, names)
     text = "the initial names have been accepted"
     if not _established(obj):
         status = with_condition(status, condition("Established", "False", "Installing", text, ctx))
@@ -149,21 +149,33 @@ def accept(name: str, ctx: Context) -> None:
     update(obj, status, ctx)
 
 
-def _conflict(obj: Object, ctx: Context) -> tuple[str, str] | None:
-    spec = obj["spec"]
+def _conflict(obj: Object, ctx: Context) -> tuple[Object, str, str]:
+    """The names that are free, and why one is not: its reason and its text."""
+    spec, names = obj["spec"], obj["spec"]["names"]
+    words: set[str] = set()
+    kinds: set[str] = set()
     for other in ctx.cluster.list(GROUP, PLURAL):
         if other["metadata"]["name"] == obj["metadata"]["name"] or other["spec"]["group"] != spec["group"]:
             continue
         taken = other["status"].get("acceptedNames") or {}
-        plurals = {taken.get("plural"), taken.get("singular"), *(taken.get("shortNames") or ())}
-        for word, reason in (("plural", "PluralConflict"), ("singular", "SingularConflict")):
-            if spec["names"].get(word) in plurals:
-                return reason, f'"{spec["names"][word]}" is already in use'
-        for short in spec["names"].get("shortNames") or ():
-            if short in plurals:
-                return "ShortNamesConflict", f'"{short}" is already in use'
-        kinds = {taken.get("kind"), taken.get("listKind")}
-        for word, reason in (("kind", "KindConflict"), ("listKind", "ListKindConflict")):
-            if spec["names"].get(word) in kinds:
-                return reason, f'"{spec["names"][word]}" is already in use'
-    return None
+        words |= {taken.get("plural", ""), taken.get("singular", ""), *(taken.get("shortNames") or ())}
+        kinds |= {taken.get("kind", ""), taken.get("listKind", "")}
+    free: Object = {"plural": "", "kind": ""}
+    reason = text = ""
+    for field, used in (
+        ("plural", words),
+        ("singular", words),
+        ("shortNames", words),
+        ("kind", kinds),
+        ("listKind", kinds),
+    ):
+        value = names.get(field)
+        clash = [one for one in (value if isinstance(value, list) else [value]) if one and one in used]
+        if clash:
+            label = field[0].upper() + field[1:]
+            reason, text = f"{label}Conflict", f'"{clash[0]}" is already in use'
+        elif value:
+            free[field] = value
+    if "categories" in names:
+        free["categories"] = names["categories"]
+    return free, reason, text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,15 +36,15 @@ def _type(
     definition: Object, version: Mapping[str, Any], storage: str, names: Mapping[str, Any], registry: Registry
 ) -> ResourceType:
     spec = definition["spec"]
-    raw = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
-    node = Structural({"type": "object", **raw}, root=True)
+    node = _structural(version)
+    kept = node if version["name"] == storage else _structural(_named(spec["versions"], storage))
     namespaced = spec["scope"] == "Namespaced"
     converter = registry.converters.get(definition["metadata"]["name"])
-    strategy = CustomStrategy(version, node, spec["group"], namespaced, storage, converter)
+    strategy = CustomStrategy(version, node, kept, spec["group"], namespaced, storage, converter)
     deprecation = ""
     if version.get("deprecated"):
         api = f"{spec['group']}/{version['name']} {spec['names']['kind']}"
-        deprecation = version.get("deprecationWarning") or f"{api} is deprecated"
+        deprecation = version.get("deprecationWarning") or f"{api} is deprecated{_successor(spec, version['name'])}"
     return ResourceType(
         group=spec["group"],
         version=version["name"],
@@ -66,6 +67,34 @@ def _type(
         storage_hash=_storage_hash(spec["group"], storage, spec["names"]["kind"]),
         definition=definition,
     )
+
+
+def _named(versions: list[Object], name: str) -> Object:
+    return next(version for version in versions if version["name"] == name)
+
+
+def _structural(version: Mapping[str, Any]) -> Structural:
+    raw = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
+    return Structural({"type": "object", **raw}, root=True)
+
+
+def _age(version: str) -> tuple[int, int, int]:
+    """Order of versions: stable after beta after alpha, then by number."""
+    found = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if found is None:
+        return (-1, 0, 0)
+    return ({"alpha": 0, "beta": 1}.get(found[2] or "", 2), int(found[1]), int(found[3] or 0))
+
+
+def _successor(spec: Mapping[str, Any], name: str) -> str:
+    newer = [
+        v["name"]
+        for v in spec["versions"]
+        if v.get("served") and not v.get("deprecated") and _age(v["name"]) > _age(name)
+    ]
+    if not newer:
+        return ""
+    return f"; use {spec['group']}/{max(newer, key=_age)} {spec['names']['kind']}"
 
 
 def _storage_hash(group: str, version: str, kind: str) -> str:

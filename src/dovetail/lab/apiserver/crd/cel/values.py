@@ -87,14 +87,14 @@ def parse_duration(text: str) -> timedelta:
     try:
         return go_duration.parse(text)
     except ValueError as error:
-        raise CelError(f"type conversion error from string to google.protobuf.Duration: {error}") from error
+        raise CelError("type conversion error from 'string' to 'google.protobuf.Duration'") from error
 
 
 def parse_timestamp(text: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise CelError("type conversion error from string to google.protobuf.Timestamp") from error
+        raise CelError("type conversion error from 'string' to 'google.protobuf.Timestamp'") from error
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
