@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dovetail.model.kinds import EC2NodeClass, NodePool
 from dovetail.model.kinds.convert import ConversionError, convert, expand, from_v1, gather, review, to_v1
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.meta import view
 
@@ -195,3 +196,11 @@ def test_every_change_of_meaning_leaves_a_note() -> None:
     notes = Notes()
     to_v1({**m.SEED_TEMPLATE, "spec": {"launchTemplate": "mine", "subnetSelector": {"a": "b"}}}, notes)
     assert [note.path for note in notes.found if note.meaning] == ["spec.launchTemplate"]
+
+
+def test_a_pools_own_kubelet_settings_go_before_its_classs() -> None:
+    node_class = {"metadata": {"name": "a"}, "spec": {"role": "x", "kubelet": {"maxPods": 1}}}
+    assert with_kubelet(node_class, {}) is node_class
+    assert with_kubelet(node_class, {KUBELET_ANNOTATION: "not json"}) is node_class
+    found = with_kubelet(node_class, {KUBELET_ANNOTATION: '{"maxPods":20}'})
+    assert found["spec"] == {"role": "x", "kubelet": {"maxPods": 20}}

@@ -18,6 +18,7 @@ from dovetail.cluster import pools
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.logs import ref
 from dovetail.model.instancetype import InstanceType
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.snapshot import Pool
 
@@ -30,6 +31,7 @@ class Offers:
         self._mirror = mirror
         self._clock = clock
         self._paused: dict[str, float] = {}
+        self._classes: dict[str, tuple[NodePool, Mapping[str, Any], Mapping[str, Any]]] = {}
         self._cloud = cloud
         self._log = log
         self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
@@ -46,9 +48,14 @@ class Offers:
         """The pool's NodeClass object; None if it must exist and does not."""
         reference = pool.spec.template.spec.node_class_ref
         found = self._mirror.node_classes.store.get(reference.name)
-        if found is not None:
+        if found is None:
+            return None if self._cloud.node_class_required else NO_CLASS
+        if KUBELET_ANNOTATION not in pool.metadata.annotations:
             return found
-        return None if self._cloud.node_class_required else NO_CLASS
+        known = self._classes.get(pool.name)
+        if known is None or known[0] is not pool or known[1] is not found:
+            known = self._classes[pool.name] = (pool, found, with_kubelet(found, pool.metadata.annotations))
+        return known[2]
 
     async def types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         """What the cloud offers a pool; empty if its class is missing. Raises CloudError."""

@@ -26,6 +26,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.options import labels, options
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.quantity import format_resources
 
@@ -91,6 +92,9 @@ class Launcher:
         node_class = context.mirror.node_classes.store.get(reference.name)
         if node_class is None and context.cloud.node_class_required:
             raise NodeClassNotReady(f"{reference.kind} {reference.name!r} not found")
+        pool = context.mirror.pools.store.get(claim.node_pool or "")
+        if node_class is not None and pool is not None:
+            node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
         choices = options(claim, types)
         if not choices:

@@ -9,12 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.model.kinds.kubelet import KUBELET_ORDER
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, KUBELET_ORDER
 from dovetail.model.kinds.memory import copied, copy, put, take
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.kinds.schema import Json
 
-KUBELET_ANNOTATION = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
 CLASS_ANNOTATION = "compatibility.karpenter.sh/v1beta1-nodeclass-reference"
 UBUNTU_ANNOTATION = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu"
 ALIAS_ANNOTATION = "compatibility.karpenter.k8s.aws/v1-alias-version"

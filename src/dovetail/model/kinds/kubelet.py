@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -134,6 +135,25 @@ KUBELET_RULES = (
     _pairs("evictionSoft", "evictionSoftGracePeriod"),
     _pairs("evictionSoftGracePeriod", "evictionSoft"),
 )
+#: On a pool that came from an older generation: its own kubelet settings, which go before its class's.
+KUBELET_ANNOTATION = "compatibility.karpenter.sh/v1beta1-kubelet-conversion"
+
+
+def with_kubelet(node_class: Mapping[str, Any], annotations: Mapping[str, str]) -> Mapping[str, Any]:
+    """The node class as a pool with these annotations sees it; the very same object where they say nothing."""
+    text = annotations.get(KUBELET_ANNOTATION)
+    if text is None:
+        return node_class
+    try:
+        block = json.loads(text)
+    except ValueError:
+        return node_class
+    spec = node_class.get("spec")
+    if not isinstance(block, dict) or not isinstance(spec, Mapping):
+        return node_class
+    return {**node_class, "spec": {**spec, "kubelet": block}}
+
+
 KUBELET = Field("Settings of the kubelet on these nodes.", rules=KUBELET_RULES)
 #: The order in which upstream wrote the block down; the compatibility annotation keeps it.
 KUBELET_ORDER = (

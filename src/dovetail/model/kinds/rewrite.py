@@ -21,6 +21,7 @@ from dovetail.model.kinds.alpha import PROVISIONER_LABEL
 from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
 from dovetail.model.kinds.crds import struct_of
 from dovetail.model.kinds.graft import graft, plain
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
 from dovetail.model.kinds.memory import annotation, copied, take
 from dovetail.model.kinds.notes import Note, Notes
 from dovetail.model.kinds.schema import Json
@@ -134,7 +135,7 @@ def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: N
         notes.added("spec.kubelet", "the kubelet settings of the pools that use this class")
     reference = beta.member(found, "spec", "template", "spec", "nodeClassRef").get("name")
     if found.get("kind") == "NodePool" and reference in kubelets:
-        take(found, beta.KUBELET_ANNOTATION)
+        take(found, KUBELET_ANNOTATION)
     return found
 
 
@@ -157,7 +158,7 @@ def _kubelets(trees: Sequence[CommentedMap | None]) -> dict[str, Json]:
             if obj.get("kind") == "EC2NodeClass":
                 classes.add(str(beta.member(obj, "metadata").get("name")))
             elif obj.get("kind") == "NodePool":
-                text = beta.member(obj, "metadata", "annotations").get(beta.KUBELET_ANNOTATION)
+                text = beta.member(obj, "metadata", "annotations").get(KUBELET_ANNOTATION)
                 name = str(beta.member(obj, "spec", "template", "spec", "nodeClassRef").get("name"))
                 asked.setdefault(name, []).append(json.loads(text) if text else {})
     return {
