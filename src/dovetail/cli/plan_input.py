@@ -193,15 +193,14 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
     sold = overlaid(types, objects.of(NodeOverlay))
-    pools = tuple(
-        for_planner(pool, sold) for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp
-    )
+    wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
+    pools = tuple(for_planner(pool, sold) for pool in wanted)
     if not objects.of(NodePool):
         pools = (replace(DEFAULT_POOL, types=sold, requirements=() if any_type else DEFAULT_POOL.requirements),)
     made, claims = pods_of(objects.of)
     pods = [*objects.of(Pod), *made]
     values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
-    values |= {"": each.value for each in objects.of(PriorityClass) if each.global_default}
+    values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
     nodes = _nodes(objects, pods, {each.name: each for each in sold})
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
     waiting = [pod for pod in pods if _waits(pod)]
@@ -209,7 +208,7 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
     return Snapshot(
         pools=pools,
         nodes=tuple(nodes),
-        pending=tuple([*waiting, *going]),
+        pending=(*waiting, *going),
         daemons=tuple(objects.of(DaemonSet)),
         namespaces={each.metadata.name: each.metadata.labels for each in objects.of(Namespace)},
         claims={key if "/" in key else f"default/{key}": claim for key, claim in held.items()},

@@ -97,7 +97,8 @@ def as_text(plan: Plan, consolidating: bool) -> str:
     if on_nodes:
         lines.append(f"{on_nodes} pod(s) fit on nodes that are there")
     if consolidating:
-        lines.append(f"remove {len(plan.remove)} node(s): {', '.join(plan.remove) or 'none'}; {plan.evictions} eviction(s)")
+        names = ", ".join(plan.remove) or "none"
+        lines.append(f"remove {len(plan.remove)} node(s): {names}; {plan.evictions} eviction(s)")
         if plan.cost.before is not None:
             lines.append(f"${plan.cost.before:.4f}/h before, ${plan.cost.per_hour:.4f}/h after")
     lines += ["", _cost_line(plan)]
@@ -131,7 +132,8 @@ def _mebibytes(amount: int) -> str:
 
 def _cost_line(plan: Plan) -> str:
     cost = plan.cost
-    line = f"${cost.per_hour:.4f} an hour, ${cost.per_hour * HOURS_A_MONTH:,.2f} a month, {len(plan.machines)} machine(s)"
+    month = cost.per_hour * HOURS_A_MONTH
+    line = f"${cost.per_hour:.4f} an hour, ${month:,.2f} a month, {len(plan.machines)} machine(s)"
     if cost.lower_bound is not None:
         gap = "" if cost.gap is None else f" (at most {cost.gap:.1%} above the cheapest possible)"
         line += f"\nnothing below ${cost.lower_bound:.4f} can hold these pods{gap}\n  the bound: {cost.bound_of}"

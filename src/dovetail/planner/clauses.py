@@ -69,7 +69,7 @@ def of_selector(
     """A label selector as clauses; `same` and `other` are (mis)matchLabelKeys, read from the pod's own labels."""
     if selector is None:
         return (NEVER,)
-    parts = [(key, "In", (value,)) for key, value in selector.match_labels.items()]
+    parts: list[Clause] = [(key, "In", (value,)) for key, value in selector.match_labels.items()]
     parts += [(each.key, each.operator, tuple(sorted(set(each.values)))) for each in selector.match_expressions]
     parts += [(key, "In", (labels[key],)) for key in same if key in labels]
     parts += [(key, "NotIn", (labels[key],)) for key in other if key in labels]

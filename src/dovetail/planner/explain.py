@@ -1,4 +1,4 @@
-"""Why a pod has no place: for each pool, how many offerings were left after each clause, and which clause took the last.
+"""Why a pod has no place: for each pool, how many offerings each clause left, and which clause took the last.
 
 The nearest miss is the cheapest offering that the last clause turned away.
 """

@@ -43,8 +43,9 @@ def ladder(
     apart = _heaviest_first(shape.anti) if respect else []
     nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
     loose = [each for each in spreads if not each.hard] if respect else []
-    bears, given_up = not respect or not dislikes, []
-    rungs = []
+    bears = not respect or not dislikes
+    given_up: list[str] = []
+    rungs: list[Level] = []
     while True:
         soft = [near_group(each, AFFINITY, namespaces) for each in near]
         soft += [near_group(each, ANTI, namespaces) for each in apart]

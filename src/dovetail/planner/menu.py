@@ -62,7 +62,8 @@ def _kept(
         seen += [row.astype(np.int64) for row in packed]
     signature = np.array(seen)
     _, family = np.unique(signature, axis=1, return_inverse=True)
-    sizes = np.array([columns.amounts(name)[candidates] for name in dims], dtype=np.int64).reshape(len(dims), len(candidates))
+    held = np.array([columns.amounts(name)[candidates] for name in dims], dtype=np.int64)
+    sizes = held.reshape(len(dims), len(candidates))
     less = [np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
     keep: list[int] = []

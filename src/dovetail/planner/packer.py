@@ -19,7 +19,8 @@ from dovetail.planner.problem import UNLIMITED, Ask, Problem
 class Strategy(msgspec.Struct, frozen=True):
     """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
 
-    `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one.
+    `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
+    machine against its pool's limits with the largest type it might still become.
     """
 
     foresight: float = 1.0
@@ -28,6 +29,7 @@ class Strategy(msgspec.Struct, frozen=True):
     ceiling: float = float("inf")
     grow: bool = False
     by_priority: bool = False
+    wide: bool = False
 
 
 class Packer:
@@ -93,6 +95,8 @@ class Packer:
         top = cell.group.max_skew if few else UNLIMITED
         if len(stuck):
             top = min(top, int(stuck.min()) + cell.group.max_skew)
+        if self.problem.binding or self.problem.reservations:
+            count = min(count, int(usable.sum()))  # one level at a time: the limit may end it in the middle
         quotas = self._water(counts, usable, count, top)
         got = 0
         for domain in self._order(np.flatnonzero(quotas)):
@@ -328,9 +332,26 @@ class Packer:
             ok &= chosen[menu.domains[other]]
         if self.problem.binding or self.problem.reservations:
             ok = self.board.affordable(ok)
+        if self.strategy.wide:
+            ok &= self._widely()
         return ok
 
-    def _target(self, ask: Ask, count: int, per: int, axis: int | None, domains: Bools | None) -> tuple[int, int] | None:
+    def _widely(self) -> Bools:
+        """The columns within limits if every machine that stands became the largest it may."""
+        menu, board = self.problem.menu, self.board
+        ok = np.ones(menu.size, dtype=np.bool_)
+        for name in self.problem.binding:
+            limits = np.array([each.get(name, UNLIMITED) for each in self.problem.limits], dtype=np.int64)
+            for at in board.bought():
+                pool = int(menu.pools[board.column[at]])
+                sizes = menu.limited[name][(menu.pools == pool) & (menu.limited[name] <= limits[pool])]
+                limits[pool] -= int(sizes.max()) if len(sizes) else int(menu.limited[name][board.column[at]])
+            ok &= menu.limited[name] <= limits[menu.pools]
+        return ok
+
+    def _target(
+        self, ask: Ask, count: int, per: int, axis: int | None, domains: Bools | None
+    ) -> tuple[int, int] | None:
         """The column to open, and how many pods of the ask go on it."""
         menu = self.problem.menu
         ok = self._candidates(ask, axis, domains)
@@ -347,7 +368,7 @@ class Packer:
             np.minimum(fits, capacity[dim] // amount, out=fits)
         demand = ask.request * float(count) + self._to_come(ask, axis, domains)
         needed = np.ceil(count / fits)
-        for dim in np.flatnonzero(demand):
+        for dim in (int(each) for each in np.flatnonzero(demand)):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = demand[dim] / capacity[dim]
             if dim in ask.dims:

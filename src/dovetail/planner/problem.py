@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.cells import Axis, Cell, add_owners, cells_of, running_fears, tolerated
+from dovetail.planner.cells import Cell, add_owners, cells_of, running_fears, tolerated
 from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
-from dovetail.planner.fleet import Daemon, NodeFacts, daemons_of, facts_of, passes
+from dovetail.planner.fleet import NodeFacts, daemons_of, facts_of, passes
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu, as_bools
-from dovetail.planner.shape import Port, Shape
+from dovetail.planner.shape import Port
 from dovetail.planner.snapshot import MinValues, NodeState, Snapshot
 from dovetail.planner.tolerance import bears
 
@@ -71,6 +71,7 @@ class Problem:
         self._asks: dict[tuple[int, int], Ask] = {}
         self._node_terms: dict[tuple[Term, ...], Bools] = {}
         self._node_taints: dict[object, Bools] = {}
+        self.wide = False
         self.limits = self._limits()
         self.reservations = self._reservations()
         strict = snapshot.min_values is MinValues.STRICT
@@ -281,5 +282,3 @@ def _port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set
             found[f"{PORT}{protocol}/{number}/{address}"] = 1
     return found
 
-
-__all__ = ["Ask", "Axis", "Daemon", "Problem", "Shape", "UNLIMITED"]

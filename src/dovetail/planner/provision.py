@@ -23,10 +23,7 @@ def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) 
     start = stopwatch()
     problem = Problem(snapshot)
     packing = quick(problem)
-    if deadline is None:
-        plan = plan_of(problem, packing)
-    else:
-        plan = _bettered(problem, packing, seed, deadline, start)
+    plan = plan_of(problem, packing) if deadline is None else _bettered(problem, packing, seed, deadline, start)
     return _timed(plan, stopwatch() - start)
 
 
@@ -47,12 +44,24 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 
 
 def quick(problem: Problem) -> Packing:
-    """The best of a few quick packings; priority decides only when not everybody has a place."""
+    """The best of a few quick packings."""
     few = sum(one.count for one in problem.classes) <= _FEW
     best = min((pack(problem, strategy) for strategy in (_FIRST if few else _FIRST[:1])), key=lambda each: each.rank)
-    if best.left and len({one.priority for one in problem.classes}) > 1:
-        best = pack(problem, Strategy(by_priority=True))
+    if problem.binding and len({pool.weight for pool in problem.pools}) > 1:
+        loose = pack(problem, Strategy(wide=True))
+        if loose.rank < best.rank:
+            best, problem.wide = loose, True
+    if any(count and not problem.classes[index].error for index, count in best.left.items()):
+        best = _short(problem, best)
     return best
+
+
+def _short(problem: Problem, best: Packing) -> Packing:
+    """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in."""
+    tried = [best]
+    for foresight, grow in ((1.0, False), (0.0, False), (1.0, True), (0.3, True)):
+        tried.append(pack(problem, Strategy(order="reference", foresight=foresight, grow=grow, by_priority=True)))
+    return min(tried, key=lambda each: (each.shortfall(problem), each.cost))
 
 
 def plan_of(

@@ -10,6 +10,7 @@ import numpy as np
 
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
+from dovetail.planner.columns import Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer, Strategy
 from dovetail.planner.problem import Problem
@@ -38,6 +39,11 @@ class Packing:
         )
         return (sum(self.left.values()), given_up, self.cost)
 
+    def shortfall(self, problem: Problem) -> tuple[int, ...]:
+        """Who goes without, the first to be served first: for choosing when there is not enough for all."""
+        order = sorted(problem.classes, key=lambda one: (-one.priority, *reference_key(one)))
+        return tuple(self.left.get(one.index, 0) for one in order)
+
 
 def pack(problem: Problem, strategy: Strategy) -> Packing:
     """One pass over all classes, and as many more as bring something."""
@@ -65,8 +71,8 @@ def pack(problem: Problem, strategy: Strategy) -> Packing:
     return Packing(packer.board, left)
 
 
-def _demand(problem: Problem, one: PodClass) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    return problem.ask(one, 0).request * float(one.count)
+def _demand(problem: Problem, one: PodClass) -> Floats:
+    return np.asarray(problem.ask(one, 0).request * float(one.count), dtype=np.float64)
 
 
 def _place_class(packer: Packer, one: PodClass, count: int) -> int:
@@ -91,9 +97,16 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
         if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
             size = float(share[problem.dims.index(strategy.order)])
         priority = -one.priority if strategy.by_priority else 0
+        if strategy.order == "reference":
+            return (priority, *reference_key(one))
         return (depth[one.index], priority, -_loneliness(problem, one), -size, one.index)
 
     return sorted(problem.classes, key=key)
+
+
+def reference_key(one: PodClass) -> tuple[float, ...]:
+    """The order in which Karpenter takes pods: most CPU, then most memory. It decides who goes short."""
+    return (-one.requests.get("cpu", 0), -one.requests.get("memory", 0), one.index)
 
 
 def _loneliness(problem: Problem, one: PodClass) -> float:

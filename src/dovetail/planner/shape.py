@@ -156,17 +156,17 @@ def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
 def signature(pod: Pod) -> bytes:
     """The exact key of a pod's shape."""
     spec, meta = pod.spec, pod.metadata
-    own = [name for name in claim_names(pod)] if spec.volumes else None
-    resized = pod.status.container_statuses if any(s.allocated_resources for s in pod.status.container_statuses) else None
-    return _encode(
-        (
+    own = list(claim_names(pod)) if spec.volumes else None
+    statuses = pod.status.container_statuses
+    resized = statuses if any(each.resources is not None for each in statuses) else None
+    parts = (
             meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
             spec.topology_spread_constraints,
             [(c.resources, c.ports) for c in spec.containers],
             [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
             spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
-        )  # fmt: skip
-    )
+    )  # fmt: skip
+    return _encode(parts)
 
 
 def shape_of(pod: Pod, memory: Memory) -> Shape:

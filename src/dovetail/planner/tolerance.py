@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dovetail.model.objects import Taint, Toleration
 from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
 
+
 def bears(tolerations: Iterable[Toleration], taints: Iterable[Taint], prefer: bool) -> bool:
     """Whether every taint is tolerated. `prefer`: PreferNoSchedule taints do not count."""
     held = tuple(tolerations)
-    return all((prefer and taint.effect == PREFER_NO_SCHEDULE) or any(tolerates(t, taint) for t in held) for taint in taints)
+    binding = [taint for taint in taints if not (prefer and taint.effect == PREFER_NO_SCHEDULE)]
+    return all(any(tolerates(each, taint) for each in held) for taint in binding)

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.model.fit.fit import Fit
-from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
+from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
-from dovetail.planner.checks.world import World, available, key_of, labels_of, node, offered, offering_of
+from dovetail.planner.checks.world import Shelf, World, available, key_of, offered
 from dovetail.planner.plan import Choice, Machine, Plan
 from dovetail.planner.snapshot import MinValues, Snapshot
 
@@ -84,7 +84,8 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
 
 def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
-    pools = {pool.name: pool for pool in snapshot.pools}
+    shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
+    good: set[tuple[str, int]] = set()
     found = []
     for machine in plan.machines:
         if not machine.offerings:
@@ -93,11 +94,15 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
         if prices != sorted(prices):
             found.append(Violation("offering", machine.name, "are not cheapest first"))
         for choice in machine.offerings:
-            known = offering_of(pools[machine.pool], choice) if machine.pool in pools else None
+            if (machine.pool, id(choice)) in good:
+                continue
+            known = shelves[machine.pool].find(choice) if machine.pool in shelves else None
             if known is None or known[1].price != choice.price:
                 found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
-            elif not available(snapshot, *known) or not offered(pools[machine.pool], *known):
+            elif not available(snapshot, *known) or not offered(shelves[machine.pool].pool, *known):
                 found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
+            else:
+                good.add((machine.pool, id(choice)))
     return found
 
 
@@ -158,7 +163,8 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
             values: set[str] = set()
             for choice in machine.offerings:
                 fixed = {ZONE: choice.zone, CAPACITY_TYPE: choice.capacity_type, INSTANCE_TYPE: choice.instance_type}
-                values.update([fixed[need.key]] if need.key in fixed else types[choice.instance_type].labels.get(need.key, ()))
+                own = types[choice.instance_type].labels.get(need.key, ())
+                values.update([fixed[need.key]] if need.key in fixed else own)
             if len(values) < need.min_values:
                 found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
     return found
@@ -211,11 +217,12 @@ def _alternatives(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violat
     """Every other offering of a machine holds its pods as well."""
     found: list[Violation] = []
     for machine in plan.machines:
-        infos = {id(info.shape): info for info in (pod_info(pods[key]) for key in machine.pods)}
+        all_of_them = [pod_info(pods[key]) for key in machine.pods]
+        infos = {id(info.shape): info for info in all_of_them}
         keys = {key for info in infos.values() for key in _pinned(info)}
-        first = world.cluster.nodes[machine.name]
-        need = dict(first.requested)
-        need["pods"] = len(first.pods)
+        need: Counter[str] = Counter(pods=len(all_of_them))
+        for info in all_of_them:
+            need.update(info.held)
         checked: set[object] = set()
         for choice in machine.offerings[1:]:
             found += _alternative(machine, choice, infos, keys, world, need, checked)
@@ -224,29 +231,27 @@ def _alternatives(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violat
 
 def _pinned(info: PodInfo) -> list[str]:
     shape = info.shape
-    terms = (*shape.spread, *shape.affinity, *shape.anti_affinity)
-    return [term.topology_key for term in terms if term.topology_key != HOSTNAME]
+    keys = [each.topology_key for each in shape.spread]
+    keys += [each.topology_key for each in (*shape.affinity, *shape.anti_affinity)]
+    return [key for key in keys if key != HOSTNAME]
 
 
 def _alternative(
-    machine: Machine, choice: Choice, infos: dict[int, PodInfo], keys: set[str], world: World, need: dict[str, int],
+    machine: Machine, choice: Choice, infos: dict[int, PodInfo], keys: set[str], world: World, need: Counter[str],
     checked: set[object],
 ) -> list[Violation]:  # fmt: skip
-    pool = world.pools[machine.pool]
-    known = offering_of(pool, choice)
-    assert known is not None
-    kind, offering = known
-    labels = labels_of(pool, kind, offering, machine.labels, machine.name)
-    first = world.cluster.nodes[machine.name]
-    moved = [key for key in keys if labels.get(key) != first.labels.get(key)]
+    kind, twin = world.twin(machine, choice)
+    labels, first = twin.metadata.labels, world.cluster.nodes[machine.name].labels
+    moved = [key for key in keys if labels.get(key) != first.get(key)]
     if moved:
         return [Violation("topology", machine.name, f"{_words(choice)} would change {moved[0]}")]
-    twin = node(machine.name, labels, pool.taints, kind.allocatable)
     for info in infos.values():
-        if not node_matches(info.shape, twin):
+        if not world.matches(info, twin):
             return [Violation("fit", machine.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
-    if kind.name in checked or world.daemons:
+    if kind.name in checked:
         return []
     checked.add(kind.name)
-    short = [name for name, amount in need.items() if amount > kind.allocatable.get(name, 0)]
+    total = Counter(need)
+    total.update(world.served(twin))
+    short = [name for name, amount in total.items() if amount > kind.allocatable.get(name, 0)]
     return [Violation("fit", machine.name, f"{_words(choice)} has too little {short[0]}")] if short else []

@@ -6,13 +6,14 @@ node that takes no pods, because a spread must count it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.local import tolerates_node
-from dovetail.model.fit.podinfo import node_matches, pod_info
+from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
 from dovetail.model.fit.storage import Storage
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED, ZONE
@@ -44,19 +45,24 @@ def key_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def offering_of(pool: Pool, choice: Choice) -> tuple[InstanceType, Offering] | None:
-    """The type and offering that a choice names, if the pool has it."""
-    for kind in pool.types:
-        if kind.name == choice.instance_type:
-            for each in kind.offerings:
-                if (each.zone, each.capacity_type, each.reservation_id) == (
-                    choice.zone, choice.capacity_type, choice.reservation_id
-                ):  # fmt: skip
-                    return kind, each
-    return None
+class Shelf:
+    """What a pool sells, found by name."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self._sold = {
+            (kind.name, each.zone, each.capacity_type, each.reservation_id): (kind, each)
+            for kind in pool.types
+            for each in kind.offerings
+        }
+
+    def find(self, choice: Choice) -> tuple[InstanceType, Offering] | None:
+        return self._sold.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
 
 
-def labels_of(pool: Pool, kind: InstanceType, offering: Offering, chosen: Mapping[str, str], name: str) -> dict[str, str]:
+def labels_of(
+    pool: Pool, kind: InstanceType, offering: Offering, chosen: Mapping[str, str], name: str
+) -> dict[str, str]:
     """The labels a node of this offering would have; of several values a type may take, the first the pool allows."""
     labels: dict[str, str] = {}
     for need in pool.requirements:
@@ -95,9 +101,13 @@ class World:
     def __init__(self, snapshot: Snapshot, machines: Iterable[Machine]) -> None:
         self.snapshot = snapshot
         self.pools = {pool.name: pool for pool in snapshot.pools}
+        self.shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
         self.cluster = Cluster(
             Storage(snapshot.claims.values(), snapshot.volumes.values(), snapshot.storage_classes.values())
         )
+        self._twins: dict[object, tuple[InstanceType, Node]] = {}
+        self._matches: dict[tuple[int, int], bool] = {}
+        self._served: dict[int, Counter[str]] = {}
         self.cluster.namespaces.update(snapshot.namespaces)
         self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
         coming = {key_of(pod) for pod in snapshot.pending}
@@ -123,7 +133,7 @@ class World:
 
     def add_machine(self, name: str, machine: Machine, choice: Choice) -> bool:
         pool = self.pools.get(machine.pool)
-        found = offering_of(pool, choice) if pool is not None else None
+        found = self.shelves[machine.pool].find(choice) if pool is not None else None
         if pool is None or found is None:
             return False
         kind, offering = found
@@ -132,6 +142,37 @@ class World:
         self._attach(name, kind.attach_limits)
         self._add_daemons(name, set())
         return True
+
+    def twin(self, machine: Machine, choice: Choice) -> tuple[InstanceType, Node]:
+        """The node that another offering of a machine would be, its name aside."""
+        key = (machine.pool, id(choice), *machine.labels.items())
+        known = self._twins.get(key)
+        if known is None:
+            found = self.shelves[machine.pool].find(choice)
+            assert found is not None
+            pool = self.pools[machine.pool]
+            labels = labels_of(pool, *found, machine.labels, "machine")
+            known = self._twins[key] = (found[0], node("machine", labels, pool.taints, found[0].allocatable))
+        return known
+
+    def matches(self, info: PodInfo, twin: Node) -> bool:
+        key = (id(info.shape), id(twin))
+        known = self._matches.get(key)
+        if known is None:
+            known = self._matches[key] = node_matches(info.shape, twin)
+        return known
+
+    def served(self, twin: Node) -> Counter[str]:
+        """What daemons take of such a node."""
+        known = self._served.get(id(twin))
+        if known is None:
+            known = self._served[id(twin)] = Counter()
+            for _, pod in self.daemons:
+                info = pod_info(pod)
+                if node_matches(info.shape, twin) and tolerates_node(info.shape, twin):
+                    known.update(info.held)
+                    known["pods"] += 1
+        return known
 
     def _attach(self, name: str, limits: Mapping[str, int]) -> None:
         if limits:
@@ -200,9 +241,8 @@ def _daemon_pod(daemon: DaemonSet) -> tuple[str, Pod]:
     """The daemonset's pod, with its limits for requests it does not make and nothing to say about other pods."""
     template = daemon.spec.template
     containers = tuple(_defaulted(each) for each in template.spec.containers)
-    bare = replace(
-        template.spec, containers=containers, affinity=_node_part(template.spec.affinity), topology_spread_constraints=()
-    )
+    affinity = _node_part(template.spec.affinity)
+    bare = replace(template.spec, containers=containers, affinity=affinity, topology_spread_constraints=())
     name = f"daemon-{daemon.metadata.name}"
     return daemon.metadata.uid, Pod(
         metadata=replace(template.metadata, namespace=daemon.metadata.namespace, name=name), spec=bare

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from dovetail.chance import Chance
 from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY, SPREAD
@@ -28,8 +30,8 @@ def improve(
     for strategy in _starts(problem, chance):
         if out_of_time() or best.cost <= enough + EPSILON:
             return best
-        other = pack(problem, strategy)
-        if other.rank < best.rank:
+        other = pack(problem, replace(strategy, wide=problem.wide))
+        if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
     for step in range(steps):
@@ -52,7 +54,8 @@ def improve(
 def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     """Other ways to pack from scratch: price ceilings along the menu, other orders, other turns."""
     prices = problem.menu.prices
-    ceilings = sorted({float(prices[int(len(prices) * share)]) for share in (0.1, 0.25, 0.4, 0.6, 0.8)} if len(prices) else ())
+    shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
+    ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
     found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
@@ -137,7 +140,7 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
         foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
-        grow=chance.random() < 0.35,
+        grow=chance.random() < 0.35, wide=problem.wide,
     )  # fmt: skip
 
 
@@ -149,7 +152,9 @@ def _shuffled(board: Board, pods: dict[int, int], chance: Chance) -> list[int]:
         return float((ask.request / (board.menu.capacity.max(axis=1) + 1)).max())
 
     noise = chance.choice((0.0, 0.3, 1.0))
-    keyed = [(_leans(board.asks[number]), -size(number) * (1 + noise * chance.uniform(-1, 1)), number) for number in pods]
+    keyed = [
+        (_leans(board.asks[number]), -size(number) * (1 + noise * chance.uniform(-1, 1)), number) for number in pods
+    ]
     return [number for _, _, number in sorted(keyed)]
 
 
