@@ -53,6 +53,10 @@ class Notices:
             self._said.popitem(last=False)
         return self._recorder.record(about, kind, reason, truncated(message))
 
+    def record(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
+        """Say something about an object that is not ours to read."""
+        return self._recorder.record(about, kind, reason, truncated(message))
+
     # -- pods
 
     def nominated(self, pod: Pod, claim: str | None, node: str | None = None) -> None:

@@ -26,6 +26,7 @@ from dovetail.controllers.generations import Generations
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
+from dovetail.controllers.legacy import Legacy
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
 from dovetail.controllers.nodeclass import NodeClasses
@@ -67,6 +68,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Interruptions,
     Repair,
     Static,
+    Legacy,
 )
 NAMESPACE = "kube-system"
 

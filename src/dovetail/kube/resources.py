@@ -112,5 +112,8 @@ NODE_METRICS = _cluster("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics")
 
 NODEPOOLS = _cluster("karpenter.sh", "v1", "nodepools", "NodePool")
 NODECLAIMS = _cluster("karpenter.sh", "v1", "nodeclaims", "NodeClaim")
+PROVISIONERS = _cluster("karpenter.sh", "v1alpha5", "provisioners", "Provisioner")
+MACHINES = _cluster("karpenter.sh", "v1alpha5", "machines", "Machine")
+AWSNODETEMPLATES = _cluster("karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate")
 NODEOVERLAYS = _cluster("karpenter.sh", "v1alpha1", "nodeoverlays", "NodeOverlay")
 EC2NODECLASSES = _cluster("karpenter.k8s.aws", "v1", "ec2nodeclasses", "EC2NodeClass")

@@ -28,7 +28,6 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import format_resources, resources
 
-
 #: How long, in seconds, a launch waits for the other claims of its batch to be written: they matter more than
 #: the many small writes that follow a launch.
 PATIENCE = 1.0
