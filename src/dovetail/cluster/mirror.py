@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from dovetail.clock import Clock
 from dovetail.cluster import keys, machines
 from dovetail.cluster.reservations import Reservations, Target
@@ -34,6 +36,7 @@ Listener = Callable[[Change[Any]], None]
 
 #: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
 NOMINATION = 20.0
+_NOBODY: Mapping[str, Pod] = {}
 
 
 class Mirror:
@@ -75,6 +78,7 @@ class Mirror:
         self._node_of: dict[str, dict[str, None]] = {}
         self._claim_of: dict[str, str] = {}
         self._states: dict[Target, NodeState] = {}
+        self._bare: dict[Target, NodeState] = {}
         self._dirty: dict[Target, None] = {}
 
     # -- running
@@ -148,9 +152,10 @@ class Mirror:
         """Every machine as the planner sees it now; unchanged ones keep their identity."""
         if types is not self._types:
             self._types = types
+            self._bare.clear()
             self._dirty = dict.fromkeys((*self._states, *self._dirty))
         for _, target in self.reservations.expire(self._clock.monotonic()):
-            self._touch(target)
+            self._repopulate(target)
         for target in self._dirty:
             self._derive(target)
         self._dirty.clear()
@@ -174,12 +179,12 @@ class Mirror:
         self.reservations.promise(pod.metadata.uid, target, until)
         for each in (before, target):
             if each is not None:
-                self._touch(each)
+                self._repopulate(each)
 
     def break_promise(self, uid: str) -> None:
         target = self.reservations.release(uid)
         if target is not None:
-            self._touch(target)
+            self._repopulate(target)
 
     def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
         """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
@@ -202,36 +207,51 @@ class Mirror:
     # -- deriving
 
     def _derive(self, target: Target) -> None:
-        state = self._of_node(target.name) if target.kind == "node" else self._of_claim(target.name)
-        if state is None:
+        """A machine's view: what it is, which seldom changes, and who is on it."""
+        bare = self._bare.get(target)
+        if bare is None:
+            bare = self._of_node(target.name) if target.kind == "node" else self._of_claim(target.name)
+        if bare is None:
             self._states.pop(target, None)
-        else:
-            self._states[target] = state
+            return
+        self._bare[target] = bare
+        pods = self._promised(target)
+        if target.kind == "node":
+            pods = [*(pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished), *pods]
+            if bare.claim is not None:
+                pods += self._promised(Target("claim", bare.claim))
+        self._states[target] = msgspec.structs.replace(bare, pods=tuple(pods)) if pods else bare
 
     def _of_node(self, name: str) -> NodeState | None:
         node = self.nodes.store.get(name)
         if node is None:
             return None
         claim = self.claim_for(node)
-        pods = [pod for pod in self._by_node.get(name, {}).values() if not pod.finished]
-        pods += self._promised(Target("node", name))
-        if claim is not None:
-            pods += self._promised(Target("claim", claim.name))
         csi = self.csi_nodes.store.get(name)
-        return machines.of_node(node, claim, pods, csi, self._types, deleting=self.going(claim, node))
+        return machines.of_node(node, claim, (), csi, self._types, deleting=self.going(claim, node))
 
     def _of_claim(self, name: str) -> NodeState | None:
         claim = self.claims.store.get(name)
         if claim is None or self.nodes_for(claim):
             return None
-        pods = self._promised(Target("claim", name))
-        return machines.of_claim(claim, pods, self._types, deleting=self.going(claim, None))
+        return machines.of_claim(claim, (), self._types, deleting=self.going(claim, None))
 
     def _promised(self, target: Target) -> list[Pod]:
         found = (self._by_uid.get(uid) for uid in self.reservations.on(target))
         return [pod for pod in found if pod is not None]
 
     def _touch(self, target: Target) -> None:
+        """Something about the machine changed."""
+        self._bare.pop(target, None)
+        self._dirty[target] = None
+        if target.kind == "claim":
+            claim = self.claims.store.get(target.name)
+            for node in self.nodes_for(claim) if claim else ():
+                self._bare.pop(Target("node", node.metadata.name), None)
+                self._dirty[Target("node", node.metadata.name)] = None
+
+    def _repopulate(self, target: Target) -> None:
+        """Only who is on the machine changed."""
         self._dirty[target] = None
         if target.kind == "claim":
             claim = self.claims.store.get(target.name)
@@ -250,7 +270,7 @@ class Mirror:
         self._by_uid[new.metadata.uid] = new
         if new.spec.node_name:
             self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
-            self._touch(Target("node", new.spec.node_name))
+            self._repopulate(Target("node", new.spec.node_name))
             if self._is_settled(new):
                 self._end_promise(new.metadata.uid)
         elif new.finished:
@@ -259,7 +279,7 @@ class Mirror:
             self._unbound[change.key] = new
         promised = self.reservations.of(new.metadata.uid)
         if promised is not None:
-            self._touch(promised)
+            self._repopulate(promised)
 
     def _is_settled(self, pod: Pod) -> bool:
         """A bound pod keeps its promise only if it must move: its node is going."""
@@ -274,12 +294,12 @@ class Mirror:
             pods.pop(key, None)
             if not pods:
                 self._by_node.pop(old.spec.node_name, None)
-            self._touch(Target("node", old.spec.node_name))
+            self._repopulate(Target("node", old.spec.node_name))
 
     def _end_promise(self, uid: str) -> None:
         target = self.reservations.release(uid)
         if target is not None:
-            self._touch(target)
+            self._repopulate(target)
 
     def _node(self, change: Change[Node]) -> None:
         for node in (change.old, change.new):

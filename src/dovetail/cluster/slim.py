@@ -27,21 +27,9 @@ KEPT_ANNOTATIONS = frozenset(
 )
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
 
-#: Fields of a pod's spec that many pods share, and that are worth keeping once.
-_SHARED = (
-    "node_selector",
-    "affinity",
-    "tolerations",
-    "topology_spread_constraints",
-    "containers",
-    "init_containers",
-    "overhead",
-    "resources",
-    "scheduling_gates",
-    "resource_claims",
-)
 MOST_PARTS = 200_000
 _NO_CONDITIONS: tuple[Condition, ...] = ()
+_NO_ANNOTATIONS: dict[str, str] = {}
 
 
 class Slimmer:
@@ -59,6 +47,8 @@ class Slimmer:
         return slim
 
     def _metadata(self, full: ObjectMeta) -> ObjectMeta:
+        labels, owners = self._share((full.labels, full.owner_references))
+        kept = full.annotations.keys() & KEPT_ANNOTATIONS
         return ObjectMeta(
             name=full.name,
             namespace=self._share(full.namespace),
@@ -67,35 +57,47 @@ class Slimmer:
             creation_timestamp=full.creation_timestamp,
             deletion_timestamp=full.deletion_timestamp,
             deletion_grace_period_seconds=full.deletion_grace_period_seconds,
-            labels=self._share(full.labels),
-            annotations={key: full.annotations[key] for key in full.annotations.keys() & KEPT_ANNOTATIONS},
-            owner_references=self._share(full.owner_references),
+            labels=labels,
+            annotations={key: full.annotations[key] for key in kept} if kept else _NO_ANNOTATIONS,
+            owner_references=owners,
         )
 
     def _spec(self, full: PodSpec) -> PodSpec:
-        slim = PodSpec(
-            node_name=full.node_name,
-            node_selector=full.node_selector,
-            affinity=full.affinity,
-            tolerations=full.tolerations,
-            topology_spread_constraints=full.topology_spread_constraints,
-            containers=tuple(map(_container, full.containers)),
-            init_containers=tuple(map(_container, full.init_containers)),
-            overhead=full.overhead,
-            resources=full.resources,
+        shared = self._share(
+            (
+                full.node_selector,
+                full.affinity,
+                full.tolerations,
+                full.topology_spread_constraints,
+                tuple(map(_container, full.containers)),
+                tuple(map(_container, full.init_containers)),
+                full.overhead,
+                full.resources,
+                full.scheduling_gates,
+                full.resource_claims,
+            )
+        )
+        return PodSpec(
+            node_name=self._share(full.node_name),
+            node_selector=shared[0],
+            affinity=shared[1],
+            tolerations=shared[2],
+            topology_spread_constraints=shared[3],
+            containers=shared[4],
+            init_containers=shared[5],
+            overhead=shared[6],
+            resources=shared[7],
+            scheduling_gates=shared[8],
+            resource_claims=shared[9],
             volumes=tuple(filter(_matters, full.volumes)),
             priority=full.priority,
             priority_class_name=self._share(full.priority_class_name),
             preemption_policy=full.preemption_policy,
             scheduler_name=self._share(full.scheduler_name),
-            scheduling_gates=full.scheduling_gates,
-            resource_claims=full.resource_claims,
             termination_grace_period_seconds=full.termination_grace_period_seconds,
             host_network=full.host_network,
             runtime_class_name=full.runtime_class_name,
         )
-        shared = {field: self._share(getattr(slim, field)) for field in _SHARED}
-        return msgspec.structs.replace(slim, **shared)
 
     def _status(self, full: Pod) -> PodStatus:
         status = full.status
