@@ -47,11 +47,13 @@ def simulate(file: Path, seed: int | None, as_json: bool, log: Path | None, chec
 
 
 def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
+    from dovetail.cli.live import quiet_logs
     from dovetail.clock import run_virtual
     from dovetail.lab.scenario.play import play
     from dovetail.lab.scenario.schema import Scenario, ScenarioError
 
     assert isinstance(scenario, Scenario)
+    quiet_logs()
     lines: list[str] = []
     try:
         return run_virtual(play(scenario, folder, lines.append, seed)), lines

@@ -17,7 +17,7 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
+from dovetail.kube.errors import ApiError, Disconnected, NotFound
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.instants import stamp as to_text
@@ -282,7 +282,7 @@ class Fleet:
                 if not self.pace.lean:
                     await self._patch(run, now)
             await self._kube.delete(PODS, meta.name, meta.namespace, uid=run.uid, grace=0)
-        except (NotFound, Conflict):
+        except NotFound:
             self._forget(run)
         except (ApiError, Disconnected):
             run.gone = False
@@ -295,8 +295,8 @@ class Fleet:
             return
         try:
             await self._patch(run, self._clock.monotonic())
-        except (NotFound, Conflict):
-            return  # it went, or was replaced: the watch tells
+        except NotFound:
+            return  # it went: the watch tells
         except (ApiError, Disconnected):
             asyncio.get_running_loop().call_later(RETRY_SECONDS, self._mark, run.key)
 

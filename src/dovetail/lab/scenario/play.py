@@ -111,7 +111,7 @@ class Player:
         return Outcome(
             name=scenario.name,
             seed=self._seed,
-            seconds=scenario.duration,
+            seconds=float(scenario.duration),
             rows=self._rows,
             totals=dict(sorted(self._totals.items())),
             reasons=dict(sorted(self._reasons.items())),
