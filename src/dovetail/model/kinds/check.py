@@ -120,17 +120,37 @@ def describe(obj: Mapping[str, Any]) -> Node | None:
     return None if struct is None else tree(struct)
 
 
-def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[Problem]:
-    """What is wrong with an object of our kinds; nothing for others. Defaults count as written."""
+def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thorough: bool = False) -> list[Problem]:
+    """What is wrong with an object of our kinds; nothing for others. Defaults count as written.
+
+    The server looks at rules only where everything has the right shape; `thorough` looks wherever it can.
+    """
     root = describe(obj)
     if root is None:
         return []
     whole = _filled(obj, root)
     found: list[Problem] = []
     _shape(whole, root, (), found)
-    if not any(problem.kind in BLOCKING for problem in found):
+    blocked = [problem.path for problem in found if problem.kind in BLOCKING]
+    if not blocked:
         found.extend(_rules(whole, None if old is None else _filled(old, root), root, ()))
+    elif thorough:
+        found.extend(_sound_rules(whole, root, (), blocked))
     return found
+
+
+def _sound_rules(value: Any, node: Node, path: Path, blocked: list[Path]) -> Iterator[Problem]:
+    """The rules of those parts that have the right shape."""
+    if not any(each[: len(path)] == path for each in blocked):
+        yield from _rules(value, None, node, path)
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            child = node.fields.get(key) if node.type == "object" else node.each
+            if child is not None:
+                yield from _sound_rules(member, child, (*path, key), blocked)
+    elif isinstance(value, list) and node.each is not None:
+        for index, member in enumerate(value):
+            yield from _sound_rules(member, node.each, (*path, index), blocked)
 
 
 def defaulted(obj: Mapping[str, Any]) -> Json:

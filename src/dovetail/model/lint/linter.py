@@ -40,7 +40,8 @@ def lint(sources: Iterable[Source], now: datetime, shop: Shop | None = None) -> 
 def _one(subject: Subject, shop: Shop | None, now: datetime) -> Iterator[Finding]:
     found = [*metadata(subject), *shape(subject)]
     found.extend(wishes(subject, shop))
-    found.extend(pools(subject, shop, now))
+    said = {each.path for each in found if each.severity == "error"}
+    found.extend(each for each in pools(subject, shop, now) if each.code != "DV107" or each.path not in said)
     found.extend(refusals(subject, {each.path for each in found if each.severity == "error"}))
     found.extend(deprecated(subject))
     yield from found

@@ -21,14 +21,22 @@ def shape(subject: Subject) -> Iterator[Finding]:
     if root is None:
         return
     unknown: list[Path] = []
-    for problem in check(subject.obj):
+    for problem in check(subject.obj, thorough=True):
         if problem.kind == "unknown":
             unknown.append(problem.path)
             yield _unknown(subject, problem.path, root)
         elif problem.kind == "rule":
             yield _rule(subject, problem)
-        elif not any(path[: len(problem.path)] == problem.path for path in unknown):
+        elif not _echoes(subject, problem, unknown):
             yield _form(subject, problem, root)
+
+
+def _echoes(subject: Subject, problem: Problem, unknown: list[Path]) -> bool:
+    """Whether another finding says the same: the place is wrong altogether, or the missing field is misnamed."""
+    if any(path[: len(problem.path)] == problem.path for path in unknown):
+        return True
+    old_name = (*problem.path[:-1], "apiVersion")
+    return problem.kind == "required" and problem.path[-1] == "group" and subject.get(*old_name) is not None
 
 
 def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
@@ -36,9 +44,8 @@ def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
     siblings = _siblings(root, path[:-1])
     target = MOVED.get((subject.version, subject.kind), {}).get(shown)
     if target is not None:
-        return subject.finding(
-            "DV102", path, f"no such field in {subject.version}", hint=f"it belongs at {target}", key=True
-        )
+        text, edit = f"no such field in {subject.version}", _group(subject, path)
+        return subject.finding("DV102", path, text, hint=f"it belongs at {target}", edit=edit, key=True)
     present = subject.get(*path[:-1])
     free = [each for each in siblings if not isinstance(present, dict) or each not in present]
     meant = nearest(name, free)
@@ -60,6 +67,17 @@ def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
         return subject.finding("DV102", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
     hint = f"fields here are {listed(sorted(siblings), 12)}" if siblings else "nothing may stand here"
     return subject.finding("DV101", path, "no such field", hint=hint, edit=_drop_empty(subject, path), key=True)
+
+
+def _group(subject: Subject, path: Path) -> Edit | None:
+    """`apiVersion: group/version` of a class reference, written as v1 has it."""
+    version = subject.get(*path)
+    key, value = (table.get((*subject.at, *path)) for table in (subject.document.keys, subject.document.values))
+    if path[-2:] != ("nodeClassRef", "apiVersion") or key is None or value is None or not isinstance(version, str):
+        return None
+    if "group" in (subject.get(*path[:-1]) or {}) or key.line != value.line:
+        return None
+    return Edit(key.start, value.end, f"group: {version.partition('/')[0]}")
 
 
 def _drop_empty(subject: Subject, path: Path) -> Edit | None:
@@ -131,11 +149,16 @@ def _typed(subject: Subject, problem: Problem) -> Finding:
         edit = subject.rewrite(path, f'"{written}"') if span else None
         return subject.finding("DV103", path, f"{written} must be a string", hint=f'write "{written}"', edit=edit)
     if wanted in ("integer", "int32", "int64") and isinstance(value, str) and value.isascii() and value.isdigit():
-        return subject.finding("DV103", path, f'"{value}" must be a number', hint=f"write {value}, without quotes")
+        edit = subject.replace(path, value)
+        text = f'"{value}" must be a number'
+        return subject.finding("DV103", path, text, hint=f"write {value}, without quotes", edit=edit)
     if wanted == "boolean" and isinstance(value, str):
         meant = nearest(value, ("true", "false"), cutoff=0.5) or "true or false"
         return subject.finding("DV103", path, f"{value} is neither true nor false", hint=f"write {meant}")
-    if wanted == "array" and isinstance(value, str | int | float | dict):
+    if wanted == "array" and isinstance(value, str):
+        edit = subject.wrap(path)
+        return subject.finding("DV103", path, "must be a list", hint=f'write ["{value}"]', edit=edit, key=True)
+    if wanted == "array":
         return subject.finding("DV103", path, "must be a list", hint="start each member with a dash", key=True)
     return subject.finding("DV103", path, f"must be of type {wanted}")
 
@@ -152,6 +175,9 @@ def _patterned(subject: Subject, problem: Problem, value: str) -> Finding:
         return subject.finding("DV103", path, f'"{value}" is no duration', hint="did you mean  Never ?", edit=edit)
     if field in ("expireAfter", "consolidateAfter", "terminationGracePeriod"):
         return subject.finding("DV103", path, f'"{value}" is no duration', hint="such as 30s, 15m, 720h or 1h30m")
+    if field == "schedule":
+        text = f'"{value}" has {len(value.split())} fields, and a schedule five'
+        return subject.finding("DV103", path, text, hint="such as 0 9 * * 1-5, or @daily")
     if field == "nodes":
         return subject.finding("DV103", path, f'"{value}" is no number of nodes', hint='such as "5" or "10%"')
     return subject.finding("DV103", path, problem.text)

@@ -125,6 +125,18 @@ class Subject(msgspec.Struct):
         quote = old[:1] if old[:1] in ("'", '"') else ""
         return Edit(span.start, span.end, f"{quote}{new}{quote}")
 
+    def replace(self, path: Path, new: str) -> Edit | None:
+        """An edit of a value together with its quotes."""
+        edit = self.rewrite(path, new)
+        return None if edit is None else Edit(edit.start, edit.end, new)
+
+    def wrap(self, path: Path) -> Edit | None:
+        """An edit that makes a list of a single plain value."""
+        edit = self.rewrite(path, "")
+        if edit is None:
+            return None
+        return Edit(edit.start, edit.end, f"[{self.document.text[edit.start : edit.end]}]")
+
     def drop_line(self, path: Path) -> Edit | None:
         """An edit that removes a field which says nothing and has its line to itself."""
         span = self.document.keys.get((*self.at, *path))

@@ -78,7 +78,9 @@ class CustomStrategy(Strategy):
         """The object as this version's schema sees it."""
         if self.version == self.storage:
             return obj
-        return self.from_storage(obj, self.version)
+        shown = self.from_storage(obj, self.version)
+        _without_foreign_defaults(shown, self.schema, self.stored_schema)
+        return shown
 
     def from_storage(self, obj: Object, version: str) -> Object:
         if version == self.storage:
@@ -205,6 +207,22 @@ def _prefer(name: str) -> str:
         f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name{path} to avoid '
         "accidental conflicts with other finalizer writers"
     )
+
+
+def _without_foreign_defaults(value: Any, here: Structural, stored: Structural) -> None:
+    """Take out what only the stored version's schema fills in: it was not there when the server looked."""
+    if isinstance(value, dict):
+        for name in list(value):
+            child, other = here.properties.get(name), stored.properties.get(name)
+            if child is None or other is None:
+                continue
+            if child.default is None and other.default is not None and value[name] == other.default:
+                del value[name]
+            else:
+                _without_foreign_defaults(value[name], child, other)
+    elif isinstance(value, list) and here.items is not None and stored.items is not None:
+        for item in value:
+            _without_foreign_defaults(item, here.items, stored.items)
 
 
 def whole_numbers(value: Any) -> Any:
