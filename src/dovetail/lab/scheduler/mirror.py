@@ -101,10 +101,13 @@ class Mirror:
         if self.cluster.placed_on(key) == name and old is not None and _same_to_us(old, pod):
             self.cluster.refresh(key, pod)
             return
-        known = self.cluster.placed_on(key) is not None
+        before = self.cluster.remove(key)
         info = pod_info(pod)
         self.cluster.place(info, name)
-        self.queue.wake(hints.pod_gone(info) if known else hints.pod_placed(info))
+        if before is None or before.shape.labels != info.shape.labels:
+            self.queue.wake(hints.pod_placed(info))
+        if before is not None and _smaller(before, info):
+            self.queue.wake(hints.pod_gone(info))
 
     def _pending(self, key: str, pod: Pod) -> None:
         if key in self.assumed or pod.metadata.deletion_timestamp is not None:
@@ -188,6 +191,13 @@ class Mirror:
 
 def _images(node: Node | None) -> object:
     return node.status.images if node is not None else None
+
+
+def _smaller(before: PodInfo, now: PodInfo) -> bool:
+    """Whether a pod holds less of anything than it did, or counts no longer among those that stay."""
+    if before.kind.terminating != now.kind.terminating:
+        return True
+    return any(now.held.get(name, 0) < amount for name, amount in before.held.items())
 
 
 def _same_to_us(old: Pod, new: Pod) -> bool:

@@ -15,10 +15,11 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.lab.scheduler import words, writes
-from dovetail.lab.scheduler.decision import Decision, schedule
+from dovetail.lab.scheduler.decider import Decider
+from dovetail.lab.scheduler.decision import Decision
 from dovetail.lab.scheduler.events import Events
 from dovetail.lab.scheduler.mirror import Mirror
-from dovetail.lab.scheduler.preemption import Victims, preempt
+from dovetail.lab.scheduler.preemption import Outcome, Victims
 from dovetail.lab.scheduler.queue import Entry, Queue
 from dovetail.model.fit import PodInfo
 
@@ -36,7 +37,7 @@ class Scheduler:
         self.queue = Queue(clock)
         self.mirror = Mirror(kube, self.queue)
         self.events = Events(kube, clock, chance.child("events"), quiet=quiet)
-        self._start = 0
+        self._decider = Decider(self.mirror.cluster)
         self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
 
     async def run(self) -> None:
@@ -52,32 +53,28 @@ class Scheduler:
                 await asyncio.sleep(0)
 
     def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> None:
-        cluster, info = self.mirror.cluster, entry.info
+        info = entry.info
         nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
-        decision = schedule(info, cluster, nominated, self._start)
-        self._start += decision.feasible + len(decision.rejections)
+        budgets = [self.mirror.budgets[key] for key in sorted(self.mirror.budgets)]
+        decision, outcome = self._decider.decide(info, nominated, budgets)
         if decision.node is not None:
-            cluster.place(info, decision.node)
+            self.mirror.cluster.place(info, decision.node)
             self.mirror.assumed.add(info.key)
             self.mirror.promise(info.key, None, "")
             tasks.create_task(self._bind(entry, decision.node), name=f"bind {info.pod.metadata.key}")
             return
-        self._failed(entry, decision, tasks)
+        self._failed(entry, decision, outcome, tasks)
 
-    def _failed(self, entry: Entry, decision: Decision, tasks: asyncio.TaskGroup) -> None:
-        info = entry.info
-        victims: Victims | None = None
-        outcome: str | None = None
+    def _failed(self, entry: Entry, decision: Decision, outcome: Outcome, tasks: asyncio.TaskGroup) -> None:
+        info, victims = entry.info, outcome.victims
         promised: str | None = None
-        if decision.total and decision.refused is None:
-            nominated = {node: tuple(each.values()) for node, each in self.mirror.nominated.items()}
-            budgets = [self.mirror.budgets[key] for key in sorted(self.mirror.budgets)]
-            answer = preempt(info, self.mirror.cluster, decision, budgets, nominated)
-            victims, outcome = answer.victims, answer.words if answer.victims is None else None
-            promised = victims.node if victims else "" if outcome and outcome.startswith("0/") else None
+        if victims is not None:
+            promised = victims.node
+        elif outcome.words.startswith("0/"):
+            promised = ""
         if promised is not None:
             self.mirror.promise(info.key, info, promised)
-        message = words.failure(decision, outcome)
+        message = words.failure(decision, None if victims is not None else outcome.words)
         plugins = {each.plugin for each in decision.rejections.values()}
         if decision.refused is not None:
             plugins.add(decision.refused.plugin)

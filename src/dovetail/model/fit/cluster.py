@@ -19,7 +19,10 @@ from dovetail.model.pods import Pod
 
 
 class Cluster:
-    """Nodes in the order they came; namespaces by name with their labels."""
+    """Nodes in the order they came; namespaces by name with their labels.
+
+    `generation` grows with every change; `touched` are the nodes changed since somebody last emptied it.
+    """
 
     def __init__(self, storage: Storage | None = None, owners: Owners | None = None) -> None:
         self.nodes: dict[str, NodeInfo] = {}
@@ -29,6 +32,7 @@ class Cluster:
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._placed: dict[str, str] = {}
         self.generation = 0
+        self.touched: dict[str, None] = {}
 
     @classmethod
     def of(
@@ -60,7 +64,7 @@ class Cluster:
                 info.add(each)
         else:
             info.set_node(node)
-        self.generation += 1
+        self._touch(name)
         return info
 
     def remove_node(self, name: str) -> None:
@@ -68,7 +72,7 @@ class Cluster:
         info = self.nodes.pop(name, None)
         if info is not None and info.pods:
             self._homeless[name] = dict(info.pods)
-        self.generation += 1
+        self._touch(name)
 
     def place(self, info: PodInfo, name: str) -> None:
         """A pod is on a node; where it was counted before, it is counted no more."""
@@ -80,7 +84,7 @@ class Cluster:
             node.add(info)
         self._placed[info.key] = name
         self.storage.use(info.pod, 1)
-        self.generation += 1
+        self._touch(name)
 
     def refresh(self, key: str, pod: Pod) -> None:
         """A placed pod changed in nothing that counts: keep its newest state for whoever asks."""
@@ -101,8 +105,12 @@ class Cluster:
         info = node.remove(key) if node is not None else self._homeless.get(name, {}).pop(key, None)
         if info is not None:
             self.storage.use(info.pod, -1)
-        self.generation += 1
+        self._touch(name)
         return info
+
+    def _touch(self, name: str) -> None:
+        self.generation += 1
+        self.touched[name] = None
 
     def placed_on(self, key: str) -> str | None:
         """The node a pod is counted on."""

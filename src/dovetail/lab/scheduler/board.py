@@ -1,0 +1,217 @@
+"""The cluster in columns: one row a node, so that a thousand nodes are looked at in one stroke.
+
+A board follows a `Cluster` by the nodes that were touched. What is worked out for all pods of one shape, or for
+one selector, is kept and brought up to date row by row, from a log of the rows that changed since.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.model.fit import Cluster, NodeInfo
+from dovetail.model.fit.podinfo import Kind, Shape
+from dovetail.model.fit.terms import Spread
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_LONGEST_LOG = 50_000
+
+
+class Counts:
+    """How many pods of one namespace and selector each row has."""
+
+    def __init__(self, namespace: str, constraint: Spread) -> None:
+        self.namespace = namespace
+        self.constraint = constraint
+        self.rows: Ints = np.zeros(0, dtype=np.int64)
+        self.seen = -1
+        self._known: dict[Kind, bool] = {}
+
+    def of(self, info: NodeInfo | None) -> int:
+        if info is None or self.constraint.counts_nothing:
+            return 0
+        total = 0
+        for kind, count in info.kinds.items():
+            counted = self._known.get(kind)
+            if counted is None:
+                same = not kind.terminating and kind.namespace == self.namespace
+                counted = self._known[kind] = same and self.constraint.selects(kind.labels)
+            if counted:
+                total += count
+        return total
+
+
+class Board:
+    """Rows are reused when nodes go. `infos[row]` is None where no node is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.infos: list[NodeInfo | None] = []
+        self.rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._static: list[int] = []
+        self._shapes: list[tuple[Shape, ...]] = []
+        self.vocal: dict[Shape, int] = {}
+        self.with_images = 0
+        self._images: list[bool] = []
+        self.alive: Bools = np.zeros(0, dtype=np.bool_)
+        self.pods: Ints = np.zeros(0, dtype=np.int64)
+        self.scored_cpu: Ints = np.zeros(0, dtype=np.int64)
+        self.scored_memory: Ints = np.zeros(0, dtype=np.int64)
+        self.total: dict[str, Ints] = {}
+        self.used: dict[str, Ints] = {}
+        self.log: list[int] = []
+        self.static_log: list[int] = []
+        self.restarts = 0
+        self._ranks: Ints | None = None
+        self._domains: dict[str, tuple[int, Ints, dict[str, int]]] = {}
+        self._counts: dict[tuple[str, str], Counts] = {}
+        cluster.touched.update(dict.fromkeys(cluster.nodes))
+
+    def sync(self) -> None:
+        """Take over what changed in the cluster."""
+        if not self.cluster.touched:
+            return
+        for name in self.cluster.touched:
+            info = self.cluster.nodes.get(name)
+            row = self.rows.get(name)
+            if info is None:
+                if row is not None:
+                    self._drop(name, row)
+                continue
+            if row is None or self.infos[row] is not info:
+                row = self._seat(name, info) if row is None else self._reseat(row, info)
+            self._fill(row, info)
+        self.cluster.touched.clear()
+
+    def _seat(self, name: str, info: NodeInfo) -> int:
+        row = self._free.pop() if self._free else len(self.infos)
+        if row == len(self.infos):
+            self.infos.append(None)
+            self._static.append(-1)
+            self._shapes.append(())
+            self._images.append(False)
+            self._grow()
+        self.rows[name] = row
+        self._ranks = None
+        return self._reseat(row, info)
+
+    def _reseat(self, row: int, info: NodeInfo) -> int:
+        self.infos[row] = info
+        self._static[row] = -1
+        self.alive[row] = True
+        return row
+
+    def _grow(self) -> None:
+        size = len(self.infos)
+        if size <= len(self.alive):
+            return
+        more = max(64, len(self.alive))
+        self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
+        self.pods = self.longer(self.pods)
+        self.scored_cpu = self.longer(self.scored_cpu)
+        self.scored_memory = self.longer(self.scored_memory)
+        self.total = {name: self.longer(column) for name, column in self.total.items()}
+        self.used = {name: self.longer(column) for name, column in self.used.items()}
+
+    def longer(self, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The column with a zero for every row it does not have yet."""
+        missing = len(self.alive) - len(column)
+        return np.concatenate([column, np.zeros(missing, dtype=column.dtype)]) if missing else column
+
+    def _drop(self, name: str, row: int) -> None:
+        del self.rows[name]
+        self.infos[row] = None
+        self.alive[row] = False
+        self._free.append(row)
+        self._speak(row, ())
+        self.with_images -= self._images[row]
+        self._images[row] = False
+        self._note(row, static=True)
+
+    def _note(self, row: int, *, static: bool) -> None:
+        self.log.append(row)
+        if static:
+            self.static_log.append(row)
+        if len(self.log) > _LONGEST_LOG or len(self.static_log) > _LONGEST_LOG:
+            self.log, self.static_log = [], []
+            self._domains.clear()
+            for counts in self._counts.values():
+                counts.seen = -1
+            self.restarts += 1
+
+    def _fill(self, row: int, info: NodeInfo) -> None:
+        changed = info.static_generation != self._static[row]
+        self.pods[row] = len(info.pods)
+        self.scored_cpu[row] = info.scored_cpu
+        self.scored_memory[row] = info.scored_memory
+        for name, amount in info.requested.items():
+            self._column(self.used, name)[row] = amount
+        for name in self.used:
+            if name not in info.requested:
+                self.used[name][row] = 0
+        if changed:
+            self._static[row] = info.static_generation
+            for name in {*self.total, *info.allocatable}:
+                self._column(self.total, name)[row] = info.allocatable.get(name, 0)
+            self.with_images += bool(info.images) - self._images[row]
+            self._images[row] = bool(info.images)
+        if info.vocal or self._shapes[row]:
+            self._speak(row, tuple(each.shape for each in info.vocal.values()))
+        self._note(row, static=changed)
+
+    def _column(self, columns: dict[str, Ints], name: str) -> Ints:
+        column = columns.get(name)
+        if column is None:
+            column = columns[name] = np.zeros(len(self.alive), dtype=np.int64)
+        return column
+
+    def _speak(self, row: int, shapes: tuple[Shape, ...]) -> None:
+        for shape in self._shapes[row]:
+            self.vocal[shape] -= 1
+            if not self.vocal[shape]:
+                del self.vocal[shape]
+        for shape in shapes:
+            self.vocal[shape] = self.vocal.get(shape, 0) + 1
+        self._shapes[row] = shapes
+
+    def ranks(self) -> Ints:
+        """For every row the place of its node's name among all names."""
+        if self._ranks is None:
+            self._ranks = np.zeros(len(self.alive), dtype=np.int64)
+            for rank, name in enumerate(sorted(self.rows)):
+                self._ranks[self.rows[name]] = rank
+        return self._ranks
+
+    def domains(self, key: str) -> tuple[Ints, dict[str, int]]:
+        """For every row the number of its value of a label, -1 where it has none; and the numbers by value."""
+        seen, column, numbers = self._domains.get(key, (0, np.full(0, -1, dtype=np.int64), {}))
+        if key not in self._domains:
+            stale: list[int] = list(range(len(self.infos)))
+        else:
+            stale = self.static_log[seen:]
+        if len(column) < len(self.alive):
+            column = np.concatenate([column, np.full(len(self.alive) - len(column), -1, dtype=np.int64)])
+        for row in stale:
+            info = self.infos[row]
+            value = info.labels.get(key) if info is not None else None
+            column[row] = -1 if value is None else numbers.setdefault(value, len(numbers))
+        self._domains[key] = (len(self.static_log), column, numbers)
+        return column, numbers
+
+    def counts(self, namespace: str, constraint: Spread) -> Ints:
+        """For every row the pods that a constraint counts."""
+        name = constraint.selector.text() if constraint.selector is not None else "-"
+        held = self._counts.get((namespace, name))
+        if held is None:
+            held = self._counts[namespace, name] = Counts(namespace, constraint)
+        held.rows = self.longer(held.rows)
+        stale = range(len(self.infos)) if held.seen < 0 else set(self.log[held.seen :])
+        for row in stale:
+            held.rows[row] = held.of(self.infos[row])
+        held.seen = len(self.log)
+        return held.rows

@@ -1,0 +1,256 @@
+"""The same decision on a board: for pods that say nothing about single neighbours, all nodes at once.
+
+`decide` answers None where it must not answer: pods with volumes, ports, affinity between pods, images that are
+somewhere already, and pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does those.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dovetail.lab.scheduler.board import Board, Bools, Ints
+from dovetail.lab.scheduler.decision import Decision, Nominated, passes
+from dovetail.lab.scheduler.spreadscore import soft_constraints
+from dovetail.model.fit import Fit, PodInfo
+from dovetail.model.fit.local import check_static, is_scalar, tolerates_node
+from dovetail.model.fit.podinfo import Shape, node_matches, term_matches
+from dovetail.model.fit.terms import Spread
+from dovetail.model.labels import HOSTNAME
+from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
+
+_MAX = 100
+_COUNTED = ("cpu", "memory", "ephemeral-storage")
+_LARGEST_CACHE = 10_000
+
+
+class _Stance:
+    """What the nodes themselves are to one shape, row by row."""
+
+    def __init__(self) -> None:
+        self.restarts = -1
+        self.seen = 0
+        self.allowed: Bools = np.zeros(0, dtype=np.bool_)
+        self.matched: Bools = np.zeros(0, dtype=np.bool_)
+        self.tolerated: Bools = np.zeros(0, dtype=np.bool_)
+        self.soft_taints: Ints = np.zeros(0, dtype=np.int64)
+        self.preference: Ints = np.zeros(0, dtype=np.int64)
+
+
+class Fast:
+    """Decisions on one board."""
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self._stances: dict[Shape, _Stance] = {}
+        self._silent: dict[tuple[Shape, Shape], bool] = {}
+
+    def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
+        """The node of a pod that needs no closer look."""
+        board, shape = self.board, pod.shape
+        board.sync()
+        if not self._answerable(pod):
+            return None
+        stance = self._stance(shape)
+        fits = stance.allowed & board.alive & self._room(shape)
+        if shape.spread:
+            fits &= self._even(shape, stance)
+        rows = np.flatnonzero(fits)
+        total = len(board.rows)
+        if not len(rows):
+            return None
+        scores = self._scores(pod, stance, rows)
+        return self._pick(pod, rows, scores, nominated, total)
+
+    def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
+        rank = self.board.ranks()
+        while len(rows):
+            top = rows[scores == scores.max()]
+            info = self.board.infos[int(top[rank[top].argmin()])]
+            assert info is not None
+            best = info.name
+            if best not in nominated or passes(Fit(pod, self.board.cluster), info, nominated) is None:
+                return Decision(best, total, feasible=len(rows))
+            keep = rows != self.board.rows[best]
+            rows, scores = rows[keep], scores[keep]
+        return None
+
+    def _answerable(self, pod: PodInfo) -> bool:
+        shape = pod.shape
+        if shape.volumes or shape.ports or shape.has_affinity or pod.pod.spec.node_name:
+            return False
+        if pod.pod.status.nominated_node_name or self.board.with_images:
+            return False
+        if shape.node_terms and any(term.match_fields for term in shape.node_terms):
+            return False
+        return all(self._ignores(other, shape) for other in self.board.vocal)
+
+    def _ignores(self, other: Shape, shape: Shape) -> bool:
+        """Whether a placed pod's terms have nothing to say about pods of a shape."""
+        known = self._silent.get((other, shape))
+        if known is None:
+            if len(self._silent) > _LARGEST_CACHE:
+                self._silent.clear()
+            about = self.board.cluster.namespaces.get(shape.namespace, {})
+            weighted = (*other.preferred_affinity, *other.preferred_anti_affinity)
+            terms = (*other.affinity, *other.anti_affinity, *(each.term for each in weighted))
+            known = not any(term.selects(shape.namespace, shape.labels, about) for term in terms)
+            self._silent[other, shape] = known
+        return known
+
+    def _stance(self, shape: Shape) -> _Stance:
+        board = self.board
+        stance = self._stances.get(shape)
+        if stance is None:
+            if len(self._stances) > _LARGEST_CACHE:
+                self._stances.clear()
+            stance = self._stances[shape] = _Stance()
+        for name in ("allowed", "matched", "tolerated", "soft_taints", "preference"):
+            setattr(stance, name, board.longer(getattr(stance, name)))
+        fresh = stance.restarts != board.restarts
+        for row in range(len(board.infos)) if fresh else board.static_log[stance.seen :]:
+            _take_stance(stance, shape, board, row)
+        stance.restarts, stance.seen = board.restarts, len(board.static_log)
+        return stance
+
+    def _room(self, shape: Shape) -> Bools:
+        board = self.board
+        capacity = board.total.get("pods")
+        if capacity is None:
+            return np.zeros(len(board.alive), dtype=np.bool_)
+        room: Bools = board.pods + 1 <= capacity
+        for name, wanted in shape.requests.items():
+            if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
+                continue
+            total, used = board.total.get(name), board.used.get(name)
+            if total is None:
+                return np.zeros(len(board.alive), dtype=np.bool_)
+            room &= (total - used if used is not None else total) >= wanted
+        return room
+
+    def _included(self, constraint: Spread, stance: _Stance) -> Bools:
+        included = self.board.alive.copy()
+        if constraint.honor_affinity:
+            included &= stance.matched
+        if constraint.honor_taints:
+            included &= stance.tolerated
+        return included
+
+    def _even(self, shape: Shape, stance: _Stance) -> Bools:
+        """Where every hard constraint holds."""
+        board = self.board
+        columns = [board.domains(each.topology_key) for each in shape.spread]
+        has_all = np.logical_and.reduce([column >= 0 for column, _ in columns])
+        even: Bools = has_all.copy()
+        for constraint, (column, numbers) in zip(shape.spread, columns, strict=True):
+            part = has_all & self._included(constraint, stance)
+            where = column[part]
+            sums = np.bincount(where, weights=board.counts(shape.namespace, constraint)[part], minlength=len(numbers))
+            seen = np.bincount(where, minlength=len(numbers)) > 0
+            fewest = sums[seen].min() if seen.any() else float((1 << 31) - 1)
+            if seen.sum() < constraint.min_domains:
+                fewest = 0.0
+            mine = 1 if constraint.selects(shape.labels) else 0
+            ahead = np.where(column >= 0, sums[np.maximum(column, 0)] if len(sums) else 0, 0) + mine - fewest
+            even &= ahead <= constraint.max_skew
+        return even
+
+    def _scores(self, pod: PodInfo, stance: _Stance, rows: Ints) -> Ints:
+        board, shape = self.board, pod.shape
+        taints = stance.soft_taints[rows]
+        most = taints.max()
+        total: Ints = 3 * (_MAX - _MAX * taints // most) if most else np.full(len(rows), 3 * _MAX, dtype=np.int64)
+        preference = stance.preference[rows]
+        if preference.any():
+            total = total + 2 * (_MAX * preference // preference.max())
+        total = total + _least_allocated(board, shape, rows) + _balance(board, shape, rows)
+        constraints = soft_constraints(pod, board.cluster)
+        if constraints:
+            total = total + 2 * self._spread(pod, constraints, stance, rows)
+        return total
+
+    def _spread(self, pod: PodInfo, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> Ints:
+        board, strict = self.board, pod.shape.own_spread
+        columns = [board.domains(each.topology_key)[0] for each in constraints]
+        has_all = np.logical_and.reduce([column >= 0 for column in columns])
+        counted = has_all if strict else board.alive
+        taking = rows[counted[rows]]
+        raw = np.zeros(len(rows))
+        for constraint, column in zip(constraints, columns, strict=True):
+            counts = board.counts(pod.shape.namespace, constraint)
+            here = column[rows]
+            if constraint.topology_key == HOSTNAME:
+                size, found = len(taking), counts[rows].astype(np.float64)
+            else:
+                size = int(np.count_nonzero(np.bincount(column[taking] + 1)))
+                part = counted & self._included(constraint, stance)
+                sums = np.bincount(column[part] + 1, weights=counts[part], minlength=int(column.max(initial=-1)) + 2)
+                found = sums[here + 1].astype(np.float64)
+            raw = raw + np.where(here >= 0, found * math.log(size + 2) + float(constraint.max_skew - 1), 0.0)
+        whole = np.floor(raw + 0.5).astype(np.int64)
+        return _normalised(whole, counted[rows])
+
+
+def _normalised(whole: Ints, counts: Bools) -> Ints:
+    inside = whole[counts]
+    low, high = (int(inside.min()), int(inside.max())) if len(inside) else (0, 0)
+    scaled = _MAX * (high + low - whole) // high if high else np.full(len(whole), _MAX, dtype=np.int64)
+    return np.where(counts, scaled, 0)
+
+
+def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
+    info = board.infos[row]
+    if info is None:
+        stance.allowed[row] = False
+        return
+    node = info.node
+    stance.allowed[row] = check_static(shape, node) is None
+    stance.matched[row] = node_matches(shape, node)
+    stance.tolerated[row] = tolerates_node(shape, node)
+    excuses = [each for each in shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
+    stance.soft_taints[row] = sum(
+        1
+        for taint in node.spec.taints
+        if taint.effect == PREFER_NO_SCHEDULE and not any(tolerates(each, taint) for each in excuses)
+    )
+    stance.preference[row] = sum(
+        each.weight for each in shape.node_preferences if each.weight and term_matches(each.preference, node)
+    )
+
+
+def _column(columns: dict[str, Ints], name: str, rows: Ints) -> Ints:
+    column = columns.get(name)
+    return column[rows] if column is not None else np.zeros(len(rows), dtype=np.int64)
+
+
+def _least_allocated(board: Board, shape: Shape, rows: Ints) -> Ints:
+    score = np.zeros(len(rows), dtype=np.int64)
+    weights = np.zeros(len(rows), dtype=np.int64)
+    for name, scored in (("cpu", board.scored_cpu), ("memory", board.scored_memory)):
+        capacity = _column(board.total, name, rows)
+        requested = scored[rows] + shape.scored.get(name, 0)
+        known = capacity > 0
+        room = np.where(known & (requested <= capacity), (capacity - requested) * _MAX, 0)
+        score += room // np.maximum(capacity, 1)
+        weights += known
+    return score // np.maximum(weights, 1)
+
+
+def _balance(board: Board, shape: Shape, rows: Ints) -> Ints:
+    cpu, memory = shape.requests.get("cpu", 0), shape.requests.get("memory", 0)
+    if not cpu and not memory:
+        return np.zeros(len(rows), dtype=np.int64)
+    all_cpu, all_memory = _column(board.total, "cpu", rows), _column(board.total, "memory", rows)
+    used_cpu, used_memory = _column(board.used, "cpu", rows), _column(board.used, "memory", rows)
+
+    def evenness(of_cpu: Ints, of_memory: Ints) -> Ints:
+        fractions = (
+            np.minimum(of_cpu / np.maximum(all_cpu, 1), 1.0),
+            np.minimum(of_memory / np.maximum(all_memory, 1), 1.0),
+        )
+        even = ((1 - np.abs((fractions[0] - fractions[1]) / 2)) * _MAX).astype(np.int64)
+        return np.where((all_cpu > 0) & (all_memory > 0), even, _MAX)
+
+    after, before = evenness(used_cpu + cpu, used_memory + memory), evenness(used_cpu, used_memory)
+    return _MAX // 2 + (_MAX // 2 + after - before) // 2
