@@ -327,6 +327,11 @@ class ResourceQuotaStrategy(KindStrategy):
             *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
         }
         found += [invalid("spec.scopes", scopes, "unsupported scope") for scope in scopes if scope not in known]
+        compute = [name for name in sorted(obj["spec"].get("hard") or {}) if name != "pods" and name in _QUOTA_NAMES]
+        for scope in scopes:
+            narrow = scope == "BestEffort"
+            wrong = [name for name in compute if narrow or name in resources.COUNTED]
+            found += [invalid("spec.scopes", scopes, "unsupported scope applied to resource") for _ in wrong]
         for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
             if pair <= set(scopes):
                 found.append(invalid("spec.scopes", scopes, "conflicting scopes"))

@@ -12,12 +12,14 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
         details = {"name": ctx.name, "kind": "serviceaccounts"}
         raise Refusal(404, "NotFound", f'serviceaccounts "{ctx.name}" not found', details)
     spec = body.setdefault("spec", {})
-    seconds = spec.setdefault("expirationSeconds", 3600)
+    seconds = spec.get("expirationSeconds") or 3600
+    spec["expirationSeconds"] = seconds
     if not spec.get("audiences"):
         spec["audiences"] = ["https://kubernetes.default.svc"]
     until = (ctx.now + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     meta = body.get("metadata") or {}
-    meta |= {"name": ctx.name, "namespace": ctx.namespace, "creationTimestamp": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    meta |= {"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]}
+    meta["creationTimestamp"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
     status = {"token": token, "expirationTimestamp": until}
     return Reply(body=body | {"metadata": meta, "status": status}, code=201)

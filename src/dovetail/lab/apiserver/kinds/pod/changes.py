@@ -250,7 +250,7 @@ def _resized(container: Mapping[str, Any], before: Mapping[str, Any], path: str)
     for part in ("requests", "limits"):
         new, was = container.get("resources", {}).get(part, {}), before.get("resources", {}).get(part, {})
         if any(name in was and name not in new for name in ("cpu", "memory")):
-            found.append(forbidden(path, f"resource {part} cannot be removed"))
+            found.append(forbidden(f"{path}.{part}", f"resource {part} cannot be removed"))
     return found
 
 

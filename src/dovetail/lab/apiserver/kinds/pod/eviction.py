@@ -122,20 +122,21 @@ def _insufficient(status: Object, budget: Object, ctx: Context) -> list[Object]:
 
 
 def _mark_and_delete(pod: Object, options: Object, ctx: Context, dry: bool) -> None:
+    if dry:
+        return
     _preconditions(pod, options.get("preconditions") or {}, ctx)
-    if not dry:
-        status = dict(pod.get("status") or {})
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting",
-        }
-        set_condition(status, condition, ctx.now)
-        ctx.cluster.update("", "pods", {**pod, "status": status})
-        if "resourceVersion" in (options.get("preconditions") or {}):
-            kept = {key: value for key, value in options["preconditions"].items() if key != "resourceVersion"}
-            options["preconditions"] = kept
+    status = dict(pod.get("status") or {})
+    condition = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    set_condition(status, condition, ctx.now)
+    ctx.cluster.update("", "pods", {**pod, "status": status})
+    if "resourceVersion" in (options.get("preconditions") or {}):
+        kept = {key: value for key, value in options["preconditions"].items() if key != "resourceVersion"}
+        options["preconditions"] = kept
     ctx.cluster.delete("", "pods", ctx.namespace, ctx.name, options)
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden
 from dovetail.lab.apiserver.kinds import formats, metadata
-from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, tolerations, topology
+from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
+from dovetail.lab.apiserver.kinds.internal import difference
 from dovetail.lab.apiserver.kinds.pod import changes
 from dovetail.lab.apiserver.kinds.pod.containers import only_for_pod
 from dovetail.lab.apiserver.kinds.pod.defaults import pod_defaults, spec_defaults
@@ -146,22 +147,26 @@ class PodStrategy(KindStrategy):
         return found + changes.update(obj, old)
 
     def _ephemeral(self, obj: Object, old: Object) -> list[FieldError]:
-        now = {c.get("name"): (i, c) for i, c in enumerate(obj["spec"].get("ephemeralContainers", ()))}
+        now = {c.get("name"): c for c in obj["spec"].get("ephemeralContainers", ())}
+        path = "spec.ephemeralContainers"
         found = []
         for container in old["spec"].get("ephemeralContainers", ()):
-            name = container.get("name")
-            path = "spec.ephemeralContainers"
+            name = container.get("name", "")
+            text = f'existing ephemeral containers "{name}" may not be'
             if name not in now:
-                found.append(forbidden(path, f'existing ephemeral containers "{name}" may not be removed\n'))
-            elif now[name][1] != container:
-                found.append(forbidden(path, f'existing ephemeral containers "{name}" may not be changed\n'))
+                found.append(forbidden(path, f"{text} removed\n"))
+            elif now[name] != container:
+                shown = difference("core.EphemeralContainer", container, now[name])
+                found.append(forbidden(path, f"{text} changed\n{shown}"))
         return found
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         return changes.status(obj, old)
 
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
-        if obj is not None and not ctx.subresource and ctx.operation in ("CREATE", "UPDATE"):
+        if obj is not None and old is not None and ctx.subresource == "resize":
+            resize.review(obj, old, ctx)
+        if obj is not None and ctx.subresource in ("", "resize") and ctx.operation in ("CREATE", "UPDATE"):
             limits.review_pod(obj, ctx)
         quota.review(obj, old, ctx)
 

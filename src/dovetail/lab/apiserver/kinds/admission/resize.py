@@ -1,0 +1,47 @@
+"""Resizing in place: the node must be there, run Linux, and be big enough at all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.lab.apiserver.registry import Context, Object, Refusal
+
+
+def review(pod: Object, old: Object, ctx: Context) -> None:
+    name = pod["spec"].get("nodeName")
+    if not name or pod["spec"] == old["spec"]:
+        return
+    node = ctx.cluster.get("", "nodes", None, name)
+    if node is None:
+        raise forbidden(pod, ctx, f"node {quoted(name)} not found")
+    system = (node["metadata"].get("labels") or {}).get("kubernetes.io/os", "linux")
+    if system != "linux":
+        text = f"pod resize is only supported on linux nodes, node {quoted(name)} is {quoted(system)}"
+        raise _because(forbidden(pod, ctx, text), "UnsupportedPlatform")
+    problems = _too_big(pod, node.get("status", {}).get("allocatable") or {})
+    if problems:
+        text = f"node didn't have enough allocatable resources: {'; '.join(problems)}"
+        raise _because(forbidden(pod, ctx, text), "NodeCapacity")
+
+
+def _too_big(pod: Object, allocatable: dict[str, str]) -> list[str]:
+    totals: dict[str, Any] = {"cpu": amount("0"), "memory": amount("0")}
+    for container in pod["spec"].get("containers") or ():
+        for name, text in ((container.get("resources") or {}).get("requests") or {}).items():
+            if name in totals:
+                totals[name] = totals[name] + amount(text)
+    found = []
+    cpu, memory = amount(allocatable.get("cpu", "0")), amount(allocatable.get("memory", "0"))
+    if totals["cpu"] > cpu:
+        found.append(f"cpu, requested: {totals['cpu'].milli}, allocatable: {cpu.milli}")
+    if totals["memory"] > memory:
+        found.append(f"memory, requested: {totals['memory'].whole}, allocatable: {memory.whole}")
+    return found
+
+
+def _because(refusal: Refusal, reason: str) -> Refusal:
+    details = {**(refusal.details or {}), "causes": [{"reason": reason}]}
+    return Refusal(refusal.code, refusal.reason, refusal.message, details)
