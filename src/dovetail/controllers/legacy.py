@@ -124,7 +124,7 @@ class Legacy:
         try:
             await context.kube.create(MACHINES, body)
         except AlreadyExists:
-            pass
+            await context.kube.patch(MACHINES, name, {"metadata": {"labels": body["metadata"]["labels"]}})
         except NotFound:
             return  # nobody installed that kind
         if machine.get("status"):

@@ -53,7 +53,8 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
     ec2, iam, eks, sqs = (client(endpoint, service) for service in ("ec2", "iam", "eks", "sqs"))
     region = endpoint.market.region
     tags = [{"Key": "karpenter.sh/discovery", "Value": cluster}, {"Key": "Name", "Value": cluster},
-            {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"}]
+            {"Key": f"kubernetes.io/cluster/{cluster}", "Value": "owned"},
+            {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster}]
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
     for index, zone in enumerate(sorted(catalogue.region(region).zones)):
@@ -63,6 +64,8 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
     )["GroupId"]
     ec2.create_tags(Resources=[vpc, *subnets.values(), group], Tags=tags)
+    # The tag EKS itself puts on its security group; nobody else may write tags that begin with "aws:".
+    endpoint.backend("ec2").create_tags([group], {"aws:eks:cluster-name": cluster})
     node_role = f"KarpenterNodeRole-{cluster}"
     _role(iam, node_role, "ec2.amazonaws.com")
     for policy in MANAGED:
