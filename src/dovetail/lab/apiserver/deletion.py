@@ -16,7 +16,7 @@ from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.normal import go_value, normalise
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.store import Record
-from dovetail.lab.apiserver.writes import dry_record, refused
+from dovetail.lab.apiserver.writes import dry_record, held_by_spec, refused
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -133,6 +133,8 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
     waiting = resource.strategy.terminate(record.obj, ctx)
     if waiting is not None:
         return Deleted(_keep(server, resource, record, waiting, ctx).fresh(), gone=False)
+    if held_by_spec(record.obj):
+        return _end(server, resource, record, ctx)
     metadata = dict(record.obj["metadata"])
     requested = options.get("gracePeriodSeconds")
     if requested is not None and requested < 0:
@@ -159,6 +161,15 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
     if left > 0 or finalizers:
         return Deleted(record.fresh(), gone=False)
     return _take(server, resource, record, ctx)
+
+
+def _end(server: ApiServer, resource: ResourceType, record: Record, ctx: Context) -> Deleted:
+    """A namespace ends in its own time: it is marked, and goes when its spec's finalizers are gone."""
+    if "deletionTimestamp" not in record.obj["metadata"]:
+        metadata = {**record.obj["metadata"], "deletionTimestamp": stamp(ctx.now)}
+        status_now = {**(record.obj.get("status") or {}), "phase": "Terminating"}
+        record = _keep(server, resource, record, {**record.obj, "metadata": metadata, "status": status_now}, ctx)
+    return Deleted(record.fresh(), gone=False)
 
 
 def _set_finalizers(metadata: Json, finalizers: list[str]) -> bool:
