@@ -116,9 +116,9 @@ class Ledger:
         if self._store is None:
             return
         oldest = self._oldest()
-        for decision in await self._store.load():
-            if decision.time >= oldest:
-                self._kept.append(decision)
+        known = [each for each in await self._store.load() if each.time >= oldest]
+        self._kept.clear()
+        self._kept.extend((*known, *self._unsaved))
 
     async def save(self) -> None:
         """Bring what is new to the store; on failure it stays for the next time."""

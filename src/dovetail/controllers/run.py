@@ -42,8 +42,9 @@ from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
 from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError
 from dovetail.kube.events import EventRecorder
-from dovetail.kube.lease import LeaderElection
+from dovetail.kube.lease import LeaderElection, LeadershipLost
 from dovetail.planner.snapshot import MinValues, Preferences
 
 
@@ -86,7 +87,9 @@ class Autoscaler:
         *,
         log: FilteringBoundLogger | None = None,
         identity: str = "dovetail",
+        lease: Kube | None = None,
     ) -> None:
+        """`lease` is a client of its own for the election, so that nothing of ours can delay it."""
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
@@ -96,7 +99,7 @@ class Autoscaler:
         self.election = (
             None
             if settings.disable_leader_election
-            else LeaderElection(kube, settings.leader_election_name, self._namespace, identity)
+            else LeaderElection(lease or kube, settings.leader_election_name, self._namespace, identity)
         )
         writer = kube.fenced(self.election.check) if self.election else kube
         self._recorder = EventRecorder(writer, "karpenter")
@@ -137,7 +140,15 @@ class Autoscaler:
             if self.election is None:
                 await self.lead()
             else:
-                await self.election.run(self.lead)
+                await self._lead_whenever_elected(self.election)
+
+    async def _lead_whenever_elected(self, election: LeaderElection) -> None:
+        """A lost lease ends everything that acts; the watches stay, and we stand for election again."""
+        while True:
+            try:
+                await election.run(self.lead)
+            except LeadershipLost as problem:
+                self.log.error("leader election lost", error=str(problem))
 
     async def lead(self) -> None:
         """Act, from now until cancelled."""
@@ -145,12 +156,16 @@ class Autoscaler:
         if not isinstance(asyncio.get_running_loop(), VirtualLoop):
             gc.collect()
             gc.freeze()
-        await self.ledger.restore()
-        controllers = [make(self.context) for make in CONTROLLERS]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._recorder.run(), name="events")
-            for controller in controllers:
-                group.create_task(controller.run(), name=type(controller).__name__)
+        try:
+            await self.ledger.restore()
+        except KubeError as problem:
+            self.log.error("history not read, going on without", error=str(problem))
+        with self.mirror.listening():
+            controllers = [make(self.context) for make in CONTROLLERS]
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._recorder.run(), name="events")
+                for controller in controllers:
+                    group.create_task(controller.run(), name=type(controller).__name__)
 
     def problems(self) -> list[str]:
         """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own."""

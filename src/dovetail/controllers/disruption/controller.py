@@ -21,6 +21,7 @@ from dovetail.controllers.disruption.consolidation import Proposal, Rejection
 from dovetail.controllers.disruption.moves import Moves
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.simulation import Simulation
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
@@ -256,6 +257,15 @@ class Disruption:
 
     # -- what is told
 
+    def _record_stay(self, candidate: Candidate, why: Rejection) -> None:
+        ledger = self._context.ledger
+        ledger.record(
+            Decision(
+                id=ledger.new_id(), kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
+                subject=candidate.node, before=candidate.price, detail={"saving": why.saving},
+            )
+        )  # fmt: skip
+
     def _tell_blocked(self, candidate: Candidate, why: str) -> None:
         claim = self._context.mirror.claims.store.get(candidate.claim)
         if claim is not None:
@@ -266,9 +276,11 @@ class Disruption:
             why = self.stays.get(each.node)
             claim = self._context.mirror.claims.store.get(each.claim)
             if why is not None and claim is not None:
-                self._context.notices.publish(
+                told = self._context.notices.publish(
                     claim, "Normal", "Unconsolidatable", why.message[:1].upper() + why.message[1:], dedupe=900.0
                 )
+                if told:
+                    self._record_stay(each, why)
         for name, reasons in self.field.blocked.items():
             node = self._context.mirror.nodes.store.get(name)
             claim = self._context.mirror.claim_for(node) if node is not None else None

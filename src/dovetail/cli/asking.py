@@ -1,0 +1,69 @@
+"""What `explain` and `history` share: a connection, the cluster read once, the decisions of its ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeVar
+
+import click
+
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.history import LABEL, lines
+from dovetail.controllers.ledger import Decision
+from dovetail.kube.client import Kube
+
+T = TypeVar("T")
+#: How long reading a cluster may take, in seconds.
+PATIENCE = 30.0
+
+
+class Cluster:
+    """One look at a cluster."""
+
+    def __init__(self, kube: Kube, mirror: Mirror, now: datetime) -> None:
+        self.kube = kube
+        self.mirror = mirror
+        self.now = now
+
+    async def decisions(self) -> list[Decision]:
+        """Every decision that is still kept, oldest first, wherever the controller lives."""
+        from dovetail.kube.resources import CONFIGMAPS
+
+        found: list[Decision] = []
+        for each in (await self.kube.list(CONFIGMAPS, labels=f"{LABEL}=true")).items:
+            found.extend(lines((each.get("data") or {}).get("decisions", "")))
+        return sorted(found, key=lambda decision: decision.time)
+
+    async def read(self) -> None:
+        """Fill the mirror."""
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(self.mirror.run())
+            async with asyncio.timeout(PATIENCE):
+                await self.mirror.synced.wait()
+            running.cancel()
+
+
+def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
+    """Connect, ask, and turn what goes wrong into one line."""
+    from dovetail.chance import Chance, system_seed
+    from dovetail.clock import Clock, run_scaled
+    from dovetail.kube.config import load
+    from dovetail.kube.credentials import ConfigError
+    from dovetail.kube.errors import KubeError
+
+    async def main() -> T:
+        clock = Clock(asyncio.get_running_loop())
+        kube = Kube(load(kubeconfig, context).transport(), clock, chance=Chance(system_seed()))
+        try:
+            return await question(Cluster(kube, Mirror(kube, clock), clock.now()))
+        finally:
+            await kube.close()
+
+    try:
+        return run_scaled(main())
+    except (ConfigError, KubeError) as problem:
+        raise click.ClickException(str(problem)) from problem
+    except TimeoutError as problem:
+        raise click.ClickException(f"the cluster did not answer within {PATIENCE:.0f} s") from problem

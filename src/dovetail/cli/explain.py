@@ -1,0 +1,52 @@
+"""`dovetail explain pod/NAME`, `node/NAME`, `nodepool/NAME`: why it waits, why it stays."""
+
+from __future__ import annotations
+
+import click
+
+KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "node": "node", "nodes": "node", "no": "node",
+         "nodepool": "nodepool", "nodepools": "nodepool", "provisioner": "nodepool"}  # fmt: skip
+
+
+@click.command()
+@click.argument("subject")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of a pod.")
+@click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
+@click.option("-o", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+def explain(
+    subject: str, namespace: str, verbose: int, form: str, kubeconfig: str | None, context: str | None
+) -> None:
+    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodepool/NAME."""
+    import msgspec
+
+    from dovetail.cli.asking import Cluster, ask
+    from dovetail.controllers import explanation
+
+    kind, slash, name = subject.partition("/")
+    if not slash or kind.lower() not in KINDS or not name:
+        raise click.UsageError(f"{subject!r}: ask for pod/NAME, node/NAME or nodepool/NAME")
+
+    async def question(cluster: Cluster) -> explanation.Answer:
+        await cluster.read()
+        decisions = await cluster.decisions()
+        match KINDS[kind.lower()]:
+            case "pod":
+                key = name if "/" in name else f"{namespace}/{name}"
+                return explanation.pod(cluster.mirror, decisions, key)
+            case "node":
+                return explanation.node(cluster.mirror, decisions, name, cluster.now)
+            case _:
+                return explanation.nodepool(cluster.mirror, decisions, name, cluster.now)
+
+    try:
+        answer = ask(kubeconfig, context, question)
+    except explanation.Unknown as problem:
+        raise click.ClickException(str(problem.args[0])) from problem
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        return
+    click.echo(f"{answer.subject} {answer.line}")
+    for line in (*(answer.details if verbose else ()), *(answer.deep if verbose > 1 else ())):
+        click.echo(f"  {line}")

@@ -1,0 +1,56 @@
+"""`dovetail history`: what was decided, newest last."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+@click.option("--about", default=None, metavar="NAME", help="Only decisions that name this pod, node or pool.")
+@click.option("--kind", default=None, help="Only this kind: provision, refuse, disrupt, keep.")
+@click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
+@click.option("-n", "--last", default=50, show_default=True, help="At most so many, the newest.")
+@click.option("--id", "identity", default=None, metavar="ID", help="One decision, whole.")
+@click.option("-o", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+def history(
+    about: str | None, kind: str | None, since: str, last: int, identity: str | None, form: str,
+    kubeconfig: str | None, context: str | None,
+) -> None:  # fmt: skip
+    """Show past decisions."""
+    import msgspec
+
+    from dovetail.cli.asking import Cluster, ask
+    from dovetail.controllers import explanation
+    from dovetail.controllers.ledger import Decision, concerns
+    from dovetail.model import duration
+
+    try:
+        window = duration.parse(since)
+    except ValueError as problem:
+        raise click.UsageError(f"--since {since!r}: {problem}; try 30m, 24h or 168h") from problem
+
+    async def question(cluster: Cluster) -> list[Decision]:
+        return explanation.since(await cluster.decisions(), cluster.now, window)
+
+    found = ask(kubeconfig, context, question)
+    found = [each for each in found if (about is None or concerns(each, about)) and kind in (None, each.kind)]
+    if identity is not None:
+        found = [each for each in found if each.id == identity]
+        if not found:
+            raise click.ClickException(f"no decision {identity} in the last {since}")
+        form = "json"
+    if form == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found[-last:])).decode())
+        return
+    if not found:
+        click.echo(f"no decisions in the last {since}")
+    for each in found[-last:]:
+        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each.before, each.cost)}{each.summary}")
+
+
+def _money(before: float | None, cost: float | None) -> str:
+    if cost is None:
+        return ""
+    return f"${cost:.4f}/h  " if before is None else f"${before:.4f} -> ${cost:.4f}/h  "
