@@ -5,6 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 
+def plain(number: int, namespace: str = "bench") -> dict[str, Any]:
+    """A pod as `kubectl run` makes it."""
+    box = {"name": "app", "image": "nginx:1", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    return {
+        "metadata": {"name": f"pod-{number:06d}", "namespace": namespace, "labels": {"run": f"app-{number % 50}"}},
+        "spec": {"containers": [box]},
+    }
+
+
 def pod(number: int, namespace: str = "bench") -> dict[str, Any]:
     app = f"app-{number % 50}"
     return {

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.bodies import PATCH_TYPES, Body, PatchKind, Query, delete_options, named, namespace_of, query_of
-from dovetail.kube.decode import AS_DICT, Envelope, Head, decode, key_of_raw
+from dovetail.kube.decode import AS_DICT, Envelope, Head, decode, key_of_raw, uncollected
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, from_response, from_status
 from dovetail.kube.frames import frames
 from dovetail.kube.resources import PODS, Resource
@@ -134,11 +134,12 @@ class Kube:
             query += query_of(**{"continue": token}) if token else query_of(resourceVersion=resource_version)
             response = await self.request("GET", resource.path(namespace), query)
             page = _ENVELOPE.decode(response.body)
-            for raw in page.items or ():
-                try:
-                    listing.items.append(decode(raw, type))
-                except msgspec.ValidationError as problem:
-                    listing.bad.append(BadObject(resource.name, key_of_raw(raw), str(problem)))
+            with uncollected():
+                for raw in page.items or ():
+                    try:
+                        listing.items.append(decode(raw, type))
+                    except msgspec.ValidationError as problem:
+                        listing.bad.append(BadObject(resource.name, key_of_raw(raw), str(problem)))
             listing.resource_version = page.metadata.resource_version
             token = page.metadata.continue_
             if not token:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -61,3 +64,15 @@ def key_of_raw(raw: bytes | msgspec.Raw) -> str:
     except msgspec.DecodeError:
         return "(an object without readable metadata)"
     return key(head.metadata.namespace, head.metadata.name)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage collection while many objects are made that all stay: it would look through them in vain."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
