@@ -137,6 +137,11 @@ func main() {
 		pod.UID = types.UID(fmt.Sprintf("%08d", i))
 		pod.Status.Phase = corev1.PodPending
 	}
+	for _, it := range s.Catalog {
+		for key := range it.Labels {
+			v1.WellKnownLabels.Insert(key)
+		}
+	}
 	var its []*cloudprovider.InstanceType
 	for _, it := range s.Catalog {
 		its = append(its, convert(it))

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.cli.plan_input import Objects
+    from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
 
 _DEFAULT_REGION = "ap-northeast-2"
@@ -68,7 +69,7 @@ def _objects(paths: tuple[str, ...], kubeconfig: str | None, context: str | None
     return objects
 
 
-def _packaged(region: str | None) -> tuple[object, ...]:
+def _packaged(region: str | None) -> tuple[InstanceType, ...]:
     from dovetail.cli.plan_input import InputError
     from dovetail.cloud import catalogue
 

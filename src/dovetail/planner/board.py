@@ -88,7 +88,17 @@ class Board:
             self._cap_owner(ask, cell, room, n)
         for cell in ask.host_members:
             self._cap_member(cell, room, n, lenient)
+        if self.problem.diversity is not None:
+            self._cap_uniform(ask, room)
         return room
+
+    def _cap_uniform(self, ask: Ask, room: Ints) -> None:
+        """No pod may leave a machine with too few types to choose from."""
+        assert self.problem.diversity is not None
+        for at in np.flatnonzero(room[self.existing :]) + self.existing:
+            held = [self.asks[number] for number in self.contents[at]]
+            if not self.problem.diversity.enough(int(self.column[at]), [*held, ask]):
+                room[at] = 0
 
     def _cap_owner(self, ask: Ask, cell: Cell, room: Ints, n: int) -> None:
         counts = self.host_counts[cell.slot, :n]
@@ -157,11 +167,12 @@ class Board:
         mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
             slack = self.minimum(cell) + cell.group.max_skew - counts
-            slack[~cell.universe] = 0
-            np.minimum(allowed[:-1], np.maximum(slack, 0) if mine else np.where(slack >= 0, UNLIMITED, 0), allowed[:-1])
+            slack[~cell.universe] = -1
+            room = np.maximum(slack, 0) if mine else np.where(slack >= 0, UNLIMITED, 0)
+            np.minimum(allowed[:-1], room, out=allowed[:-1])
             allowed[-1] = 0
         elif cell.group.kind == ANTI:
-            np.minimum(allowed[:-1], np.where(counts > 0, 0, 1 if mine else UNLIMITED), allowed[:-1])
+            np.minimum(allowed[:-1], np.where(counts > 0, 0, 1 if mine else UNLIMITED), out=allowed[:-1])
         else:
             allowed[-1] = 0
             if bool((counts > 0).any()) or not mine:
@@ -173,7 +184,7 @@ class Board:
             allowed[:-1][owners > 0] = 0
         elif cell.group.kind == SPREAD and not lenient:
             slack = np.maximum(self.minimum(cell) + cell.group.max_skew - self.counts[cell.slot], 0)
-            np.minimum(allowed[:-1], np.where(owners > 0, slack, UNLIMITED), allowed[:-1])
+            np.minimum(allowed[:-1], np.where(owners > 0, slack, UNLIMITED), out=allowed[:-1])
 
     # -- putting and taking -------------------------------------------------------------------------------------
 
@@ -320,6 +331,9 @@ class Board:
         for key in axes:
             axis = self.axis_at[key]
             ok &= menu.domains[axis] == self.domains[axis][at]
+        if self.problem.diversity is not None:
+            held = [self.asks[number] for number in self.contents[at]]
+            ok = self.problem.diversity.filtered(ok, [*held, ask] if ask is not None else held)
         return ok
 
     def shrink(self) -> None:

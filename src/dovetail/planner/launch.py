@@ -14,7 +14,8 @@ import numpy as np
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.columns import RESERVATION, Column, Columns
+from dovetail.planner.columns import RESERVATION, Column
+from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.problem import ATTACH, PORT, Problem
 from dovetail.planner.quick import Packing
@@ -151,25 +152,6 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
                 entry["minValues"] = each.min_values
             found.append(entry)
     return tuple(found)
-
-
-def kind_mask(columns: Columns, column: Column) -> int:
-    """The columns a machine may change to while it stays the machine it is."""
-    mask = columns.of_pool[column.pool] & columns.available
-    for key, value in column.flavour:
-        mask &= columns.by_label(key).get(value, 0)
-    reservation = column.offering.reservation_id
-    if reservation is not None:
-        return mask & columns.by_label(RESERVATION).get(reservation, 0)
-    return mask & ~columns.reserved
-
-
-def capacity_at_most(columns: Columns, name: str, most: int) -> int:
-    table: dict[tuple[str, int], int] = columns.__dict__.setdefault("_at_most", {})
-    known = table.get((name, most))
-    if known is None:
-        known = table[name, most] = columns.mask(each.type.capacity.get(name, 0) <= most for each in columns.rows)
-    return known
 
 
 def machines_and_placements(

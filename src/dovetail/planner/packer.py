@@ -334,6 +334,8 @@ class Packer:
             ok = self.board.affordable(ok)
         if self.strategy.wide:
             ok &= self._widely()
+        if self.problem.diversity is not None:
+            ok = self.problem.diversity.filtered(ok, [ask])
         return ok
 
     def _widely(self) -> Bools:

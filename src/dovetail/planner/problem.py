@@ -12,6 +12,7 @@ from dovetail.planner.cells import Cell, add_owners, cells_of, running_fears, to
 from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
+from dovetail.planner.diversity import Diversity
 from dovetail.planner.fleet import NodeFacts, daemons_of, facts_of, passes
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
@@ -81,6 +82,7 @@ class Problem:
             if strict and any(each.min_values for each in pool.requirements)
         }
         self._compile_asks()
+        self.diversity = Diversity(self) if self.min_values else None
 
     # -- classes ------------------------------------------------------------------------------------------------
 

@@ -30,10 +30,12 @@ def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) 
 def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:
     from dovetail.planner.optimise.bound import WORDS, lower_bound
     from dovetail.planner.optimise.search import improve
+    from dovetail.planner.optimise.zones import widened
 
     bound = lower_bound(problem, packing.left, deadline / 2)
     steps = int(_STEPS_A_SECOND * deadline)
     better = improve(problem, packing, seed, steps, bound or 0.0, lambda: stopwatch() - start > deadline)
+    better = Packing(widened(better.board), better.left)
     return plan_of(problem, better, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
 
 

@@ -1,0 +1,62 @@
+"""Use more zones where it costs nothing: a machine that is pinned to a zone by one group may stand in another.
+
+One zone's failure should take as little as possible; at the same price more zones are better than fewer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.model.labels import ZONE
+from dovetail.planner.board import Board
+from dovetail.planner.groups import AFFINITY
+from dovetail.planner.optimise.search import sound
+
+
+def widened(board: Board) -> Board:
+    """The board with machines moved to unused zones of the same price, as far as every rule allows."""
+    axis = board.axis_at.get(ZONE)
+    if axis is None:
+        return board
+    for domain in range(len(board.problem.axes[axis].values)):
+        used = [int(board.domains[axis][at]) for at in board.bought()]
+        if domain in used:
+            continue
+        crowded = [at for at in board.bought() if used.count(int(board.domains[axis][at])) > 1]
+        for at in crowded:
+            moved = _moved(board, at, axis, domain)
+            if moved is not None:
+                board = moved
+                break
+    return board
+
+
+def _moved(board: Board, at: int, axis: int, domain: int) -> Board | None:
+    menu, column = board.menu, int(board.column[at])
+    same = (menu.prices == menu.prices[column]) & (menu.domains[axis] == domain) & (menu.kinds == menu.kinds[column])
+    same &= (menu.capacity >= board.used(at)[:, None]).all(axis=0)
+    for number in board.contents[at]:
+        same &= board.asks[number].columns
+    if not same.any() or _relied_upon(board, at):
+        return None
+    twin = board.clone()
+    held = twin.clear(at)
+    fresh = twin.open(int(np.flatnonzero(same)[0]))
+    for number, count in held.items():
+        ask = twin.asks[number]
+        for other in range(len(twin.domains)):
+            where = int(twin.domains[other][fresh])
+            if where >= 0 and twin.allowance(ask, other)[where] < count:
+                return None
+        twin.put(ask, fresh, count)
+    return twin if sound(twin) else None
+
+
+def _relied_upon(board: Board, at: int) -> bool:
+    """Whether somebody's affinity needs what is here to stay in its zone."""
+    for number in board.contents[at]:
+        ask = board.asks[number]
+        for cell in (*ask.domain_members, *ask.domain_owned):
+            if cell.group.kind == AFFINITY and int(board.owners[cell.slot].sum()) > board.contents[at][number]:
+                return True
+    return False

@@ -1,0 +1,256 @@
+"""Semantics by example: every rule a pod or a pool may state, and what the planner makes of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.model.instancetype import Offering
+from dovetail.planner.snapshot import MinValues, Preferences
+
+from .conftest import (
+    HOSTNAME, LARGE, MEDIUM, SHOP, SMALL, ZONE, Solve, kind, near, node, pod, pods, pool, spread, zones_of,
+)  # fmt: skip
+
+
+def test_the_cheapest_machine_that_holds_the_pod_is_bought(solve: Solve) -> None:
+    plan = solve(pod("a", cpu="1500m"))
+    assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
+    assert plan.cost.per_hour == pytest.approx(0.10)
+
+
+def test_machines_that_are_there_come_before_machines_to_buy(solve: Solve) -> None:
+    plan = solve(*pods(3), nodes=(node("n1"),))
+    assert {place.node for place in plan.placements.values()} == {"n1"}
+    assert plan.machines == ()
+
+
+def test_small_machines_are_bought_where_they_are_cheaper_than_a_big_one(solve: Solve) -> None:
+    plan = solve(*pods(8, cpu="1900m"))
+    assert {machine.choice.instance_type for machine in plan.machines} == {"medium"}
+
+
+def test_a_pod_too_big_for_every_type_has_a_reason_and_a_nearest_miss(solve: Solve) -> None:
+    plan = solve(pod("giant", cpu="1000000"))
+    why = plan.unschedulable["default/giant"]
+    assert why.code == "NO_TYPE_FITS"
+    assert why.pools["default"].nearest is not None
+    assert why.pools["default"].steps[-1].left == 0
+
+
+def test_a_node_selector_narrows_zone_and_type(solve: Solve) -> None:
+    plan = solve(pod("a", nodeSelector={ZONE: "z2", "node.kubernetes.io/instance-type": "medium"}))
+    assert {(c.zone, c.instance_type) for c in plan.machines[0].offerings} == {("z2", "medium")}
+
+
+def test_any_required_affinity_term_will_do(solve: Solve) -> None:
+    terms = [
+        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["nowhere"]}]},
+        {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z3"]}]},
+    ]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    assert zones_of(solve(pod("a", affinity=affinity))) == ["z3"]
+
+
+def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    assert zones_of(solve(pod("a", affinity=affinity))) == ["z2"]
+
+
+def test_a_preference_that_cannot_be_kept_is_given_up_and_said_so(solve: Solve) -> None:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["moon"]}]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}
+    plan = solve(pod("a", affinity=affinity))
+    assert plan.placements["default/a"].relaxed
+
+
+def test_preferences_are_not_looked_at_when_the_policy_says_so(solve: Solve) -> None:
+    plan = solve(*pods(3, **near("podAntiAffinity", HOSTNAME, weight=1)), preferences=Preferences.IGNORE)
+    assert len(plan.machines) == 1
+
+
+def test_a_zone_spread_uses_every_zone_the_pools_could_open(solve: Solve) -> None:
+    assert zones_of(solve(*pods(6, cpu="100m", **spread()))) == ["z1", "z1", "z2", "z2", "z3", "z3"]
+
+
+def test_a_zone_spread_counts_running_pods(solve: Solve) -> None:
+    running = pods(2, "web", nodeName="n1")
+    plan = solve(*(pod(f"new-{i}", labels={"app": "web"}, **spread()) for i in range(2)),
+                 nodes=(node("n1", cpu="2", pods=running),))  # fmt: skip
+    assert zones_of(plan) == ["z2", "z3"]
+
+
+def test_min_domains_keeps_the_minimum_at_zero_until_there_are_enough(solve: Solve) -> None:
+    plan = solve(*pods(6, cpu="100m", **spread(minDomains=4)))
+    assert len(plan.unschedulable) == 3
+    assert {why.code for why in plan.unschedulable.values()} == {"SPREAD"}
+
+
+def test_a_hostname_spread_caps_pods_per_machine(solve: Solve) -> None:
+    plan = solve(*pods(6, cpu="100m", **spread(HOSTNAME, skew=2)))
+    assert sorted(len(machine.pods) for machine in plan.machines) == [2, 2, 2]
+
+
+def test_a_soft_spread_is_kept_when_it_can_be(solve: Solve) -> None:
+    plan = solve(*pods(3, cpu="100m", **spread(whenUnsatisfiable="ScheduleAnyway")))
+    assert zones_of(plan) == ["z1", "z2", "z3"]
+
+
+def test_hostname_anti_affinity_gives_each_pod_its_own_machine(solve: Solve) -> None:
+    assert len(solve(*pods(4, cpu="100m", **near("podAntiAffinity", HOSTNAME))).machines) == 4
+
+
+def test_zone_anti_affinity_places_one_pod_per_zone_in_one_batch(solve: Solve) -> None:
+    plan = solve(*pods(4, cpu="100m", **near("podAntiAffinity", ZONE)))
+    assert zones_of(plan) == ["z1", "z2", "z3"]
+    assert [why.code for why in plan.unschedulable.values()] == ["ANTI_AFFINITY"]
+
+
+def test_running_pods_anti_affinity_keeps_others_away(solve: Solve) -> None:
+    guard = pod("guard", labels={"app": "guard"}, nodeName="n1", **near("podAntiAffinity", HOSTNAME))
+    plan = solve(pod("a", labels={"app": "web"}), nodes=(node("n1", pods=(guard,)),))
+    assert plan.placements["default/a"].machine is not None
+
+
+def test_affinity_follows_pods_of_the_same_batch(solve: Solve) -> None:
+    plan = solve(pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z3"}),
+                 *pods(2, **near("podAffinity", ZONE, app="cache")))  # fmt: skip
+    assert zones_of(plan) == ["z3", "z3", "z3"]
+
+
+def test_hostname_affinity_enlarges_the_machine_it_must_share(solve: Solve) -> None:
+    plan = solve(pod("cache", labels={"app": "cache"}, cpu="1500m"),
+                 *pods(3, cpu="3", **near("podAffinity", HOSTNAME, app="cache")))  # fmt: skip
+    assert [machine.choice.instance_type for machine in plan.machines] == ["large"]
+
+
+def test_self_affinity_settles_one_zone_for_all(solve: Solve) -> None:
+    assert len(set(zones_of(solve(*pods(12, cpu="1500m", **near("podAffinity", ZONE)))))) == 1
+
+
+def test_affinity_to_nobody_has_a_reason(solve: Solve) -> None:
+    plan = solve(pod("a", **near("podAffinity", ZONE, app="ghost")))
+    assert plan.unschedulable["default/a"].code == "AFFINITY"
+
+
+def test_taints_keep_pods_out_and_tolerations_let_them_in(solve: Solve) -> None:
+    tainted = pool(taints=({"key": "gpu", "effect": "NoSchedule"},))
+    assert solve(pod("a"), pools=(tainted,)).unschedulable["default/a"].code == "UNTOLERATED_TAINT"
+    assert not solve(pod("a", tolerations=[{"key": "gpu", "operator": "Exists"}]), pools=(tainted,)).unschedulable
+
+
+def test_prefer_no_schedule_is_avoided_and_borne_when_there_is_nothing_else(solve: Solve) -> None:
+    disliked = pool("disliked", taints=({"key": "x", "effect": "PreferNoSchedule"},), weight=10)
+    assert {m.pool for m in solve(pod("a"), pools=(disliked, pool("plain"))).machines} == {"plain"}
+    assert {m.pool for m in solve(pod("a"), pools=(disliked,)).machines} == {"disliked"}
+
+
+def test_host_ports_take_a_machine_each(solve: Solve) -> None:
+    port = {"ports": [{"containerPort": 80, "hostPort": 80}]}
+    assert len(solve(*pods(3, cpu="100m", container=port)).machines) == 3
+
+
+def test_extended_resources_are_found_on_the_type_that_has_them(solve: Solve) -> None:
+    gpu = kind("gpu", 4, 16, 3.0, capacity={"nvidia.com/gpu": 1})
+    plan = solve(*pods(2, requests={"nvidia.com/gpu": "1"}), pools=(pool(types=(*SHOP, gpu)),))
+    assert [m.choice.instance_type for m in plan.machines] == ["gpu", "gpu"]
+
+
+def test_the_heavier_pool_is_used_first(solve: Solve) -> None:
+    plan = solve(*pods(3), pools=(pool("light"), pool("heavy", types=(LARGE,), weight=5)))
+    assert {machine.pool for machine in plan.machines} == {"heavy"}
+
+
+def test_limits_hold_exactly_inside_a_batch(solve: Solve) -> None:
+    plan = solve(*pods(8, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
+    assert len(plan.unschedulable) == 4
+    assert {why.code for why in plan.unschedulable.values()} == {"LIMIT_REACHED"}
+
+
+def test_a_limit_on_nodes_is_never_overshot(solve: Solve) -> None:
+    plan = solve(*pods(6, cpu="100m", **near("podAntiAffinity", HOSTNAME)), pools=(pool(limits={"nodes": 3}),))
+    assert len(plan.machines) == 3
+
+
+def test_a_spread_under_a_limit_stays_within_its_skew(solve: Solve) -> None:
+    plan = solve(*pods(9, cpu="1900m", **spread()), pools=(pool(types=(SMALL,), limits={"cpu": 8000}),))
+    assert len(plan.machines) == 4
+
+
+def test_when_there_is_not_enough_the_important_go_first(solve: Solve) -> None:
+    vip = pods(2, "vip", cpu="1900m", priority=1000)
+    plan = solve(*pods(4, cpu="1900m"), *vip, pools=(pool(types=(SMALL,), limits={"nodes": 2}),))
+    assert all(plan.placements[each.metadata.key].machine for each in vip)
+
+
+def test_daemonsets_take_their_share_of_every_machine(solve: Solve) -> None:
+    import msgspec
+
+    from dovetail.model.objects import DaemonSet
+
+    body = {"metadata": {"name": "agent", "uid": "d"}, "spec": {"template": {"spec": {
+        "containers": [{"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}]}}}}  # fmt: skip
+    plan = solve(pod("a", cpu="1800m"), daemons=(msgspec.convert(body, DaemonSet),))
+    assert plan.machines[0].choice.instance_type == "medium"
+    assert plan.machines[0].requests["cpu"] == 2300
+
+
+def test_offerings_known_to_be_unavailable_are_not_bought(solve: Solve) -> None:
+    gone = frozenset(("small", zone, "on-demand") for zone in ("z1", "z2", "z3"))
+    assert solve(pod("a"), unavailable=gone).machines[0].choice.instance_type == "medium"
+
+
+def test_reservations_are_used_as_far_as_they_reach(solve: Solve) -> None:
+    reserved = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=2)
+    types = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, reserved)),)
+    plan = solve(*pods(3, cpu="1900m"), pools=(pool(types=types),))
+    assert sorted(m.choice.capacity_type for m in plan.machines) == ["on-demand", "reserved", "reserved"]
+    assert plan.cost.per_hour == pytest.approx(0.1)
+
+
+def test_min_values_keep_enough_types_to_choose_from(solve: Solve) -> None:
+    need = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2}
+    plan = solve(*pods(20, cpu="700m"), pools=(pool(requirements=(need,)),))
+    assert all(len({c.instance_type for c in machine.offerings}) >= 2 for machine in plan.machines)
+
+
+def test_min_values_that_cannot_be_met_leave_the_pod_unless_best_effort(solve: Solve) -> None:
+    need = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 4}
+    assert solve(pod("a"), pools=(pool(requirements=(need,)),)).unschedulable
+    relaxed = solve(pod("a"), pools=(pool(requirements=(need,)),), min_values=MinValues.BEST_EFFORT)
+    assert not relaxed.unschedulable
+
+
+def test_a_pools_own_label_separates_pods_that_ask_for_different_values(solve: Solve) -> None:
+    teams = pool(requirements=({"key": "team", "operator": "In", "values": ("a", "b")},))
+    plan = solve(pod("x", nodeSelector={"team": "a"}), pod("y", nodeSelector={"team": "b"}), pools=(teams,))
+    assert sorted(machine.labels["team"] for machine in plan.machines) == ["a", "b"]
+
+
+def test_a_label_no_pool_knows_is_named(solve: Solve) -> None:
+    assert solve(pod("a", nodeSelector={"rack": "7"})).unschedulable["default/a"].code == "UNKNOWN_LABEL"
+
+
+def test_an_empty_catalogue_and_no_pool_give_reasons(solve: Solve) -> None:
+    assert solve(pod("a"), pools=()).unschedulable["default/a"].code == "NO_NODEPOOL"
+    assert solve(pod("a"), pools=(pool(types=()),)).unschedulable
+
+
+def test_a_missing_price_is_never_taken_for_nothing(solve: Solve) -> None:
+    unpriced = kind("mystery", 2, 8, 0.1, offerings=(Offering(zone="z1", capacity_type="on-demand", price=None),))
+    assert solve(pod("a"), pools=(pool(types=(unpriced, MEDIUM)),)).machines[0].choice.instance_type == "medium"
+
+
+def test_pods_of_a_machine_that_goes_are_placed_elsewhere(solve: Solve) -> None:
+    moving = pod("a", nodeName="old")
+    plan = solve(moving, nodes=(node("old", pods=(moving,), deleting=True), node("new")))
+    assert plan.placements["default/a"].node == "new"
+
+
+def test_the_search_never_costs_more_than_the_quick_answer(solve: Solve) -> None:
+    mixed = (*pods(9, "a", cpu="700m", memory="5Gi"), *pods(7, "b", cpu="1900m", **spread(app="b")),
+             *pods(3, "c", cpu="300m", **near("podAntiAffinity", HOSTNAME, app="c")))  # fmt: skip
+    quick, better = solve(*mixed), solve(*mixed, deadline=0.3)
+    assert better.cost.per_hour <= quick.cost.per_hour + 1e-9
+    assert better.cost.lower_bound is not None
+    assert better.cost.lower_bound <= better.cost.per_hour + 1e-9
