@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver import managedfields
+from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object
 
 GROUP, PLURAL = "apiextensions.k8s.io", "customresourcedefinitions"
@@ -34,11 +34,7 @@ def with_condition(status: Mapping[str, Any], fresh: Object) -> Object:
 
 
 def update(obj: Object, status: Object, ctx: Context) -> Object:
-    fresh = {**obj, "metadata": dict(obj["metadata"]), "status": status}
-    resource = ctx.registry.stored(GROUP, PLURAL)
-    assert resource is not None
-    managedfields.track_update(resource, obj, fresh, "kube-apiserver", "status", ctx.now)
-    return ctx.cluster.update(GROUP, PLURAL, fresh)
+    return write_status(GROUP, PLURAL, obj, status, ctx)
 
 
 def finish(name: str, ctx: Context) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object
 
 _COUNTED = frozenset(
@@ -29,7 +30,7 @@ def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
         return
     for quota, used in changed:
         status = quota["status"] | {"used": quota["status"].get("used", {}) | used}
-        ctx.cluster.update("", "resourcequotas", quota | {"status": status})
+        write_status("", "resourcequotas", quota, status, ctx)
 
 
 def _charge(quota: Object, usage: dict[str, str], obj: Object, ctx: Context) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 from dovetail.lab.apiserver.kinds.pod.binding import success
 from dovetail.lab.apiserver.kinds.pod.strategy import rfc3339, set_condition
 from dovetail.lab.apiserver.kinds.selectors import match_labels
+from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
 _TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -82,7 +83,7 @@ def _charge(budget: Object, ctx: Context, dry: bool) -> None:
     if allowed == 1:
         status["conditions"] = _insufficient(status, budget, ctx)
     status["disruptedPods"] = (status.get("disruptedPods") or {}) | {ctx.name: rfc3339(ctx.now)}
-    ctx.cluster.update("policy", "poddisruptionbudgets", {**budget, "status": status})
+    write_status("policy", "poddisruptionbudgets", budget, status, ctx)
 
 
 def _reason(name: str, status: Object) -> str:
