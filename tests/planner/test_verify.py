@@ -1,0 +1,150 @@
+"""The verifier is tested by breaking plans: every kind of lie must be caught."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.planner.plan import Choice, Machine, Placement, Plan
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
+
+
+def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
+    return {each.rule for each in verify(plan, snapshot)}
+
+
+def _machine(plan: Plan, at: int = 0, **changes: Any) -> Plan:
+    machines = list(plan.machines)
+    machines[at] = replace(machines[at], **changes)
+    return replace(plan, machines=tuple(machines))
+
+
+def _move(plan: Plan, key: str, to: str) -> Plan:
+    """A pod on another machine, with the books kept straight."""
+    machines = tuple(
+        replace(m, pods=tuple(p for p in m.pods if p != key) + ((key,) if m.name == to else ())) for m in plan.machines
+    )
+    return replace(plan, machines=machines, placements={**plan.placements, key: Placement(machine=to)})
+
+
+def _plan(*pending: Any, **more: Any) -> tuple[Plan, Snapshot]:
+    snapshot = Snapshot(pools=more.pop("pools", (pool(),)), pending=pending, **more)
+    plan = provision(snapshot)
+    assert verify(plan, snapshot) == []
+    return plan, snapshot
+
+
+def test_a_forgotten_pod_is_noticed() -> None:
+    plan, snapshot = _plan(*pods(2))
+    assert _rules(replace(plan, placements=dict(list(plan.placements.items())[:1])), snapshot) == {"placed"}
+
+
+def test_a_pod_that_is_not_where_the_plan_says_is_noticed() -> None:
+    plan, snapshot = _plan(*pods(2))
+    assert "placed" in _rules(_machine(plan, pods=()), snapshot)
+
+
+def test_a_machine_that_is_too_small_is_noticed() -> None:
+    plan, snapshot = _plan(*pods(3, cpu="1200m"))
+    small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    assert "fit" in _rules(_machine(plan, offerings=(small,)), snapshot)
+
+
+def test_an_alternative_that_is_too_small_is_noticed() -> None:
+    plan, snapshot = _plan(*pods(3, cpu="1200m"))
+    small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    largest = plan.machines[0].offerings[-1]
+    assert "fit" in _rules(_machine(plan, offerings=(small, largest)), snapshot)
+
+
+def test_an_offering_nobody_sells_and_a_wrong_price_are_noticed() -> None:
+    plan, snapshot = _plan(pod("a"))
+    first = plan.machines[0].offerings[0]
+    assert _rules(_machine(plan, offerings=(replace(first, zone="z9"),)), snapshot) == {"offering"}
+    assert _rules(_machine(plan, offerings=(replace(first, price=0.01),)), snapshot) == {"offering"}
+
+
+def test_offerings_out_of_order_are_noticed() -> None:
+    plan, snapshot = _plan(pod("a"))
+    assert _rules(_machine(plan, offerings=plan.machines[0].offerings[::-1]), snapshot) == {"offering"}
+
+
+def test_an_unavailable_offering_is_noticed() -> None:
+    plan, snapshot = _plan(pod("a"))
+    first = plan.machines[0].offerings[0]
+    gone = frozenset([(first.instance_type, first.zone, first.capacity_type)])
+    assert _rules(plan, replace(snapshot, unavailable=gone)) == {"offering"}
+
+
+def test_a_zone_the_pod_did_not_ask_for_is_noticed() -> None:
+    plan, snapshot = _plan(pod("a", nodeSelector={ZONE: "z2"}))
+    moved = replace(plan.machines[0].offerings[0], zone="z1")
+    assert "fit" in _rules(_machine(plan, offerings=(moved,)), snapshot)
+
+
+def test_two_pods_that_avoid_each_other_on_one_machine_are_noticed() -> None:
+    plan, snapshot = _plan(*pods(2, cpu="100m", **near("podAntiAffinity", HOSTNAME)))
+    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].machine or ""), snapshot)
+
+
+def test_a_spread_out_of_balance_is_noticed() -> None:
+    plan, snapshot = _plan(*pods(3, cpu="100m", **spread()))
+    assert "fit" in _rules(_move(plan, "default/web-1", plan.placements["default/web-0"].machine or ""), snapshot)
+
+
+def test_a_spread_kept_by_opening_one_zone_is_noticed() -> None:
+    """Every zone the pools could open counts, also those the plan leaves closed."""
+    plan, snapshot = _plan(*pods(3, cpu="100m", **spread()))
+    one = plan.machines[0].name
+    for key in plan.placements:
+        plan = _move(plan, key, one)
+    kept = tuple(machine for machine in plan.machines if machine.pods)
+    assert "fit" in _rules(replace(plan, machines=kept), snapshot)
+
+
+def test_a_pinned_machine_with_offerings_in_other_zones_is_noticed() -> None:
+    plan, snapshot = _plan(pod("a", labels={"app": "web"}, **spread()))
+    elsewhere = [replace(c, zone="z3" if c.zone == "z1" else "z1") for c in plan.machines[0].offerings[:1]]
+    assert "topology" in _rules(_machine(plan, offerings=(plan.machines[0].offerings[0], *elsewhere)), snapshot)
+
+
+def test_an_affinity_left_alone_is_noticed() -> None:
+    plan, snapshot = _plan(pod("cache", labels={"app": "cache"}, nodeSelector={ZONE: "z1"}),
+                           pod("a", **near("podAffinity", ZONE, app="cache")))  # fmt: skip
+    assert "fit" in _rules(plan, replace(snapshot, pending=tuple(
+        replace(p, metadata=replace(p.metadata, labels={})) for p in snapshot.pending)))  # fmt: skip
+
+
+def test_limits_count_the_largest_offering_of_each_machine() -> None:
+    plan, snapshot = _plan(*pods(4, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
+    large = Choice(instance_type="large", zone="z1", capacity_type="on-demand", price=0.80)
+    wide = _machine(plan, offerings=(*plan.machines[0].offerings, large))
+    assert "limit" in _rules(wide, snapshot)
+
+
+def test_a_node_that_is_full_or_unknown_is_noticed() -> None:
+    full = pod("full", cpu="4", nodeName="n1")
+    plan, snapshot = _plan(pod("a"), nodes=(node("n1", pods=(full,)),))
+    for name in ("n1", "ghost"):
+        lie = replace(plan, machines=(), placements={"default/a": Placement(node=name)})
+        assert "fit" in _rules(lie, snapshot)
+
+
+def test_an_untolerated_taint_is_noticed() -> None:
+    plan, snapshot = _plan(pod("a", tolerations=[{"operator": "Exists"}]),
+                           pools=(pool(taints=({"key": "x", "effect": "NoSchedule"},)),))  # fmt: skip
+    bare = tuple(replace(p, spec=replace(p.spec, tolerations=())) for p in snapshot.pending)
+    assert "fit" in _rules(plan, replace(snapshot, pending=bare))
+
+
+@pytest.mark.parametrize("spoil", [lambda m: replace(m, pool="nobody"), lambda m: replace(m, offerings=())])
+def test_a_machine_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
+    plan, snapshot = _plan(pod("a"))
+    assert "offering" in _rules(replace(plan, machines=(spoil(plan.machines[0]),)), snapshot)
