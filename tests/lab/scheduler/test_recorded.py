@@ -1,0 +1,104 @@
+"""kube-scheduler 1.36.3's own answers to 400 random cases: nodes, scores and words are the same here."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from scheduler_answers import answer, cluster_of, pending_of
+from scheduler_cases import Cases
+
+from dovetail.lab.scheduler.board import Board
+from dovetail.lab.scheduler.decision import schedule
+from dovetail.lab.scheduler.fast import Fast
+from dovetail.model.fit import pod_info
+from dovetail.model.objects import Pod, view
+
+Json = dict[str, Any]
+RECORDED = Path(__file__).parents[2] / "data" / "scheduler" / "kube-scheduler-1.36.3.jsonl.gz"
+
+
+def recorded() -> list[Json]:
+    return [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+
+
+def normal(found: Json) -> Json:
+    """The order of a node's reasons is no part of the answer; a node that stands alone needs no score."""
+    if "scores" not in found:
+        return found
+    rejections = {name: sorted(reasons) for name, reasons in (found.get("rejections") or {}).items()}
+    chosen = found["scores"] if len(found["scores"]) > 1 else sorted(found["scores"])
+    return {"scores": chosen, "rejections": rejections}
+
+
+def test_answers_are_those_of_the_real_scheduler() -> None:
+    differing = [
+        (each["case"]["pending"], each["answer"], answer(each["case"]))
+        for each in recorded()
+        if normal(answer(each["case"])) != normal(each["answer"])
+    ]
+    assert differing == []
+
+
+def test_the_recordings_cover_every_kind_of_answer() -> None:
+    answers = [each["answer"] for each in recorded()]
+    assert sum("scores" in each for each in answers) > 100
+    assert sum("message" in each for each in answers) > 100
+    assert sum(bool(each.get("nominated")) for each in answers) > 5
+    assert any("not found" in each.get("message", "") for each in answers)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_board_decides_as_node_by_node(seed: int) -> None:
+    """The fast way and the plain way are one scheduler."""
+    cases, answered = Cases(seed), 0
+    for _ in range(300):
+        case = cases.case()
+        for node in case["nodes"]:
+            node["status"].pop("images", None)
+        cluster, pod = cluster_of(case), pending_of(case)
+        quick = Fast(Board(cluster)).decide(pod, {})
+        if quick is not None:
+            answered += 1
+            plain = schedule(pod, cluster)
+            assert (quick.node, quick.feasible) == (plain.node, plain.feasible)
+    assert answered > 30
+
+
+def test_the_board_follows_nodes_and_pods_that_come_and_go() -> None:
+    """A board kept up to date answers as one made anew."""
+    cases = Cases(11)
+    case = cases.case()
+    case["nodes"] = [cases.node(f"m{at}") for at in range(30)]
+    for node in case["nodes"]:
+        node["status"].pop("images", None)
+    cluster = cluster_of(case | {"pods": []})
+    kept = Fast(Board(cluster))
+    spread = {"maxSkew": 2, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule"}
+    placed = []
+    for at in range(200):
+        manifest = {
+            "metadata": {"name": f"p{at}", "uid": f"u{at}", "namespace": "default", "labels": {"app": f"a{at % 3}"}},
+            "spec": {
+                "containers": [{"name": "c", "resources": {"requests": {"cpu": "50m", "memory": "16Mi"}}}],
+                "topologySpreadConstraints": [spread | {"labelSelector": {"matchLabels": {"app": f"a{at % 3}"}}}],
+            },
+        }
+        pod = pod_info(view(manifest, Pod))
+        mine, fresh = kept.decide(pod, {}), Fast(Board(cluster)).decide(pod, {})
+        assert mine == fresh
+        cluster.touched.update(dict.fromkeys(cluster.nodes))
+        if mine is not None and mine.node is not None:
+            cluster.place(pod, mine.node)
+            placed.append(pod.key)
+        if at % 7 == 0 and placed:
+            cluster.remove(placed.pop(0))
+        if at % 50 == 25:
+            cluster.remove_node(next(iter(cluster.nodes)))

@@ -1,0 +1,99 @@
+"""Karpenter 1.15's own answers: requirements, taints, host ports, pod requests, texts included."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.model import taints
+from dovetail.model.hostports import host_ports, why_clash
+from dovetail.model.labels import CORE_RESTRICTED_DOMAINS, CORE_WELL_KNOWN, restricted
+from dovetail.model.objects import Pod, Taint, Toleration, view
+from dovetail.model.podrequests import limits, quantities
+from dovetail.model.quantity import resources
+from dovetail.model.requirements import Requirement, Requirements, pod_requirements, requirement
+
+Json = dict[str, Any]
+VECTORS = Path(__file__).parents[1] / "data" / "model" / "karpenter-1.15.0.jsonl.gz"
+
+
+def vectors(op: str) -> list[tuple[Json, Json]]:
+    rows = [json.loads(line) for line in gzip.decompress(VECTORS.read_bytes()).splitlines()]
+    return [(row["in"], row["out"]) for row in rows if row["in"]["op"] == op]
+
+
+def read(entry: Json) -> Requirement:
+    return requirement(entry["key"], entry["operator"], entry["values"], entry.get("minValues"))
+
+
+def intersect(case: Json) -> Json:
+    a, b = read(case["a"][0]), read(case["b"][0])
+    both = a.intersection(b)
+    return {
+        "a": str(a),
+        "b": str(b),
+        "text": str(both),
+        "op": both.operator,
+        "len": len(both),
+        "overlap": a.intersects(b),
+        "has": [both.has(value) for value in case["values"]],
+    }
+
+
+def compat(case: Json) -> Json:
+    a, b = (Requirements(read(each) for each in case[side]) for side in "ab")
+    known = CORE_WELL_KNOWN if case["wellKnown"] else frozenset()
+    words = a.why_not_compatible(b, known)
+    assert a.compatible(b, known) == (words is None)
+    return {"a": str(a), "b": str(b), "compatible": words, "intersects": a.why_not_intersects(b)}
+
+
+def tolerance(case: Json) -> Json:
+    there = msgspec.convert(case["taints"], list[Taint])
+    words = taints.why_untolerated(there, msgspec.convert(case["tolerations"], list[Toleration]))
+    return {"err": words, "eph": [str(taints.ephemeral(each)).lower() for each in there]}
+
+
+def ports(case: Json) -> Json:
+    return {"err": why_clash(host_ports(view(case["pod"], Pod)), host_ports(view(case["other"], Pod)))}
+
+
+def asked(case: Json) -> Json:
+    pod = view(case["pod"], Pod)
+    return {"requests": {name: str(each) for name, each in quantities(pod).items()}, "limits": limits(pod)}
+
+
+def wanted(case: Json) -> Json:
+    pod = view(case["pod"], Pod)
+    return {"all": str(pod_requirements(pod)), "strict": str(pod_requirements(pod, preferences=False))}
+
+
+def restriction(case: Json) -> Json:
+    return {"err": restricted(case["key"], CORE_WELL_KNOWN, CORE_RESTRICTED_DOMAINS)}
+
+
+@pytest.mark.parametrize(
+    ("op", "ours"),
+    [
+        ("intersect", intersect),
+        ("compat", compat),
+        ("restricted", restriction),
+        ("taints", tolerance),
+        ("ports", ports),
+        ("requests", asked),
+        ("podreq", wanted),
+    ],
+)
+def test_answers_as_karpenter_does(op: str, ours: Callable[[Json], Json]) -> None:
+    cases = vectors(op)
+    assert len(cases) > 50
+    for case, theirs in cases:
+        if op == "requests":
+            theirs["limits"] = resources(theirs["limits"])
+        assert ours(case) == theirs, case
