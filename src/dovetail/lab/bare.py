@@ -79,7 +79,7 @@ class Bare:
         if self.journal is not None:
             self.server.settled = self.journal.settled
         self.collector = Collector(self.server, delay=0.5)
-        self.undertaker = Undertaker(self.server)
+        self.undertaker = Undertaker(self.server, token)
         self.identity = tls.make(clock.now())
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-")
         self.mount = HttpMount(self.server, port=port, context=self.identity.context(Path(self._folder.name)))

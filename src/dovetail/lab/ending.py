@@ -25,11 +25,12 @@ PAUSE = 1.0
 class Undertaker:
     """Empties and finishes namespaces that were deleted."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, token: str) -> None:
         self._server = server
+        transport = InProcess(server, {"authorization": f"Bearer {token}"})
         manager = "kube-controller-manager"
         self._kube = Kube(
-            InProcess(server), server.clock, chance=server.chance.child(manager), manager=manager, user_agent=manager
+            transport, server.clock, chance=server.chance.child(manager), manager=manager, user_agent=manager
         )
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
