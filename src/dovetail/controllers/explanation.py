@@ -84,7 +84,7 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
         price = nearest.get("price")
         cost = f" at ${price:.4f}/h" if price is not None else ""
         lacks = funnel.get("nearest_lacks", "")
-        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost} lacks {lacks}"
+        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost} {lacks}"
     return text
 
 

@@ -58,7 +58,8 @@ def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
 class Queue:
     """Long-polls the queue. Messages are acknowledged only after they were acted upon."""
 
-    def __init__(self, calls: Calls, clock: Clock, name: str) -> None:
+    def __init__(self, calls: Calls, clock: Clock, name: str, wait: int = WAIT) -> None:
+        self._wait = wait
         self._calls = calls
         self._clock = clock
         self._name = name
@@ -68,7 +69,7 @@ class Queue:
         while True:
             answer = await self._calls(
                 "sqs", "receive_message", QueueUrl=await self._where(), MaxNumberOfMessages=MOST,
-                WaitTimeSeconds=WAIT, VisibilityTimeout=VISIBLE_AFTER,
+                WaitTimeSeconds=self._wait, VisibilityTimeout=VISIBLE_AFTER,
             )
             now = self._clock.now()
             found = [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in answer.get("Messages", ())]

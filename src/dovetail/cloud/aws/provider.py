@@ -61,6 +61,7 @@ class AwsSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_ca_bundle: str = ""
     kubernetes_version: str = ""
     interruption_queue: str = ""
+    queue_wait: int = 20
     vm_memory_overhead_percent: float = capacity.VM_MEMORY_OVERHEAD
     reserved_enis: int = 0
     isolated_vpc: bool = False
@@ -92,7 +93,8 @@ class Aws:
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
         self._resolver = Resolver(self._network, self._images, self._profiles, self._version, self._tags)
-        self._queue = Queue(self.calls, clock, settings.interruption_queue) if settings.interruption_queue else None
+        queue, wait = settings.interruption_queue, settings.queue_wait
+        self._queue = Queue(self.calls, clock, queue, wait) if queue else None
         self._facts: cluster.ClusterFacts | None = None
         self._bought: dict[str, Machine] | None = None
         self._starting = asyncio.Lock()

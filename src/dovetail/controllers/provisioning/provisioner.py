@@ -159,7 +159,9 @@ class Provisioner:
         finally:
             self._context.written.set()
         names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
-        self._context.ledger.record(records.bought(self._context.ledger, self._context.mirror, plan, names, decision))
+        if plan.machines or any(place.node for place in plan.placements.values()):
+            ledger = self._context.ledger
+            ledger.record(records.bought(ledger, self._context.mirror, plan, names, decision))
 
     async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str:
         """Write one claim; its name, or nothing if the server would not have it."""

@@ -88,7 +88,7 @@ class Eks:
                 group.create_task(self._prices(cloud), name="prices")
                 self.ready.set()
         finally:
-            await loop.run_in_executor(None, endpoint.close)
+            endpoint.close()
 
     def environment(self) -> dict[str, str]:
         return self.endpoint.environment() if self.endpoint is not None else {}
@@ -137,7 +137,8 @@ class Eks:
         calls = Calls(lab.clock, region=settings.region, endpoint=endpoint.url, session=session)
         return Aws(
             AwsSettings(
-                cluster_name=settings.cluster_name, region=settings.region, interruption_queue=settings.cluster_name
+                cluster_name=settings.cluster_name, region=settings.region, interruption_queue=settings.cluster_name,
+                queue_wait=1,  # a lab that is stopped does not wait for mail
             ),
             lab.clock,
             calls,
