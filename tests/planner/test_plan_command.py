@@ -1,0 +1,175 @@
+"""`dovetail plan` by its contract: formats, exit status, what is read and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from dovetail.cli.plan import plan
+
+TYPE = {
+    "name": "m5.large",
+    "capacity": {"cpu": "2", "memory": "8Gi", "pods": "29"},
+    "overhead": {"cpu": "70m", "memory": "921Mi"},
+    "labels": {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["linux"]},
+    "offerings": [
+        {"zone": f"ap-northeast-2{zone}", "capacityType": "on-demand", "price": 0.118, "available": True}
+        for zone in "abc"
+    ],
+}
+
+
+def _object(kind: str, name: str, spec: Any, version: str = "v1", **meta: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **meta}, "spec": spec}
+
+
+def _template(cpu: str, app: str, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "512Mi"}}}]
+    return {"metadata": {"labels": {"app": app}}, "spec": {"containers": containers, **spec}}
+
+
+def _deployment(name: str, replicas: int, cpu: str, **spec: Any) -> dict[str, Any]:
+    return _object("Deployment", name, {"replicas": replicas, "selector": {"matchLabels": {"app": name}},
+                                        "template": _template(cpu, name, **spec)}, "apps/v1")  # fmt: skip
+
+
+POOL = _object("NodePool", "default", {"template": {"spec": {"requirements": [], "nodeClassRef": {
+    "group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}}}}, "karpenter.sh/v1")  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Any:
+    (tmp_path / "catalog.json").write_text(json.dumps([TYPE]))
+
+    def go(*objects: dict[str, Any], args: tuple[str, ...] = ("-o", "json"), deadline: str = "0") -> Result:
+        file = tmp_path / "in.yaml"
+        file.write_text(yaml.safe_dump_all(objects))
+        base = ["-f", str(file), "--catalog", str(tmp_path / "catalog.json"), "--deadline", deadline]
+        return CliRunner().invoke(plan, [*base, *args])
+
+    return go
+
+
+def test_a_deployment_becomes_its_pods_and_machines(run: Any) -> None:
+    result = run(POOL, _deployment("web", 3, "900m"))
+    assert result.exit_code == 0
+    found = json.loads(result.stdout)
+    assert list(found["pods"]) == ["default/web-0", "default/web-1", "default/web-2"]
+    assert len(found["machines"]) == 2
+    assert found["cost"]["perHour"] == pytest.approx(0.236)
+    machine = found["machines"][0]
+    assert {"name", "nodePool", "instanceType", "zone", "capacityType", "price", "requests", "requirements",
+            "offerings"} <= set(machine)  # fmt: skip
+    assert found["took"]["tier"] == 1
+
+
+def test_the_search_reports_bound_and_gap(run: Any) -> None:
+    cost = json.loads(run(POOL, _deployment("web", 3, "900m"), deadline="0.2").stdout)["cost"]
+    assert 0 < cost["lowerBound"] <= cost["perHour"]
+    assert cost["boundOf"]
+
+
+def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -> None:
+    result = run(POOL, _deployment("big", 1, "64"))
+    assert result.exit_code == 1
+    why = json.loads(result.stdout)["pods"]["default/big-0"]["unschedulable"]
+    assert why["code"] == "NO_TYPE_FITS"
+    assert why["nodePools"]["default"]["after"][-1]["left"] == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        ({"metadata": {"name": "x"}}, "kind"),
+        (_object("Pod", "x", {"containers": 3}), 'Pod "x": spec.containers'),
+        (_deployment("x", "many", "1"), 'Deployment "x": spec.replicas'),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_input_is_status_two_with_object_and_field(run: Any, broken: dict[str, Any], said: str) -> None:
+    result = run(broken)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+
+
+def test_a_missing_file_and_no_file_are_wrong_input() -> None:
+    assert CliRunner().invoke(plan, ["-f", "/nowhere.yaml"]).exit_code == 2
+    assert CliRunner().invoke(plan, []).exit_code == 2
+
+
+def test_unknown_kinds_are_noted_and_ignored(run: Any) -> None:
+    result = run(POOL, _object("ConfigMap", "c", {}), _deployment("web", 1, "1"))
+    assert result.exit_code == 0
+    assert "1 ConfigMap ignored" in result.stderr
+
+
+def test_a_workload_whose_pods_are_there_is_not_counted_twice(run: Any) -> None:
+    owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-5d", "uid": "u", "controller": True}]
+    pod = _object("Pod", "web-5d-x", _template("1", "web")["spec"], namespace="default", ownerReferences=owner)
+    found = json.loads(run(POOL, _deployment("web", 3, "1"), pod).stdout)
+    assert list(found["pods"]) == ["default/web-5d-x"]
+
+
+def test_gated_and_finished_pods_are_left_alone(run: Any) -> None:
+    gated = _object("Pod", "gated", {**_template("1", "a")["spec"], "schedulingGates": [{"name": "x"}]})
+    done = {**_object("Pod", "done", _template("1", "a")["spec"]), "status": {"phase": "Succeeded"}}
+    assert json.loads(run(POOL, gated, done).stdout)["pods"] == {}
+
+
+def test_statefulsets_bring_their_claims(run: Any) -> None:
+    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gp3"},
+               "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer",
+               "allowedTopologies": [{"matchLabelExpressions": [
+                   {"key": "topology.ebs.csi.aws.com/zone", "values": ["ap-northeast-2b"]}]}]}  # fmt: skip
+    claim = {"metadata": {"name": "data"}, "spec": {"storageClassName": "gp3", "accessModes": ["ReadWriteOnce"]}}
+    sts = _object("StatefulSet", "db", {"replicas": 2, "template": _template("1", "db"),
+                                        "volumeClaimTemplates": [claim]}, "apps/v1")  # fmt: skip
+    found = json.loads(run(POOL, storage, sts).stdout)
+    assert {machine["zone"] for machine in found["machines"]} == {"ap-northeast-2b"}
+
+
+def _running(name: str, cpu: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    labels = {"karpenter.sh/nodepool": "default", "node.kubernetes.io/instance-type": "m5.large",
+              "topology.kubernetes.io/zone": "ap-northeast-2a", "karpenter.sh/capacity-type": "on-demand",
+              "karpenter.sh/initialized": "true", "kubernetes.io/arch": "amd64"}  # fmt: skip
+    room = {"cpu": cpu, "memory": "7Gi", "pods": "29"}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "spec": {},
+            "status": {"capacity": room, "allocatable": room}}  # fmt: skip
+    for pod in pods:
+        pod["spec"]["nodeName"] = name
+    return [node, *pods]
+
+
+def test_consolidation_gives_back_what_fits_elsewhere(run: Any) -> None:
+    web = [_object("Pod", f"web-{i}", _template("400m", "web")["spec"], namespace="default") for i in range(2)]
+    objects = [*_running("n1", "1900m", web[:1]), *_running("n2", "1900m", web[1:])]
+    result = run(POOL, *objects, args=("-o", "json", "--consolidate"))
+    found = json.loads(result.stdout)
+    assert len(found["remove"]) == 1
+    assert found["evictions"] == 1
+    assert found["cost"]["before"] == pytest.approx(0.236)
+    assert found["cost"]["after"] == pytest.approx(0.118)
+    (move,) = found["moves"].values()
+    assert move["from"] in found["remove"]
+    assert move["node"] not in found["remove"]
+
+
+def test_text_and_yaml_say_the_same(run: Any) -> None:
+    text = run(POOL, _deployment("web", 3, "900m"), args=()).stdout
+    assert "m5.large" in text
+    assert "a month" in text
+    found = yaml.safe_load(run(POOL, _deployment("web", 3, "900m"), args=("-o", "yaml")).stdout)
+    assert found["cost"]["perHour"] == pytest.approx(0.236)
+
+
+def test_without_a_pool_or_a_catalogue_the_region_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "web.yaml"
+    file.write_text(yaml.safe_dump(_deployment("web", 2, "1")))
+    result = CliRunner().invoke(plan, ["-f", str(file), "--region", "ap-northeast-2", "--deadline", "0"])
+    assert result.exit_code == 0
+    assert "ap-northeast-2" in result.stdout
