@@ -19,6 +19,7 @@ from dovetail.cloud.simulated import market as market_file
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
 from dovetail.controllers import logs
+from dovetail.controllers.pacing import Paced
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
@@ -63,17 +64,23 @@ async def _run(options: Options) -> None:
     chance = Chance(system_seed() if options.seed is None else options.seed)
     logs.configure(clock, options.settings.log_level)
     connection = load(options.kubeconfig, options.context)
-    kube = Kube(connection.transport(), clock, chance=chance.child("kube"))
+    settings = options.settings
+    paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
+    machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
+    beside = Kube(machines, clock, chance=chance.child("machines"))
+    kube = Kube(paced, clock, chance=chance.child("kube"))
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
         cloud = _cloud(options, clock, chance)
-        autoscaler = Autoscaler(kube, cloud, clock, chance, options.settings, identity=identity)
+        autoscaler = Autoscaler(kube, cloud, clock, chance, settings, identity=identity, lease=unpaced)
         async with asyncio.TaskGroup() as group:
             if isinstance(cloud, SimulatedCloud):
-                group.create_task(_machines(kube, cloud, clock, chance, autoscaler), name="simulated machines")
+                group.create_task(_machines(beside, cloud, clock, chance, autoscaler), name="simulated machines")
             await autoscaler.run()
     finally:
-        await kube.close()
+        for client in (kube, unpaced, beside):
+            await client.close()
 
 
 async def _machines(

@@ -7,7 +7,8 @@ machine changed, so that a cut costs what changed. Nothing here decides anything
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cluster import keys, machines
 from dovetail.cluster.reservations import Reservations, Target
-from dovetail.cluster.slim import Slimmer
+from dovetail.cluster.slim import Slimmer, keep_node
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
@@ -51,7 +52,7 @@ class Mirror:
         self._required: list[Reflector[Any]] = []
 
         self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
-        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=_keep_node)
+        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=keep_node)
         self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim)
         self.pools = self._watch(kinds.NODEPOOLS, NodePool)
         self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)
@@ -119,6 +120,16 @@ class Mirror:
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
         """Call `listener` after every change of a kind; it must only take notes."""
         self._listeners.setdefault(resource.name, []).append(listener)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listeners that come while the block runs go with it."""
+        before = {name: len(listeners) for name, listeners in self._listeners.items()}
+        try:
+            yield
+        finally:
+            for name, listeners in self._listeners.items():
+                del listeners[before.get(name, 0) :]
 
     # -- reading
 
@@ -375,26 +386,3 @@ def planned(claim: NodeClaim) -> tuple[str, ...]:
     """The UIDs of the pods a claim was bought for."""
     text = claim.metadata.annotations.get(keys.PODS, "")
     return tuple(filter(None, text.split(",")))
-
-
-def _keep_node(new: Node, old: Node | None) -> Node:
-    """Heartbeats change nothing that anybody derives from a node."""
-    if old is None:
-        return new
-    if (
-        new.spec == old.spec
-        and new.metadata.labels == old.metadata.labels
-        and new.metadata.annotations == old.metadata.annotations
-        and new.metadata.deletion_timestamp == old.metadata.deletion_timestamp
-        and new.metadata.finalizers == old.metadata.finalizers
-        and new.status.capacity == old.status.capacity
-        and new.status.allocatable == old.status.allocatable
-        and _beats(new) == _beats(old)
-        and new.status.node_info == old.status.node_info
-    ):
-        return old
-    return new
-
-
-def _beats(node: Node) -> list[tuple[str, str, str, Any]]:
-    return [(each.type, each.status, each.reason, each.last_transition_time) for each in node.status.conditions]

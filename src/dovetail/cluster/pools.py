@@ -11,7 +11,6 @@ from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import PROVISIONER_NAME
-from dovetail.model.labels import PROVISIONER_NAME
 from dovetail.model.nodes import Taint
 from dovetail.model.quantity import resources
 from dovetail.planner.snapshot import Pool, PoolRequirement

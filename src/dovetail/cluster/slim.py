@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.meta import Condition, ObjectMeta
+from dovetail.model.nodes import Node
 from dovetail.model.pods import Container, Pod, PodSpec, PodStatus, Volume
 
 #: Annotations that any of our decisions reads.
@@ -166,3 +167,26 @@ def _same(new: Pod, old: Pod) -> bool:
         and new.status == old.status
         and msgspec.structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
     )
+
+
+def keep_node(new: Node, old: Node | None) -> Node:
+    """Heartbeats change nothing that anybody derives from a node."""
+    if old is None:
+        return new
+    if (
+        new.spec == old.spec
+        and new.metadata.labels == old.metadata.labels
+        and new.metadata.annotations == old.metadata.annotations
+        and new.metadata.deletion_timestamp == old.metadata.deletion_timestamp
+        and new.metadata.finalizers == old.metadata.finalizers
+        and new.status.capacity == old.status.capacity
+        and new.status.allocatable == old.status.allocatable
+        and _beats(new) == _beats(old)
+        and new.status.node_info == old.status.node_info
+    ):
+        return old
+    return new
+
+
+def _beats(node: Node) -> list[tuple[str, str, str, Any]]:
+    return [(each.type, each.status, each.reason, each.last_transition_time) for each in node.status.conditions]

@@ -131,11 +131,14 @@ class Fleet:
                 log.warning("not deleted", kind=resource.kind, name=name, problem=str(problem))
 
     async def _beat(self) -> None:
-        while True:
-            for name in tuple(self._names):
-                await self._renew(name)
-                await asyncio.sleep(BEAT / max(1, len(self._names)))
-            await asyncio.sleep(0 if self._names else BEAT / 4)
+        """Renew leases one after the other, spread over the period; a slow answer does not delay the next node's."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for name in tuple(self._names):
+                    group.create_task(self._renew(name), name=f"fleet beat {name}")
+                    await asyncio.sleep(BEAT / max(1, len(self._names)))
+                if not self._names:
+                    await asyncio.sleep(BEAT / 4)
 
     async def _renew(self, name: str) -> None:
         spec = status.lease(name, self._clock.now())
