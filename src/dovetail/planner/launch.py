@@ -31,6 +31,8 @@ class Launcher:
         self.columns = problem.columns
         self.zones: Counter[str] = Counter()
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
+        self._ties: dict[int, dict[str, int]] = {}
+        self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
         self._choices: dict[int, tuple[Choice, ...]] = {}
         self._requirements: dict[tuple[int, int], tuple[Mapping[str, Any], ...]] = {}
 
@@ -86,15 +88,23 @@ class Launcher:
 
     def _spread_zones(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Of offerings at the same best price, the one in the zone used least so far comes first."""
-        price = choices[0].price
-        best = 0
-        for at, choice in enumerate(choices):
-            if choice.price != price:
-                break
-            if self.zones[choice.zone] < self.zones[choices[best].zone]:
-                best = at
-        self.zones[choices[best].zone] += 1
-        return choices if best == 0 else (choices[best], *choices[:best], *choices[best + 1 :])
+        ties = self._ties.get(id(choices))
+        if ties is None:
+            ties = {}
+            for at, choice in enumerate(choices):
+                if choice.price != choices[0].price:
+                    break
+                ties.setdefault(choice.zone, at)
+            self._ties[id(choices)] = ties
+        zone = min(ties, key=lambda each: (self.zones[each], ties[each]))
+        self.zones[zone] += 1
+        best = ties[zone]
+        if best == 0:
+            return choices
+        known = self._turned.get((id(choices), best))
+        if known is None:
+            known = self._turned[id(choices), best] = (choices[best], *choices[:best], *choices[best + 1 :])
+        return known
 
     def _requests(self, at: int, choice: Choice, column: Column) -> dict[str, int]:
         total: Counter[str] = Counter()

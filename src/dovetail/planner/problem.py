@@ -26,24 +26,38 @@ ATTACH = "attach:"
 PORT = "port:"
 
 
+_NOTHING: Bools = np.zeros(0, dtype=np.bool_)
+
+
+class Size:
+    """A request in every form that packing wants it in."""
+
+    __slots__ = ("dims", "request", "steps")
+
+    def __init__(self, amounts: tuple[int, ...]) -> None:
+        self.request: Ints = np.array(amounts, dtype=np.int64)
+        self.dims = [at for at, amount in enumerate(amounts) if amount]
+        self.steps = [(at, amounts[at]) for at in self.dims]
+
+
 class Ask:
     """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it."""
 
     __slots__ = (
-        "cls", "columns", "dims", "domain_members", "domain_owned", "dominated", "host_members", "host_owned",
+        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned",
         "level", "mask", "nodes", "number", "request", "restricted", "steps",
     )  # fmt: skip
 
-    def __init__(self, number: int, cls: PodClass, level: Level, request: Ints) -> None:
+    def __init__(self, number: int, cls: PodClass, level: Level, size: Size) -> None:
         self.number = number
         self.cls = cls
         self.level = level
-        self.request = request
-        self.dims = [int(at) for at in np.flatnonzero(request)]
-        self.steps = [(at, int(request[at])) for at in self.dims]
+        self.request = size.request
+        self.dims = size.dims
+        self.steps = size.steps
         self.mask = 0
-        self.columns: Bools = np.zeros(0, dtype=np.bool_)
-        self.nodes: Bools = np.zeros(0, dtype=np.bool_)
+        self.columns = _NOTHING
+        self.nodes = _NOTHING
         self.host_owned: list[Cell] = []
         self.host_members: list[Cell] = []
         self.domain_owned: list[Cell] = []
@@ -219,17 +233,38 @@ class Problem:
         self.binding = self._binding()
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
-        self.menu = Menu(self.columns, self.dims, masks, self.axes, limited)
+        self.menu = self._menu(masks, limited)
         number = 0
+        shown: dict[int, Bools] = {}
+        sizes: dict[tuple[int, ...], Size] = {}
         for one in self.classes:
-            request = np.array([one.requests.get(name, 0) for name in self.dims], dtype=np.int64)
+            amounts = tuple(one.requests.get(name, 0) for name in self.dims)
+            size = sizes.get(amounts)
+            if size is None:
+                size = sizes[amounts] = Size(amounts)
             for rung, level in enumerate(one.levels):
-                ask = Ask(number, one, level, request)
-                ask.mask = masks[number]
-                ask.columns = as_bools(self.columns, self.menu, ask.mask)
+                ask = Ask(number, one, level, size)
+                mask = ask.mask = masks[number]
+                columns = shown.get(mask)
+                if columns is None:
+                    columns = shown[mask] = as_bools(self.columns, self.menu, mask)
+                ask.columns = columns
                 self._relate(ask)
                 self._asks[one.index, rung] = ask
                 number += 1
+
+    def _menu(self, masks: list[int], limited: list[str]) -> Menu:
+        axes = tuple((axis.key, *axis.values) for axis in self.axes)
+        key = (id(self.columns), tuple(self.dims), frozenset(masks), axes, tuple(limited))
+        table = self.snapshot.memory.table("menus")
+        known = table.get(key)
+        if known is None:
+            if len(table) > 8:
+                table.clear()
+            menu = Menu(self.columns, self.dims, masks, self.axes, limited)
+            known = table[key] = (menu, self.columns)
+        found: Menu = known[0]
+        return found
 
     def ask(self, one: PodClass, rung: int) -> Ask:
         ask = self._asks[one.index, rung]

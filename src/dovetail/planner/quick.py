@@ -49,11 +49,11 @@ def pack(problem: Problem, strategy: Strategy) -> Packing:
     """One pass over all classes, and as many more as bring something."""
     packer = Packer(problem, strategy)
     order = class_order(problem, strategy)
-    for one in order:
-        packer.waiting += _demand(problem, one)
+    packer.waiting += demands(problem).sum(axis=0)
+    waiting = demands(problem)
     left: dict[int, int] = {}
     for one in order:
-        packer.waiting -= _demand(problem, one)
+        packer.waiting -= waiting[one.index]
         missing = _place_class(packer, one, one.count)
         if missing:
             left[one.index] = missing
@@ -71,8 +71,12 @@ def pack(problem: Problem, strategy: Strategy) -> Packing:
     return Packing(packer.board, left)
 
 
-def _demand(problem: Problem, one: PodClass) -> Floats:
-    return np.asarray(problem.ask(one, 0).request * float(one.count), dtype=np.float64)
+def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """What each class asks for in all."""
+    if not problem.classes:
+        return np.zeros((0, len(problem.dims)))
+    requests = np.array([problem.ask(one, 0).request for one in problem.classes], dtype=np.float64)
+    return np.asarray(requests * np.array([[float(one.count)] for one in problem.classes]))
 
 
 def _place_class(packer: Packer, one: PodClass, count: int) -> int:
@@ -86,22 +90,27 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
 
 
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
-    total = np.ones(len(problem.dims))
-    for one in problem.classes:
-        total += _demand(problem, one)
+    total = 1.0 + demands(problem).sum(axis=0)
     depth = _depths(problem)
+    sizes = _sizes(problem, strategy, total)
 
     def key(one: PodClass) -> tuple[float, ...]:
-        share = problem.ask(one, 0).request / total
-        size = float(share.max() if strategy.order == "max" else share.sum())
-        if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
-            size = float(share[problem.dims.index(strategy.order)])
         priority = -one.priority if strategy.by_priority else 0
         if strategy.order == "reference":
             return (priority, *reference_key(one))
-        return (depth[one.index], priority, -_loneliness(problem, one), -size, one.index)
+        return (depth[one.index], priority, -_loneliness(problem, one), -sizes[one.index], one.index)
 
     return sorted(problem.classes, key=key)
+
+
+def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
+    """How large each class's pods are, as shares of what is asked for in all."""
+    if not problem.classes:
+        return []
+    shares = np.array([problem.ask(one, 0).request for one in problem.classes]) / total
+    if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
+        return [float(each) for each in shares[:, problem.dims.index(strategy.order)]]
+    return [float(each) for each in (shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1))]
 
 
 def reference_key(one: PodClass) -> tuple[float, ...]:
