@@ -404,7 +404,7 @@ def keep_metadata(obj: Json, old: Json) -> None:
             continue
         if name in before:
             metadata[name] = before[name]
-        elif name != "uid":
+        elif name not in ("uid", "deletionGracePeriodSeconds"):
             metadata.pop(name, None)
     metadata.pop("selfLink", None)
 

@@ -23,6 +23,7 @@ from dovetail.lab.apiserver.registry import Context, Object, Registry
 class DefinitionStrategy(KindStrategy):
     generation = True
     status_door = True
+    owned_finalizers = False
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})

@@ -22,6 +22,7 @@ class KindStrategy(Strategy):
 
     name_rule: metadata.NameRule = staticmethod(formats.subdomain)
     generation_fields: Sequence[str] = ("spec",)
+    owned_finalizers = True
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         """Complaints about a new object, besides its metadata."""
@@ -68,6 +69,8 @@ class KindStrategy(Strategy):
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         namespaced = ctx.resource.namespaced
         found = metadata.check(obj["metadata"], namespaced, self.name_rule)
+        if self.owned_finalizers:
+            found += metadata.own_finalizers(obj["metadata"])
         found += self.check(obj, ctx)
         return found or metadata.check_name(obj["metadata"], formats.path_segment)
 
@@ -81,7 +84,8 @@ class KindStrategy(Strategy):
 
     def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
         """Most kinds check their metadata a second time on updates, which shows as repeated causes."""
-        return metadata.check_update(meta, before)
+        found = metadata.check_update(meta, before)
+        return found + metadata.own_finalizers(meta) if self.owned_finalizers else found
 
 
 def restore(obj: Object, old: Object, field: str) -> None:

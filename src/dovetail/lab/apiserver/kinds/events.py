@@ -30,6 +30,7 @@ _FIELDS = (
 
 class EventStrategy(KindStrategy):
     create_on_update = True
+    owned_finalizers = False
     name_rule = staticmethod(formats.path_segment)
 
     def __init__(self, group: str) -> None:

@@ -10,6 +10,7 @@ from dovetail.lab.apiserver.registry import Context, Object
 class LeaseStrategy(KindStrategy):
     unconditional_update = False
     create_on_update = True
+    owned_finalizers = False
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -147,6 +147,20 @@ def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str =
     return check_name(meta, rule, path) + _common(meta, namespaced, path)
 
 
+STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
+
+
+def own_finalizers(meta: Mapping[str, Any], path: str = "metadata") -> list[FieldError]:
+    """Built-in kinds want finalizers that say whose they are."""
+    return [
+        invalid(
+            f"{path}.finalizers[{index}]", name, "name is neither a standard finalizer name nor is it fully qualified"
+        )
+        for index, name in enumerate(meta.get("finalizers") or ())
+        if "/" not in name and name not in STANDARD_FINALIZERS
+    ]
+
+
 def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "metadata") -> list[FieldError]:
     """What may not change, and the parts that may."""
     found: list[FieldError] = []

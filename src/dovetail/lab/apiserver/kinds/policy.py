@@ -22,7 +22,7 @@ class BudgetStrategy(KindStrategy):
     generation = True
     status_door = True
     name_rule = staticmethod(formats.path_segment)
-    unconditional_update = True
+    owned_finalizers = False
 
     def clear_status(self, obj: Object) -> None:
         names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")

@@ -40,6 +40,11 @@ def _labels(template: Spec) -> dict[str, str]:
     return dict(sorted(labels.items()))
 
 
+def _shown_labels(template: Spec) -> dict[str, str] | None:
+    """Labels as a message shows them: null where there never were any."""
+    return _labels(template) if "labels" in (template.get("metadata") or {}) else None
+
+
 def _some(selector: Spec) -> bool:
     """Whether a selector asks for anything: an empty one is no requirement."""
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
@@ -55,7 +60,7 @@ def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldEr
     at = f"{path}.template"
     found: list[FieldError] = []
     if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
-        found.append(invalid(f"{at}.metadata.labels", _labels(template) or None, _MISMATCH))
+        found.append(invalid(f"{at}.metadata.labels", _shown_labels(template), _MISMATCH))
     found += check_template(template, at)
     return found + _always(template, at, kind)
 
@@ -252,7 +257,7 @@ class DaemonSetStrategy(WorkloadStrategy):
         found = label_selector(selector, "spec.selector")
         template = spec.get("template") or {}
         if _valid(selector) and not match_labels(selector, _labels(template)):
-            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
         if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
             found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
         found += check_template(template, "spec.template") + _always(template, "spec.template", "DaemonSet")
@@ -391,7 +396,7 @@ class StatefulSetStrategy(WorkloadStrategy):
         found: list[FieldError] = []
         selector = spec.get("selector")
         if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
-            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
         return found + check_template(template, "spec.template")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
@@ -454,7 +459,7 @@ class ReplicationControllerStrategy(WorkloadStrategy):
         if template is None:
             return [*found, required("spec.template")]
         if selector and any(_labels(template).get(k) != v for k, v in selector.items()):
-            found.append(invalid("spec.template.metadata.labels", _labels(template) or None, _MISMATCH))
+            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
         return (
             found
             + check_template(template, "spec.template")

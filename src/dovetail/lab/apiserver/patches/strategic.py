@@ -109,7 +109,7 @@ def _value(old: Any, new: Any, field: Field | None, schema: Schema | None, patch
         previous = old if isinstance(old, list) else []
         order = patch.get(_ORDER + name)
         merged_list = merge_list(previous, new, field, child)
-        return order_list(merged_list, order, previous, field) if isinstance(order, list) else merged_list
+        return order_list(merged_list, order if isinstance(order, list) else new, previous, field)
     return new
 
 
