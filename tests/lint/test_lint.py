@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import textwrap
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.kinds.rewrite import rewrite
 from dovetail.model.lint import CODES, Finding, Source, lint
 from dovetail.model.lint.fix import fixed
 from dovetail.model.lint.report import as_json, github, summary, text
@@ -287,12 +291,30 @@ values = st.recursive(
 
 @given(st.dictionaries(fields, values, max_size=5), st.sampled_from(["NodePool", "Provisioner", "EC2NodeClass", "x"]))
 def test_no_object_makes_lint_crash(obj: dict[str, object], kind: str) -> None:
-    import yaml
-
     version = {"Provisioner": "karpenter.sh/v1alpha5", "EC2NodeClass": "karpenter.k8s.aws/v1"}
     dumped = yaml.safe_dump({**obj, "apiVersion": version.get(kind, "karpenter.sh/v1"), "kind": kind})
     found = run(dumped)
     fixed(dumped, found)
+
+
+SEEDS = sorted((Path(__file__).parents[1] / "data" / "kinds" / "seeds").glob("*.yaml"))
+WHOLE = [obj for seed in SEEDS for obj in yaml.safe_load_all(seed.read_text())]
+
+
+@given(st.sampled_from(WHOLE), st.data())
+def test_no_seed_with_one_thing_replaced_makes_lint_crash(obj: dict[str, object], data: st.DataObject) -> None:
+    obj = copy.deepcopy(obj)
+    place: Any = obj
+    while True:
+        key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else list(range(len(place)))))
+        inner = place[key]
+        if not isinstance(inner, dict | list) or not inner or data.draw(st.booleans()):
+            break
+        place = inner
+    place[key] = data.draw(values)
+    dumped = yaml.safe_dump(obj)
+    fixed(dumped, run(dumped))
+    rewrite(dumped, "v1")
 
 
 @given(st.text() | st.text(st.sampled_from("ab:-{}[]&*!|>'\"#\n \t,?%@`0")))

@@ -42,8 +42,8 @@ _SECONDS = re.compile(r"([0-9]+)([smh])")
 
 def assumed(requirements: list[Json], labels: Json) -> list[Json]:
     """The requirements that the first generation's webhook would have added."""
-    keys = {each.get("key") for each in requirements} | set(labels)
-    keys = {_OLD_KEYS.get(key, key) for key in keys if isinstance(key, str)}
+    named = [*(each.get("key") for each in requirements), *labels]
+    keys = {_OLD_KEYS.get(key, key) for key in named if isinstance(key, str)}
     missing = [row for row in ASSUMED if row[0] not in keys]
     if not keys & INSTANCE_KEYS:
         missing.extend(ASSUMED_TYPES)

@@ -133,7 +133,7 @@ def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: N
     if found.get("kind") == "EC2NodeClass" and name in kubelets:
         found["spec"]["kubelet"] = kubelets[name]
         notes.added("spec.kubelet", "the kubelet settings of the pools that use this class")
-    reference = beta.member(found, "spec", "template", "spec", "nodeClassRef").get("name")
+    reference = str(beta.member(found, "spec", "template", "spec", "nodeClassRef").get("name"))
     if found.get("kind") == "NodePool" and reference in kubelets:
         take(found, KUBELET_ANNOTATION)
     return found

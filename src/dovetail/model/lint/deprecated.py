@@ -47,7 +47,8 @@ def _images(subject: Subject) -> Iterator[Finding]:
     hint = "AL2023: alias al2023@latest"
     if subject.get("spec", "amiFamily") == "AL2":
         yield subject.finding("DV205", ("spec", "amiFamily"), "AL2 ends with Kubernetes 1.32", hint=hint)
-    for index, term in enumerate(subject.get("spec", "amiSelectorTerms") or ()):
+    terms = subject.get("spec", "amiSelectorTerms")
+    for index, term in enumerate(terms if isinstance(terms, list) else ()):
         alias = term.get("alias") if isinstance(term, dict) else None
         if isinstance(alias, str) and alias.startswith("al2@"):
             path = ("spec", "amiSelectorTerms", index, "alias")
