@@ -109,7 +109,7 @@ class ClaimStrategy(KindStrategy):
         return check_claim_spec(obj["spec"], "spec")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], True, formats.subdomain) + self.check(obj, ctx)
+        found = metadata.check_own(obj["metadata"], True, formats.subdomain) + self.check(obj, ctx)
         new, before = dict(obj["spec"]), dict(old["spec"])
         if not before.get("volumeName"):
             restore(before, new, "volumeName")
@@ -270,7 +270,7 @@ class VolumeStrategy(KindStrategy):
         return []
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx)
+        found = metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx)
         new = {kind: obj["spec"][kind] for kind in _SOURCES if kind in obj["spec"]}
         before = {kind: old["spec"][kind] for kind in _SOURCES if kind in old["spec"]}
         if new != before:

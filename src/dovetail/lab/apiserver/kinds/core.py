@@ -62,11 +62,12 @@ class NamespaceStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         found: list[FieldError] = []
-        for name in (obj.get("spec") or {}).get("finalizers") or ():
-            found += [invalid("spec.finalizers", name, text) for text in formats.qualified_name(name)]
+        for index, name in enumerate((obj.get("spec") or {}).get("finalizers") or ()):
+            at = "spec.finalizers" if ctx.operation == "CREATE" else f"spec.finalizers[{index}]"
+            found += [invalid(at, name, text) for text in formats.qualified_name(name)]
             if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
                 text = "name is neither a standard finalizer name nor is it fully qualified"
-                found.append(invalid("spec.finalizers", name, text))
+                found.append(invalid(at, name, text))
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
@@ -117,7 +118,7 @@ class ConfigMapStrategy(CountedStrategy):
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = _frozen(obj, old, ("data", "binaryData"))
-        found += metadata.check(obj["metadata"], True, formats.subdomain)
+        found += metadata.check_own(obj["metadata"], True, formats.subdomain)
         return found + self.check(obj, ctx)
 
 
@@ -174,7 +175,7 @@ class SecretStrategy(CountedStrategy):
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = immutable(obj.get("type", ""), old.get("type", ""), "type") + _frozen(obj, old, ("data",))
-        found += metadata.check(obj["metadata"], True, formats.subdomain)
+        found += metadata.check_own(obj["metadata"], True, formats.subdomain)
         return found + self.check(obj, ctx)
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:

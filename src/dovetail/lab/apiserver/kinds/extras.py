@@ -85,7 +85,7 @@ class RevisionStrategy(KindStrategy):
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], True, formats.subdomain)
+        found = metadata.check_own(obj["metadata"], True, formats.subdomain)
         found += numbers.nonnegative(obj.get("revision"), "revision")
         return found + immutable(obj.get("data"), old.get("data"), "data")
 

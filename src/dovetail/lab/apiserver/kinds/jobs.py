@@ -1,190 +1,27 @@
-"""Jobs and CronJobs."""
+"""Jobs."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import (
     OMIT,
     FieldError,
-    duplicate,
     invalid,
     required,
-    too_long,
-    too_many,
-    unsupported,
 )
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
+from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
-from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
-from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaint
-from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector, match_labels
+from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
 _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
-
-
-def job_defaults(spec: Object) -> None:
-    """What a Job gets, and the template of a CronJob does not: counts and modes."""
-    if "completions" not in spec and "parallelism" not in spec:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 2**31 - 1 if "backoffLimitPerIndex" in spec else 6)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
-    spec.setdefault("manualSelector", False)
-    failure_policy_defaults(spec)
-
-
-def failure_policy_defaults(spec: Object) -> None:
-    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
-        for pattern in rule.get("onPodConditions") or ():
-            if not pattern.get("status"):
-                pattern["status"] = "True"
-
-
-def check_job_spec(spec: Spec, path: str) -> list[FieldError]:
-    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    found = numbers.all_nonnegative(spec, (*counts, "backoffLimitPerIndex", "maxFailedIndexes"), path)
-    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
-    if "managedBy" in spec:
-        found += _managed_by(spec["managedBy"], f"{path}.managedBy")
-    mode = spec.get("completionMode", "NonIndexed")
-    if mode not in ("NonIndexed", "Indexed"):
-        found.append(unsupported(f"{path}.completionMode", mode, ("NonIndexed", "Indexed")))
-    if mode == "Indexed":
-        found += _indexed(spec, path)
-    if mode == "NonIndexed":
-        text = "requires indexed completion mode"
-        names = ("backoffLimitPerIndex", "maxFailedIndexes")
-        found += [invalid(f"{path}.{name}", spec[name], text) for name in names if name in spec]
-    if "podFailurePolicy" in spec:
-        found += _failure_policy(spec, f"{path}.podFailurePolicy")
-    if "successPolicy" in spec and mode != "Indexed":
-        shown = internal("batch.SuccessPolicy", spec["successPolicy"])
-        found.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
-    found += _replacement(spec, f"{path}.podReplacementPolicy")
-    template = spec.get("template") or {}
-    found += check_template(template, f"{path}.template")
-    return found + _restart(spec, template, f"{path}.template.spec.restartPolicy")
-
-
-def _managed_by(name: str, path: str) -> list[FieldError]:
-    if not name:
-        return [required(path)]
-    host, _, rest = name.partition("/")
-    found: list[FieldError] = []
-    if not host or not rest:
-        found.append(invalid(path, name, 'must be a domain-prefixed path (such as "acme.io/foo")'))
-    else:
-        found += [invalid(path, host, text) for text in formats.subdomain(host)]
-    if formats.size(name) > 63:
-        found.append(too_long(path, 63))
-    return found
-
-
-def _indexed(spec: Spec, path: str) -> list[FieldError]:
-    found: list[FieldError] = []
-    if "completions" not in spec:
-        found.append(required(f"{path}.completions", "when completion mode is Indexed"))
-    if spec.get("parallelism", 0) > 100_000:
-        text = "must be less than or equal to 100000 when completion mode is Indexed"
-        found.append(invalid(f"{path}.parallelism", spec["parallelism"], text))
-    failed = spec.get("maxFailedIndexes")
-    if failed is not None and failed > spec.get("completions", failed):
-        found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
-    return found
-
-
-def _replacement(spec: Spec, path: str) -> list[FieldError]:
-    policy = spec.get("podReplacementPolicy")
-    if policy is None:
-        return []
-    known = ("Failed",) if "podFailurePolicy" in spec else ("Failed", "TerminatingOrFailed")
-    return [] if policy in known else [unsupported(path, policy, known)]
-
-
-def _restart(spec: Spec, template: Spec, path: str) -> list[FieldError]:
-    policy = (template.get("spec") or {}).get("restartPolicy", "")
-    if policy in ("Always", ""):
-        return [required(path, 'valid values: "OnFailure", "Never"')]
-    if policy not in ("OnFailure", "Never"):
-        return [unsupported(path, policy, ("OnFailure", "Never"))]
-    if "podFailurePolicy" in spec and policy != "Never":
-        return [invalid(path, policy, 'only "Never" is supported when podFailurePolicy is specified')]
-    return []
-
-
-_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
-
-
-def _failure_policy(spec: Spec, path: str) -> list[FieldError]:
-    rules = spec["podFailurePolicy"].get("rules") or ()
-    found = [too_many(f"{path}.rules", len(rules), 20)] if len(rules) > 20 else []
-    pod = (spec.get("template") or {}).get("spec") or {}
-    names = {c.get("name") for group in ("containers", "initContainers") for c in pod.get(group) or ()}
-    for index, rule in enumerate(rules):
-        found += _rule(spec, rule, f"{path}.rules[{index}]", names)
-    return found
-
-
-def _rule(spec: Spec, rule: Spec, path: str, names: set[Any]) -> list[FieldError]:
-    found: list[FieldError] = []
-    action = rule.get("action", "")
-    if not action:
-        found.append(required(f"{path}.action", 'valid values: ["Count" "FailIndex" "FailJob" "Ignore"]'))
-    elif action == "FailIndex":
-        if "backoffLimitPerIndex" not in spec:
-            text = "requires the backoffLimitPerIndex to be set"
-            found.append(invalid(f"{path}.action", action, text))
-    elif action not in _ACTIONS:
-        found.append(unsupported(f"{path}.action", action, _ACTIONS))
-    codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or ()
-    if codes is not None:
-        found += _exit_codes(codes, f"{path}.onExitCodes", names)
-    for index, pattern in enumerate(conditions):
-        at = f"{path}.onPodConditions[{index}]"
-        found += label_name(pattern.get("type", ""), f"{at}.type")
-        if pattern.get("status", "") not in ("False", "True", "Unknown"):
-            found.append(unsupported(f"{at}.status", pattern.get("status", ""), ("False", "True", "Unknown")))
-    if codes is not None and conditions:
-        found.append(invalid(path, OMIT, "specifying both OnExitCodes and OnPodConditions is not supported"))
-    if codes is None and not conditions:
-        found.append(invalid(path, OMIT, "specifying one of OnExitCodes and OnPodConditions is required"))
-    return found
-
-
-def _exit_codes(codes: Spec, path: str, names: set[Any]) -> list[FieldError]:
-    found: list[FieldError] = []
-    operator, values = codes.get("operator", ""), codes.get("values") or []
-    if not operator:
-        found.append(required(f"{path}.operator", 'valid values: ["In" "NotIn"]'))
-    elif operator not in ("In", "NotIn"):
-        found.append(unsupported(f"{path}.operator", operator, ("In", "NotIn")))
-    name = codes.get("containerName")
-    if name is not None and name not in names:
-        text = "must be one of the container or initContainer names in the pod template"
-        found.append(invalid(f"{path}.containerName", name, text))
-    if not values:
-        found.append(invalid(f"{path}.values", codes.get("values"), "at least one value is required"))
-    seen: set[int] = set()
-    for index, value in enumerate(values):
-        if operator == "In" and value == 0:
-            found.append(invalid(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
-        if value in seen:
-            found.append(duplicate(f"{path}.values[{index}]", value))
-        seen.add(value)
-    if any(a > b for a, b in itertools.pairwise(values)):
-        found.append(invalid(f"{path}.values", values, "must be ordered"))
-    return found
 
 
 class JobStrategy(KindStrategy):
@@ -363,76 +200,3 @@ def _with_directives(template: Spec, new: Spec) -> dict[str, Any]:
     copy["spec"] = spec
     copy["metadata"] = new.get("metadata") or {}
     return copy
-
-
-class CronJobStrategy(KindStrategy):
-    generation = True
-    status_door = True
-    name_rule = staticmethod(formats.subdomain)
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        spec.setdefault("concurrencyPolicy", "Allow")
-        spec.setdefault("suspend", False)
-        spec.setdefault("successfulJobsHistoryLimit", 3)
-        spec.setdefault("failedJobsHistoryLimit", 1)
-        job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
-        template_defaults(job.setdefault("template", {"metadata": {}, "spec": {}}))
-        failure_policy_defaults(job)
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        name = obj["metadata"].get("name", "")
-        found = self._spec(obj["spec"])
-        if formats.size(name) > 52:
-            found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
-        return found
-
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        return self._spec(obj["spec"])
-
-    def _spec(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        schedule = spec.get("schedule", "")
-        if not schedule:
-            found.append(required("spec.schedule"))
-        else:
-            complaint = schedule_complaint(schedule)
-            if complaint:
-                found.append(invalid("spec.schedule", schedule, complaint))
-            if "TZ" in schedule:
-                text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
-                found.append(invalid("spec.schedule", schedule, text))
-        found += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
-        policy = spec.get("concurrencyPolicy", "")
-        known = ("Allow", "Forbid", "Replace")
-        if policy not in known:
-            at = "spec.concurrencyPolicy"
-            found.append(unsupported(at, policy, known) if policy else required(at))
-        found += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
-        found += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
-        if "timeZone" in spec:
-            complaint = zone_complaint(spec["timeZone"])
-            if complaint:
-                found.append(invalid("spec.timeZone", spec["timeZone"], complaint))
-        job = (spec.get("jobTemplate") or {}).get("spec") or {}
-        found += check_job_spec(job, "spec.jobTemplate.spec")
-        if "selector" in job:
-            text = "`selector` will be auto-generated"
-            found.append(invalid("spec.jobTemplate.spec.selector", job["selector"], text))
-        if job.get("manualSelector"):
-            found.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
-        return found
-
-    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
-        if old is not None:
-            return []
-        found = []
-        texts = formats.label(obj["metadata"].get("name", ""))
-        if texts:
-            found.append(
-                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-                f"a DNS label is recommended: [{' '.join(texts)}]"
-            )
-        template = (obj["spec"].get("jobTemplate") or {}).get("spec", {}).get("template") or {}
-        path = "spec.jobTemplate.spec.template"
-        return found + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, path)

@@ -147,6 +147,11 @@ def check(meta: Mapping[str, Any], namespaced: bool, rule: NameRule, path: str =
     return check_name(meta, rule, path) + _common(meta, namespaced, path)
 
 
+def check_own(meta: Mapping[str, Any], namespaced: bool, rule: NameRule) -> list[FieldError]:
+    """Metadata as built-in kinds check it, finalizers included."""
+    return check(meta, namespaced, rule) + own_finalizers(meta)
+
+
 STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 
 

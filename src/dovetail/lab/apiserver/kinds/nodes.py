@@ -86,7 +86,7 @@ class NodeStrategy(KindStrategy):
         meta, before = obj["metadata"], old["metadata"]
         found = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
         if ctx.subresource != "status":
-            found += metadata.check(meta, False, formats.subdomain) + self.check(obj, ctx)
+            found += metadata.check_own(meta, False, formats.subdomain) + self.check(obj, ctx)
         found += metadata.check_update(meta, before) + self._resources(obj)
         seen: list[Any] = []
         for index, address in enumerate(obj["status"].get("addresses") or ()):

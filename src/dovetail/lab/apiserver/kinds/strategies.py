@@ -8,6 +8,7 @@ from dovetail.lab.apiserver.kinds import (
     autoscaling,
     claims,
     core,
+    cronjobs,
     events,
     extras,
     jobs,
@@ -18,6 +19,7 @@ from dovetail.lab.apiserver.kinds import (
     rbac,
     reviews,
     services,
+    statefulsets,
     storage,
     workloads,
 )
@@ -51,7 +53,7 @@ def _core() -> dict[str, Strategy]:
         "podtemplates": core.PodTemplateStrategy(),
         "persistentvolumes": claims.VolumeStrategy(),
         "persistentvolumeclaims": claims.ClaimStrategy(),
-        "replicationcontrollers": workloads.ReplicationControllerStrategy(),
+        "replicationcontrollers": statefulsets.ReplicationControllerStrategy(),
     }
 
 
@@ -64,11 +66,11 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
         "apps": {
             "deployments": workloads.DeploymentStrategy(),
             "replicasets": workloads.ReplicaSetStrategy(),
-            "statefulsets": workloads.StatefulSetStrategy(),
+            "statefulsets": statefulsets.StatefulSetStrategy(),
             "daemonsets": workloads.DaemonSetStrategy(),
             "controllerrevisions": extras.RevisionStrategy(),
         },
-        "batch": {"jobs": jobs.JobStrategy(), "cronjobs": jobs.CronJobStrategy()},
+        "batch": {"jobs": jobs.JobStrategy(), "cronjobs": cronjobs.CronJobStrategy()},
         "policy": {"poddisruptionbudgets": policy.BudgetStrategy()},
         "scheduling.k8s.io": {"priorityclasses": policy.PriorityClassStrategy()},
         "coordination.k8s.io": {"leases": leases.LeaseStrategy()},

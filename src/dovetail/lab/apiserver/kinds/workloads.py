@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, StatefulSets, DaemonSets and their elder, the ReplicationController."""
+"""Deployments, ReplicaSets and DaemonSets, and what all workloads share."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
@@ -18,10 +17,10 @@ from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
-_MISMATCH = "`selector` does not match template `labels`"
+MISMATCH = "`selector` does not match template `labels`"
 
 
-def _selector(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
+def check_selector(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
     selector = spec.get("selector")
     if selector is None:
         return [required(f"{path}.selector")]
@@ -31,21 +30,21 @@ def _selector(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
     return found
 
 
-def _valid(selector: Spec | None) -> bool:
+def valid_selector(selector: Spec | None) -> bool:
     return not label_selector(selector, "")
 
 
-def _labels(template: Spec) -> dict[str, str]:
+def template_labels(template: Spec) -> dict[str, str]:
     labels: dict[str, str] = (template.get("metadata") or {}).get("labels") or {}
     return dict(sorted(labels.items()))
 
 
-def _shown_labels(template: Spec) -> dict[str, str] | None:
+def shown_labels(template: Spec) -> dict[str, str] | None:
     """Labels as a message shows them: null where there never were any."""
-    return _labels(template) if "labels" in (template.get("metadata") or {}) else None
+    return template_labels(template) if "labels" in (template.get("metadata") or {}) else None
 
 
-def _some(selector: Spec) -> bool:
+def asks(selector: Spec) -> bool:
     """Whether a selector asks for anything: an empty one is no requirement."""
     return bool(selector.get("matchLabels") or selector.get("matchExpressions"))
 
@@ -53,19 +52,19 @@ def _some(selector: Spec) -> bool:
 def _replica_template(spec: Spec, kind: str, path: str = "spec") -> list[FieldError]:
     """The template of a Deployment or a ReplicaSet."""
     selector = spec.get("selector")
-    if not _valid(selector):
+    if not valid_selector(selector):
         text = "invalid label selector"
         return [invalid(f"{path}.selector", selector, text)]
     template = spec.get("template") or {}
     at = f"{path}.template"
     found: list[FieldError] = []
-    if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
-        found.append(invalid(f"{at}.metadata.labels", _shown_labels(template), _MISMATCH))
+    if selector is None or (asks(selector) and not match_labels(selector, template_labels(template))):
+        found.append(invalid(f"{at}.metadata.labels", shown_labels(template), MISMATCH))
     found += check_template(template, at)
-    return found + _always(template, at, kind)
+    return found + always_restarts(template, at, kind)
 
 
-def _always(template: Spec, path: str, kind: str) -> list[FieldError]:
+def always_restarts(template: Spec, path: str, kind: str) -> list[FieldError]:
     pod = template.get("spec") or {}
     found: list[FieldError] = []
     if pod.get("restartPolicy") != "Always":
@@ -114,7 +113,7 @@ class DeploymentStrategy(WorkloadStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + _selector(spec, "deployment")
+        found = numbers.nonnegative(spec.get("replicas"), "spec.replicas") + check_selector(spec, "deployment")
         found += _replica_template(spec, "ReplicaSet")
         found += self._strategy(spec["strategy"])
         found += numbers.all_nonnegative(spec, ("minReadySeconds", "revisionHistoryLimit"), "spec")
@@ -161,11 +160,11 @@ class DeploymentStrategy(WorkloadStrategy):
         ]
         status = obj.get("status") or {}
         found = numbers.all_nonnegative(status, names, "status")
-        found += _above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
-        return found + _decremented(status, old.get("status") or {})
+        found += above(status, ("updatedReplicas", "readyReplicas", "availableReplicas"))
+        return found + decremented(status, old.get("status") or {})
 
 
-def _above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -> list[FieldError]:
+def above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -> list[FieldError]:
     total = status.get("replicas", 0)
     found = [
         invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
@@ -178,7 +177,7 @@ def _above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -
     return found
 
 
-def _decremented(status: Spec, before: Spec) -> list[FieldError]:
+def decremented(status: Spec, before: Spec) -> list[FieldError]:
     old, new = before.get("collisionCount"), status.get("collisionCount")
     if old is not None and (new is None or new < old):
         return [invalid("status.collisionCount", new or 0, "cannot be decremented")]
@@ -196,7 +195,7 @@ class ReplicaSetStrategy(WorkloadStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
         found = numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
-        return found + _selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
+        return found + check_selector(spec, "deployment") + _replica_template(spec, "ReplicaSet")
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = self.check(obj, ctx)
@@ -206,7 +205,7 @@ class ReplicaSetStrategy(WorkloadStrategy):
         names = "replicas fullyLabeledReplicas readyReplicas availableReplicas observedGeneration terminatingReplicas"
         status = obj.get("status") or {}
         found = numbers.all_nonnegative(status, names.split(), "status")
-        return found + _above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
+        return found + above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
@@ -256,11 +255,11 @@ class DaemonSetStrategy(WorkloadStrategy):
         selector = spec.get("selector")
         found = label_selector(selector, "spec.selector")
         template = spec.get("template") or {}
-        if _valid(selector) and not match_labels(selector, _labels(template)):
-            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
+        if valid_selector(selector) and not match_labels(selector, template_labels(template)):
+            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
         if selector is not None and not selector.get("matchLabels") and not selector.get("matchExpressions"):
             found.append(invalid("spec.selector", selector, "empty selector is invalid for daemonset"))
-        found += check_template(template, "spec.template") + _always(template, "spec.template", "DaemonSet")
+        found += check_template(template, "spec.template") + always_restarts(template, "spec.template", "DaemonSet")
         found += numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
         found += self._strategy(spec["updateStrategy"])
         return found + numbers.nonnegative(spec.get("revisionHistoryLimit"), "spec.revisionHistoryLimit")
@@ -302,175 +301,4 @@ class DaemonSetStrategy(WorkloadStrategy):
             "collisionCount",
         ]
         status = obj.get("status") or {}
-        return numbers.all_nonnegative(status, names, "status") + _decremented(status, old.get("status") or {})
-
-
-class StatefulSetStrategy(WorkloadStrategy):
-    name_rule = staticmethod(formats.label)
-
-    def default(self, obj: Object) -> None:
-        super().default(obj)
-        spec = obj["spec"]
-        spec.setdefault("podManagementPolicy", "OrderedReady")
-        strategy = spec.setdefault("updateStrategy", {})
-        if not strategy.get("type"):
-            strategy["type"] = "RollingUpdate"
-            strategy.setdefault("rollingUpdate", {})
-        if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
-            strategy["rollingUpdate"].setdefault("partition", 0)
-        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        retention.setdefault("whenDeleted", "Retain")
-        retention.setdefault("whenScaled", "Retain")
-        spec.setdefault("replicas", 1)
-        spec.setdefault("revisionHistoryLimit", 10)
-        for claim in spec.get("volumeClaimTemplates") or ():
-            claim_template_defaults(claim)
-
-    def clear_status(self, obj: Object) -> None:
-        obj["status"] = {"replicas": 0, "availableReplicas": 0}
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        spec = obj["spec"]
-        found = self._policies(spec)
-        if ctx.operation == "CREATE":
-            for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
-                found += check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
-        found += numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
-        found += numbers.nonnegative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
-        service = spec.get("serviceName", "")
-        if service and ctx.operation == "CREATE":
-            found += [invalid("spec.serviceName", service, text) for text in formats.label(service)]
-        found += _selector(spec, "statefulset")
-        selector = spec.get("selector")
-        if _valid(selector):
-            found += self._template(spec)
-        else:
-            found.append(invalid("spec.selector", selector, ""))
-        return found + _always(spec.get("template") or {}, "spec.template", "StatefulSet")
-
-    def _policies(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        policy = spec.get("podManagementPolicy", "")
-        if policy not in ("OrderedReady", "Parallel"):
-            at = "spec.podManagementPolicy"
-            found.append(invalid(at, policy, "must be 'OrderedReady' or 'Parallel'") if policy else required(at))
-        strategy = spec.get("updateStrategy") or {}
-        kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
-        at = "spec.updateStrategy"
-        if kind == "OnDelete":
-            if rolling is not None:
-                shown = internal("apps.RollingUpdateStatefulSetStrategy", rolling)
-                text = "only allowed for updateStrategy 'RollingUpdate'"
-                found.append(invalid(f"{at}.rollingUpdate", shown, text))
-        elif kind == "RollingUpdate":
-            found += self._rolling(rolling or {}, f"{at}.rollingUpdate")
-        else:
-            shown = internal("apps.StatefulSetUpdateStrategy", strategy)
-            found.append(invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'") if kind else required(at))
-        retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
-        for field in ("whenDeleted", "whenScaled"):
-            if field in retention and retention[field] not in ("Retain", "Delete"):
-                path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
-                found.append(unsupported(path, retention[field], ("Retain", "Delete")))
-        return found
-
-    def _rolling(self, rolling: Spec, path: str) -> list[FieldError]:
-        found = numbers.nonnegative(rolling.get("partition"), f"{path}.partition")
-        down = rolling.get("maxUnavailable")
-        if down is not None:
-            at = f"{path}.maxUnavailable"
-            found += numbers.int_or_percent(down, at)
-            if numbers.amount_of(down) == 0:
-                found.append(invalid(at, down, "cannot be 0"))
-            found += numbers.not_above_100(down, at)
-        return found
-
-    def _template(self, spec: Spec) -> list[FieldError]:
-        template = dict(spec.get("template") or {})
-        pod = {k: v for k, v in (template.get("spec") or {}).items() if k not in ("subdomain", "hostname")}
-        claims = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
-        if claims:
-            made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
-            pod["volumes"] = made + [v for v in pod.get("volumes") or () if v.get("name") not in claims]
-        template["spec"] = pod
-        found: list[FieldError] = []
-        selector = spec.get("selector")
-        if selector is None or (_some(selector) and not match_labels(selector, _labels(template))):
-            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
-        return found + check_template(template, "spec.template")
-
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
-        free = {
-            *("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals", "revisionHistoryLimit"),
-            "persistentVolumeClaimRetentionPolicy",
-        }
-        if {k: v for k, v in obj["spec"].items() if k not in free} != {
-            k: v for k, v in old["spec"].items() if k not in free
-        }:
-            text = (
-                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
-                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
-                "'minReadySeconds' are forbidden"
-            )
-            found.append(forbidden("spec", text))
-        return found
-
-    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        names = [
-            "replicas",
-            "readyReplicas",
-            "currentReplicas",
-            "updatedReplicas",
-            "availableReplicas",
-            "observedGeneration",
-            "collisionCount",
-        ]
-        status = obj.get("status") or {}
-        found = numbers.all_nonnegative(status, names, "status")
-        compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        return found + _above(status, compared, "status.readyReplicas") + _decremented(status, old.get("status") or {})
-
-
-class ReplicationControllerStrategy(WorkloadStrategy):
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        template = spec.get("template")
-        if template is not None:
-            template_defaults(template)
-            labels = _labels(template)
-            if labels:
-                if not spec.get("selector"):
-                    spec["selector"] = dict(labels)
-                if not obj["metadata"].get("labels"):
-                    obj["metadata"]["labels"] = dict(labels)
-        spec.setdefault("replicas", 1)
-
-    def clear_status(self, obj: Object) -> None:
-        obj["status"] = {"replicas": 0}
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        spec = obj["spec"]
-        found = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
-        selector, template = spec.get("selector") or {}, spec.get("template")
-        if not selector:
-            found.append(required("spec.selector"))
-        found += numbers.nonnegative(spec.get("replicas"), "spec.replicas")
-        if template is None:
-            return [*found, required("spec.template")]
-        if selector and any(_labels(template).get(k) != v for k, v in selector.items()):
-            found.append(invalid("spec.template.metadata.labels", _shown_labels(template), _MISMATCH))
-        return (
-            found
-            + check_template(template, "spec.template")
-            + _always(template, "spec.template", "ReplicationController")
-        )
-
-    def selectable(self, obj: Object) -> Mapping[str, str]:
-        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
-
-    def selectable_fields(self) -> frozenset[str]:
-        return frozenset(("status.replicas",))
-
-    def unknown_selector(self, label: str) -> str:
-        return f"field label not supported: {label}"
+        return numbers.all_nonnegative(status, names, "status") + decremented(status, old.get("status") or {})

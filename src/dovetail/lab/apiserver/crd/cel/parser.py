@@ -184,7 +184,7 @@ class Parser:
         if kind in ("int", "float", "string"):
             self.at += 1
             if kind == "int":
-                return ("const", int(value.rstrip("u"), 0))
+                return ("const", int(value.rstrip("u"), 16 if value.startswith("0x") else 10))
             return ("const", float(value) if kind == "float" else _literal(value))
         if self._take("("):
             node = self.expression()

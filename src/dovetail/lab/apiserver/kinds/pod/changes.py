@@ -43,6 +43,7 @@ def update(pod: Pod, old: Pod) -> list[FieldError]:
 
 
 def _containers(new: Sequence[Any], old: Sequence[Any], path: str) -> tuple[list[FieldError], bool]:
+    new, old = new or [], old or []
     if len(new) != len(old):
         return [forbidden(path, "pod updates may not add or remove containers")], True
     found = []

@@ -137,7 +137,7 @@ class PodStrategy(KindStrategy):
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], True, formats.subdomain) + check_pod(obj)
+        found = metadata.check_own(obj["metadata"], True, formats.subdomain) + check_pod(obj)
         if ctx.subresource == "resize":
             return found + changes.resize(obj, old)
         if ctx.subresource == "ephemeralcontainers":

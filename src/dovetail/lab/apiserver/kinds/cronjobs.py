@@ -1,0 +1,90 @@
+"""CronJobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults
+from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
+from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
+from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaint
+from dovetail.lab.apiserver.registry import Context, Object
+
+Spec = Mapping[str, Any]
+
+
+class CronJobStrategy(KindStrategy):
+    generation = True
+    status_door = True
+    name_rule = staticmethod(formats.subdomain)
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        spec.setdefault("concurrencyPolicy", "Allow")
+        spec.setdefault("suspend", False)
+        spec.setdefault("successfulJobsHistoryLimit", 3)
+        spec.setdefault("failedJobsHistoryLimit", 1)
+        job = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
+        template_defaults(job.setdefault("template", {"metadata": {}, "spec": {}}))
+        failure_policy_defaults(job)
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        name = obj["metadata"].get("name", "")
+        found = self._spec(obj["spec"])
+        if formats.size(name) > 52:
+            found.append(invalid("metadata.name", name, "must be no more than 52 characters"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return self._spec(obj["spec"])
+
+    def _spec(self, spec: Spec) -> list[FieldError]:
+        found: list[FieldError] = []
+        schedule = spec.get("schedule", "")
+        if not schedule:
+            found.append(required("spec.schedule"))
+        else:
+            complaint = schedule_complaint(schedule)
+            if complaint:
+                found.append(invalid("spec.schedule", schedule, complaint))
+            if "TZ" in schedule:
+                text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+                found.append(invalid("spec.schedule", schedule, text))
+        found += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
+        policy = spec.get("concurrencyPolicy", "")
+        known = ("Allow", "Forbid", "Replace")
+        if policy not in known:
+            at = "spec.concurrencyPolicy"
+            found.append(unsupported(at, policy, known) if policy else required(at))
+        found += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
+        found += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
+        if "timeZone" in spec:
+            complaint = zone_complaint(spec["timeZone"])
+            if complaint:
+                found.append(invalid("spec.timeZone", spec["timeZone"], complaint))
+        job = (spec.get("jobTemplate") or {}).get("spec") or {}
+        found += check_job_spec(job, "spec.jobTemplate.spec")
+        if "selector" in job:
+            text = "`selector` will be auto-generated"
+            found.append(invalid("spec.jobTemplate.spec.selector", job["selector"], text))
+        if job.get("manualSelector"):
+            found.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+        return found
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        if old is not None:
+            return []
+        found = []
+        texts = formats.label(obj["metadata"].get("name", ""))
+        if texts:
+            found.append(
+                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+                f"a DNS label is recommended: [{' '.join(texts)}]"
+            )
+        template = (obj["spec"].get("jobTemplate") or {}).get("spec", {}).get("template") or {}
+        path = "spec.jobTemplate.spec.template"
+        return found + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, path)

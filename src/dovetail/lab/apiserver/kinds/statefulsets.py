@@ -1,0 +1,198 @@
+"""StatefulSets, and the ReplicationController, elder of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
+from dovetail.lab.apiserver.kinds.internal import internal
+from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
+from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.selectors import match_labels
+from dovetail.lab.apiserver.kinds.workloads import (
+    MISMATCH,
+    Spec,
+    WorkloadStrategy,
+    above,
+    always_restarts,
+    asks,
+    check_selector,
+    decremented,
+    shown_labels,
+    template_labels,
+    valid_selector,
+)
+from dovetail.lab.apiserver.registry import Context, Object
+
+
+class StatefulSetStrategy(WorkloadStrategy):
+    name_rule = staticmethod(formats.label)
+
+    def default(self, obj: Object) -> None:
+        super().default(obj)
+        spec = obj["spec"]
+        spec.setdefault("podManagementPolicy", "OrderedReady")
+        strategy = spec.setdefault("updateStrategy", {})
+        if not strategy.get("type"):
+            strategy["type"] = "RollingUpdate"
+            strategy.setdefault("rollingUpdate", {})
+        if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+            strategy["rollingUpdate"].setdefault("partition", 0)
+        retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
+        retention.setdefault("whenDeleted", "Retain")
+        retention.setdefault("whenScaled", "Retain")
+        spec.setdefault("replicas", 1)
+        spec.setdefault("revisionHistoryLimit", 10)
+        for claim in spec.get("volumeClaimTemplates") or ():
+            claim_template_defaults(claim)
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0, "availableReplicas": 0}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = self._policies(spec)
+        if ctx.operation == "CREATE":
+            for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+                found += check_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        found += numbers.all_nonnegative(spec, ("replicas", "minReadySeconds"), "spec")
+        found += numbers.nonnegative((spec.get("ordinals") or {}).get("start"), "spec.ordinals.start")
+        service = spec.get("serviceName", "")
+        if service and ctx.operation == "CREATE":
+            found += [invalid("spec.serviceName", service, text) for text in formats.label(service)]
+        found += check_selector(spec, "statefulset")
+        selector = spec.get("selector")
+        if valid_selector(selector):
+            found += self._template(spec)
+        else:
+            found.append(invalid("spec.selector", selector, ""))
+        return found + always_restarts(spec.get("template") or {}, "spec.template", "StatefulSet")
+
+    def _policies(self, spec: Spec) -> list[FieldError]:
+        found: list[FieldError] = []
+        policy = spec.get("podManagementPolicy", "")
+        if policy not in ("OrderedReady", "Parallel"):
+            at = "spec.podManagementPolicy"
+            found.append(invalid(at, policy, "must be 'OrderedReady' or 'Parallel'") if policy else required(at))
+        strategy = spec.get("updateStrategy") or {}
+        kind, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
+        at = "spec.updateStrategy"
+        if kind == "OnDelete":
+            if rolling is not None:
+                shown = internal("apps.RollingUpdateStatefulSetStrategy", rolling)
+                text = "only allowed for updateStrategy 'RollingUpdate'"
+                found.append(invalid(f"{at}.rollingUpdate", shown, text))
+        elif kind == "RollingUpdate":
+            found += self._rolling(rolling or {}, f"{at}.rollingUpdate")
+        else:
+            shown = internal("apps.StatefulSetUpdateStrategy", strategy)
+            found.append(invalid(at, shown, "must be 'RollingUpdate' or 'OnDelete'") if kind else required(at))
+        retention = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+        for field in ("whenDeleted", "whenScaled"):
+            if field in retention and retention[field] not in ("Retain", "Delete"):
+                path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
+                found.append(unsupported(path, retention[field], ("Retain", "Delete")))
+        return found
+
+    def _rolling(self, rolling: Spec, path: str) -> list[FieldError]:
+        found = numbers.nonnegative(rolling.get("partition"), f"{path}.partition")
+        down = rolling.get("maxUnavailable")
+        if down is not None:
+            at = f"{path}.maxUnavailable"
+            found += numbers.int_or_percent(down, at)
+            if numbers.amount_of(down) == 0:
+                found.append(invalid(at, down, "cannot be 0"))
+            found += numbers.not_above_100(down, at)
+        return found
+
+    def _template(self, spec: Spec) -> list[FieldError]:
+        template = dict(spec.get("template") or {})
+        pod = {k: v for k, v in (template.get("spec") or {}).items() if k not in ("subdomain", "hostname")}
+        claims = [claim["metadata"].get("name", "") for claim in spec.get("volumeClaimTemplates") or ()]
+        if claims:
+            made = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in dict.fromkeys(claims)]
+            pod["volumes"] = made + [v for v in pod.get("volumes") or () if v.get("name") not in claims]
+        template["spec"] = pod
+        found: list[FieldError] = []
+        selector = spec.get("selector")
+        if selector is None or (asks(selector) and not match_labels(selector, template_labels(template))):
+            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
+        return found + check_template(template, "spec.template")
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = self.check(obj, ctx)
+        free = {
+            *("replicas", "template", "updateStrategy", "minReadySeconds", "ordinals", "revisionHistoryLimit"),
+            "persistentVolumeClaimRetentionPolicy",
+        }
+        if {k: v for k, v in obj["spec"].items() if k not in free} != {
+            k: v for k, v in old["spec"].items() if k not in free
+        }:
+            text = (
+                "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "
+                "'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "
+                "'minReadySeconds' are forbidden"
+            )
+            found.append(forbidden("spec", text))
+        return found
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        names = [
+            "replicas",
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+            "observedGeneration",
+            "collisionCount",
+        ]
+        status = obj.get("status") or {}
+        found = numbers.all_nonnegative(status, names, "status")
+        compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        return found + above(status, compared, "status.readyReplicas") + decremented(status, old.get("status") or {})
+
+
+class ReplicationControllerStrategy(WorkloadStrategy):
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        template = spec.get("template")
+        if template is not None:
+            template_defaults(template)
+            labels = template_labels(template)
+            if labels:
+                if not spec.get("selector"):
+                    spec["selector"] = dict(labels)
+                if not obj["metadata"].get("labels"):
+                    obj["metadata"]["labels"] = dict(labels)
+        spec.setdefault("replicas", 1)
+
+    def clear_status(self, obj: Object) -> None:
+        obj["status"] = {"replicas": 0}
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found = numbers.nonnegative(spec.get("minReadySeconds"), "spec.minReadySeconds")
+        selector, template = spec.get("selector") or {}, spec.get("template")
+        if not selector:
+            found.append(required("spec.selector"))
+        found += numbers.nonnegative(spec.get("replicas"), "spec.replicas")
+        if template is None:
+            return [*found, required("spec.template")]
+        if selector and any(template_labels(template).get(k) != v for k, v in selector.items()):
+            found.append(invalid("spec.template.metadata.labels", shown_labels(template), MISMATCH))
+        return (
+            found
+            + check_template(template, "spec.template")
+            + always_restarts(template, "spec.template", "ReplicationController")
+        )
+
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
+
+    def selectable_fields(self) -> frozenset[str]:
+        return frozenset(("status.replicas",))
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
