@@ -46,7 +46,6 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
     struct: type[msgspec.Struct]
     columns: tuple[Column, ...] = ()
     scale: tuple[str, str] | None = None
-    deprecation: str | None = None
 
 
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
