@@ -17,8 +17,10 @@ from dovetail.kube.transport import Response
 _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| [+-]\d{4} UTC)( m=[+-][\d.]+)?")
 _AGE = re.compile(r"^(\d+[smhdy])+$")
-_RV_TEXT = re.compile(r"(resource ?version:? |current: |requested: )\"?\d+\"?( \(\d+\))?", re.IGNORECASE)
+_RV_TEXT = re.compile(r"(resource ?version:? |current: |requested: |in record \()\"?\d+\"?( \(\d+\))?", re.IGNORECASE)
 _RV_JSON = re.compile(r'(\\?"resourceVersion\\?":\\?")\d+')
+_SERVICE_IP = re.compile(r"\b10\.96\.\d+\.\d+\b")
+_NODE_PORT = re.compile(r":3[0-2]\d{3}/")
 _HEADERS = ("content-type", "warning", "retry-after", "allow", "location")
 
 
@@ -28,6 +30,7 @@ class Normal:
     def __init__(self) -> None:
         self._seen: dict[str, list[str]] = {}
         self._uids: dict[str, str] = {}
+        self._names: dict[str, str] = {}
 
     def answer(self, response: Response, body: bytes) -> dict[str, Any]:
         """What is compared of a plain response."""
@@ -57,7 +60,9 @@ class Normal:
 
     def text(self, text: str) -> str:
         text = _UID.sub(lambda found: self._uids.get(found.group(), "<uid>"), text)
-        text = _TIME.sub("<time>", text)
+        for name, shown in self._names.items():
+            text = text.replace(name, shown)
+        text = _NODE_PORT.sub(":<port>/", _SERVICE_IP.sub("<address>", _TIME.sub("<time>", text)))
         text = _RV_JSON.sub(lambda found: f"{found.group(1)}<version>", text)
         return _RV_TEXT.sub(lambda found: f"{found.group(1)}<version>", text)
 
@@ -65,6 +70,8 @@ class Normal:
         if "columnDefinitions" in value and "rows" in value:
             value = _without_ages(value)
         name = str(value.get("generateName") or value.get("name") or "")
+        if value.get("generateName") and str(value.get("name", "")).startswith(value["generateName"][:57]):
+            self._names[value["name"]] = self._number("name", value["generateName"], value["name"])
         uid = value.get("uid")
         if name and isinstance(uid, str) and _UID.fullmatch(uid) and uid not in self._uids:
             self._uids[uid] = self._number("uid", name, uid)
@@ -74,8 +81,10 @@ class Normal:
             shown["resourceVersion"] = self._number("version", name, version) if name else "<version>"
         if value.get("continue"):
             shown["continue"] = "<continue>"
-        if value.get("generateName") and str(value.get("name", "")).startswith(value["generateName"][:57]):
-            shown["name"] = self._number("name", value["generateName"], value["name"])
+        if value.get("serverAddress"):
+            shown["serverAddress"] = "<address>"
+        if isinstance(shown.get("managedFields"), list):
+            shown["managedFields"].sort(key=_entry)
         for key in ("clusterIP", "hostIP"):
             if value.get(key) not in (None, "", "None"):
                 shown[key] = "<address>"
@@ -105,3 +114,8 @@ def _without_ages(value: dict[str, Any]) -> dict[str, Any]:
         "rows": rows if value["rows"] is not None else None,
         "columnDefinitions": columns if value["columnDefinitions"] is not None else None,
     }
+
+
+def _entry(field: dict[str, Any]) -> tuple[str, str, str, str]:
+    """Entries of one operation stand in the order of their seconds, which depend on the run."""
+    return tuple(str(field.get(key, "")) for key in ("operation", "manager", "subresource", "apiVersion"))  # type: ignore[return-value]

@@ -79,7 +79,7 @@ GADGETS["spec"]["versions"].append({
 
 TOPICS = {
     "crds": [
-        post(CRDS, GADGETS), watch(CRDS, fieldSelector="metadata.name=none"), get(CRDS + "/gadgets.conf.example.com"), table(CRDS + "/gadgets.conf.example.com"),
+        post(CRDS, GADGETS), watch(CRDS, 3, fieldSelector="metadata.name=none"), get(CRDS + "/gadgets.conf.example.com"), table(CRDS + "/gadgets.conf.example.com"),
         get(G), post(G, gadget("a", a="x")), get(G + "/a"), get("/apis/conf.example.com/v2/gadgets/a"), post("/apis/conf.example.com/v2/gadgets", gadget("b", "v2", c="y", b="lost")),
         get(G + "/b"), get("/apis/conf.example.com/v2/gadgets"), get("/apis/conf.example.com/v3/gadgets"), get("/apis/conf.example.com/v1/nothing"),
         get("/apis/conf.example.com"), get("/apis/conf.example.com/v1"), table(G), table("/apis/conf.example.com/v2/gadgets"),
@@ -93,11 +93,11 @@ TOPICS = {
         post(CRDS, {"metadata": {"name": "things.conf.example.com"}, "spec": {"group": "conf.example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"}, "versions": []}}),
         post(CRDS, {"metadata": {"name": "things.conf.example.com"}, "spec": {"group": "conf.example.com", "scope": "Cluster", "names": {"plural": "things", "kind": "Thing"},
              "versions": [{"name": "v1", "served": True, "storage": False}]}}),
-        patch(CRDS + "/gadgets.conf.example.com", {"spec": {"scope": "Namespaced"}}), patch(CRDS + "/gadgets.conf.example.com", {"spec": {"names": {"shortNames": ["gd", "gg"]}}}),
-        delete(CRDS + "/gadgets.conf.example.com"), watch(CRDS, fieldSelector="metadata.name=none"), get(CRDS + "/gadgets.conf.example.com"), get(G),
+        patch(CRDS + "/gadgets.conf.example.com", {"spec": {"scope": "Namespaced"}}), patch(CRDS + "/gadgets.conf.example.com", {"spec": {"names": {"shortNames": ["gd", "gg"]}}}), watch(CRDS, 3, fieldSelector="metadata.name=none"),
+        delete(CRDS + "/gadgets.conf.example.com"), watch(CRDS, 3, fieldSelector="metadata.name=none"), get(CRDS + "/gadgets.conf.example.com"), get(G),
     ],
     "widgets": [
-        post(CRDS, WIDGETS), watch(CRDS, fieldSelector="metadata.name=none"),
+        post(CRDS, WIDGETS), watch(CRDS, 3, fieldSelector="metadata.name=none"),
         post(W, widget("a"), save="a"), post(W, {"metadata": {"name": "x"}, "spec": {"size": 1}}), post(W, {**widget("x"), "kind": "Other"}), post(W, {**widget("x"), "apiVersion": "v1"}),
         post(W, widget("x", size="3")), post(W, widget("x", size=3.5)), post(W, widget("x", size=0)), post(W, widget("x", size=11)), post(W, {**widget("x"), "spec": {}}),
         post(W, {**widget("x"), "spec": None}), post(W, {**widget("nospec"), "spec": "text"}), post(W, widget("x", color="blue")), post(W, widget("x", name="UP")), post(W, widget("x", name="abcdefg")),
@@ -105,7 +105,7 @@ TOPICS = {
         post(W, widget("x", ports=[{"proto": "UDP"}])), post(W, widget("x", ports=[{"port": 1}, {"port": 1}])), post(W, widget("x", limits={"cpu": True})), post(W, widget("x", ratio="x")),
         post(W, widget("x", flag=1)), post(W, widget("x", when="yesterday")), post(W, widget("x", min=5, max=1)), post(W, widget("x", min=5, max=1, color="blue")),
         post(W, widget("x", min=5, max=1, name="UP")), post(W, widget("x", name="bad")), post(W, widget("x", list=["b"])), post(W, widget("x", list=["ab"] * 11)),
-        post(W, widget("x", size=0, color="blue", name="UP", min=5, max=1)), post(W, widget("x", unknown=1, nested={"z": 1}), fieldValidation="Strict"),
+        post(W, widget("x", size=0, min=5, max=1)), post(W, widget("x", unknown=1, nested={"z": 1}), fieldValidation="Strict"),
         post(W, widget("pruned", unknown=1, nested={"z": 1}, extra={"any": {"thing": 1}})), post(W, widget("full", tags=["a"], ports=[{"port": 1}], limits={"cpu": 1, "memory": "1Gi"},
              nullable=None, ratio=0.5, flag=True, when="2026-01-01T00:00:00Z", nested={}, fixed="f", list=["ab"], replicas=2)),
         get(W + "/full"), get(W), table(W), table(W + "/full"), patch(W + "/full", {"spec": {"fixed": "g"}}), patch(W + "/full", {"spec": {"fixed": None}}), patch(W + "/full", {"spec": {"size": 4}}),
@@ -126,12 +126,12 @@ TOPICS = {
     ],
     "ratcheting": [
         post(CRDS, {**definition("loose", "Loose", {"type": "object", "properties": {"a": STRING, "b": STRING, "l": {"type": "array", "items": STRING}}}), "metadata": {"name": "loose.conf.example.com"}}),
-        watch(CRDS, fieldSelector="metadata.name=none"),
+        watch(CRDS, 3, fieldSelector="metadata.name=none"),
         post("/apis/conf.example.com/v1/namespaces/{ns}/loose", {"apiVersion": "conf.example.com/v1", "kind": "Loose", "metadata": {"name": "l"}, "spec": {"a": "long", "b": "x", "l": ["long", "y"]}}),
         patch(CRDS + "/loose.conf.example.com", [{"op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/properties/spec", "value": {"type": "object", "properties": {
             "a": {"type": "string", "maxLength": 2, "x-kubernetes-validations": [{"rule": "self.size() < 3", "message": "too big"}]}, "b": {"type": "string", "maxLength": 2},
             "l": {"type": "array", "items": {"type": "string", "maxLength": 2}}}}}], "json"),
-        watch(CRDS, fieldSelector="metadata.name=none"),
+        watch(CRDS, 3, fieldSelector="metadata.name=none"),
         patch("/apis/conf.example.com/v1/namespaces/{ns}/loose/l", {"spec": {"b": "y"}}), patch("/apis/conf.example.com/v1/namespaces/{ns}/loose/l", {"spec": {"b": "long"}}),
         patch("/apis/conf.example.com/v1/namespaces/{ns}/loose/l", {"spec": {"a": "longer"}}), patch("/apis/conf.example.com/v1/namespaces/{ns}/loose/l", {"spec": {"l": ["long", "z"]}}),
         patch("/apis/conf.example.com/v1/namespaces/{ns}/loose/l", {"spec": {"a": "ok"}}), get("/apis/conf.example.com/v1/namespaces/{ns}/loose/l"),
