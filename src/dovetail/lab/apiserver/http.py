@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 import ssl
 from collections.abc import Awaitable, Callable
 
+import msgspec
 from aiohttp import web
 
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver.respond import JSON_HEADERS
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.status import internal_error
+
+_log = logging.getLogger("dovetail.apiserver")
 
 #: Answers smaller than this are not compressed, like the real server's.
 GZIP_FROM = 128 * 1024
@@ -59,7 +65,12 @@ class HttpMount:
             headers={name.lower(): value for name, value in incoming.headers.items()},
             body=await incoming.read() if incoming.body_exists else b"",
         )
-        response = await self.server.handle(request)
+        try:
+            response = await self.server.handle(request)
+        except Exception:  # the client gets a Status, whoever runs the lab the whole story
+            _log.exception("request failed: %s %s", incoming.method, incoming.rel_url)
+            failed = internal_error("the lab's API server failed; its log says where")
+            response = Response(status=500, headers=JSON_HEADERS, body=msgspec.json.encode(failed.status()))
         if response.stream is not None:
             return await self._stream(incoming, response)
         return self._whole(incoming, response)

@@ -192,10 +192,15 @@ def order_list(merged: list[Any], order: list[Any], previous: list[Any], field: 
 def _interleave(listed: list[Any], others: list[Any], before: list[Any], identity: Any) -> list[Any]:
     out: list[Any] = []
     position = {name: index for index, name in reversed(list(enumerate(before))) if _hashable(name)}
+
+    def place(item: Any) -> int | None:
+        name = identity(item)
+        return position.get(name) if _hashable(name) else None
+
     left, right = 0, 0
     while left < len(listed) and right < len(others):
-        here = position.get(identity(listed[left]))
-        there = position.get(identity(others[right]))
+        here = place(listed[left])
+        there = place(others[right])
         if here is None or there is None or here < there:
             out.append(listed[left])
             left += 1
