@@ -13,8 +13,8 @@ from hypothesis import given
 from dovetail.model.kinds.check import BLOCKING, check, defaulted
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cases
-import manifests as m
+import kinds_cases as cases
+import kinds_manifests as m
 
 ANSWERS = json.loads((Path(__file__).parents[1] / "data" / "kinds" / "answers.json").read_text())
 CASES = dict(cases.cases())

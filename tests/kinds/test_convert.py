@@ -19,7 +19,7 @@ from dovetail.model.kinds.notes import Notes
 from dovetail.model.meta import view
 
 sys.path.insert(0, str(Path(__file__).parent))
-import manifests as m
+import kinds_manifests as m
 
 VERSIONS = {"NodePool": ("v1beta1", "v1alpha5"), "EC2NodeClass": ("v1beta1", "v1alpha1")}
 VERSIONS["NodeClaim"] = VERSIONS["NodePool"]

@@ -30,8 +30,8 @@ from dovetail.model.kinds.convert import mending
 from dovetail.model.kinds.crds import KINDS, definitions, render
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cases
-import manifests as m
+import kinds_cases as cases
+import kinds_manifests as m
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(300)]
 DATA = Path(__file__).parents[1] / "data" / "kinds"

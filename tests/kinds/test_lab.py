@@ -17,7 +17,7 @@ from dovetail.lab.apiserver.server import ApiServer
 from dovetail.model.kinds.crds import KINDS, definitions
 
 sys.path.insert(0, str(Path(__file__).parent))
-import cases
+import kinds_cases as cases
 
 DATA = Path(__file__).parents[1] / "data" / "kinds"
 ANSWERS = json.loads((DATA / "answers.json").read_text())

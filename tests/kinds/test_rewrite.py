@@ -17,7 +17,7 @@ from dovetail.model.kinds.convert import to_v1
 from dovetail.model.kinds.rewrite import rewrite
 
 sys.path.insert(0, str(Path(__file__).parent))
-import manifests as m
+import kinds_manifests as m
 
 SEEDS = sorted((Path(__file__).parents[1] / "data" / "kinds" / "seeds").glob("*.yaml"))
 

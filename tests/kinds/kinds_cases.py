@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from class_cases import class_fields
+from kinds_class_cases import class_fields
 
 Json = dict[str, Any]
 GONE = object()
