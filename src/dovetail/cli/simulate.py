@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, li
     assert isinstance(scenario, Scenario)
     quiet_logs()
     lines: list[str] = []
+    # A simulation makes little garbage in cycles, and searching a large heap for it would take most of the time.
+    gc.set_threshold(100_000, 50, 1000)
     try:
         return run_virtual(play(scenario, folder, lines.append, seed)), lines
     except* ScenarioError as group:

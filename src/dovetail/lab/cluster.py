@@ -24,6 +24,7 @@ from dovetail.lab.apiserver.garbage import Collector
 from dovetail.lab.apiserver.kinds.pod.logs import DOOR
 from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
+from dovetail.lab.fastlane import FastLane
 from dovetail.lab.faults import Faults
 from dovetail.lab.invariants import Invariants
 from dovetail.lab.kubelet.fleet import Fleet, Pace
@@ -90,7 +91,9 @@ class Lab:
         clock = clock or Clock(asyncio.get_running_loop(), EPOCH)
         server = LabServer(clock, chance.child("apiserver"))
         Collector(server).start()
-        return cls(InProcess(server), clock, chance, parts, server=server, extras=extras)
+        short = parts is not None and parts.pace.lean
+        transport: Transport = FastLane(server) if short else InProcess(server)
+        return cls(transport, clock, chance, parts, server=server, extras=extras)
 
     def client(self, manager: str) -> Kube:
         """A client that signs its writes as `manager`."""

@@ -95,6 +95,9 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List, then watch for ever; a watch that breaks goes on where it was, or lists again."""
+        feed = getattr(self._kube.transport, "feed", None)
+        if feed is not None and self._fields is None and self._namespace is None:
+            await self._fed(feed)
         pause = 0.0
         while True:
             try:
@@ -121,6 +124,22 @@ class Informer(Generic[T]):
                 self._put(key, item)
         self._advance(int(listing.resource_version))
         self.synced.set()
+
+    async def _fed(self, feed: Callable[..., Callable[[], None]]) -> None:
+        """In the process of the server, changes are told at once instead of watched."""
+        await self._list()
+        stop = feed(self.resource.group, self.resource.plural, self._told)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stop()
+
+    def _told(self, raw: bytes, gone: bool) -> None:
+        item = self._decoder.decode(raw)
+        if self._keep is not None:
+            item = self._keep(item)
+        self._put(key_of(item), None if gone else item, item)
+        self._advance(_version_of(item))
 
     async def _watch(self) -> None:
         watch = self._kube.watch_raw(

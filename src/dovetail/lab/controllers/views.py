@@ -45,7 +45,10 @@ class Meta(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def controller(self) -> Owner | None:
         """The one owner that manages this object."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):

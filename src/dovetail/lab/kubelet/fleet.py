@@ -55,7 +55,7 @@ class Fleet:
         self._clock = clock
         self._recorder = recorder
         self._zero = clock.now() - timedelta(seconds=clock.monotonic())
-        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, fields="spec.nodeName!=", keep=slim)
+        self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, keep=slim)
         self._pods.listen(self._pod_changed)
         self._waiting: dict[str, dict[str, KubeletPod]] = {}
         self._timers: list[tuple[float, int, str]] = []
@@ -137,6 +137,8 @@ class Fleet:
         pod = new or old
         assert pod is not None
         node = pod.spec.node_name
+        if not node:
+            return
         seat = self.seats.get(node)
         if seat is None or not seat.registered:
             if new is not None:

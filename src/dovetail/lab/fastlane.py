@@ -1,0 +1,185 @@
+"""The fast lane of simulations: what ten thousand pods do alike, done once by the API server and repeated here.
+
+A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding,
+a kubelet's status and a plain deletion go to the store without the general machinery. Whatever is not exactly so
+takes the usual way, with the usual answers. Who owns which field (managedFields) is not followed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Event, Record, with_version
+from dovetail.lab.controllers.instants import stamp
+
+Json = dict[str, Any]
+
+PODS = "/pods"
+#: What admission of a pod depends on: a change here, and molds are made anew.
+_ADMISSION = frozenset({"/namespaces", "/limitranges", "/resourcequotas", "scheduling.k8s.io/priorityclasses"})
+_TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_KEPT_MOLDS = 4096
+_JSON = {"content-type": "application/json"}
+_BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+class FastLane:
+    """Carries requests to a server in the same process, by the shorter way where there is one."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._server = server
+        self._store = server.store
+        self._molds: dict[tuple[str, bytes], Json] = {}
+        self._feeds: dict[str, list[Callable[[bytes, bool], None]]] = {}
+        self._chance = server.chance.child("fastlane")
+        server.store.observers.append(self._changed)
+
+    def _changed(self, event: Event) -> None:
+        if event.table in _ADMISSION:
+            self._molds.clear()
+        feeds = self._feeds.get(event.table)
+        if feeds:
+            gone = event.record is None
+            record = event.record or event.previous
+            assert record is not None
+            raw = with_version(record, event.rv).raw if gone else record.raw
+            for feed in tuple(feeds):
+                feed(raw, gone)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def feed(self, group: str, plural: str, changed: Callable[[bytes, bool], None]) -> Callable[[], None]:
+        """Tell of every change at once: the object's bytes, and whether it is gone. Returns how to stop."""
+
+        feeds = self._feeds.setdefault(f"{group}/{plural}", [])
+        feeds.append(changed)
+        return lambda: feeds.remove(changed)
+
+    async def send(self, request: Request) -> Response:
+        if request.method != "GET" and request.path.startswith("/api/v1/namespaces/"):
+            parts = request.path.split("/")
+            if len(parts) >= 6 and parts[5] == "pods":
+                if request.method == "POST" and len(parts) == 6:
+                    return await self._create(request, parts[4])
+                short = self._short(request, parts)
+                if short is not None:
+                    return short
+        return await self._server.handle(request)
+
+    def _short(self, request: Request, parts: list[str]) -> Response | None:
+        door = parts[7] if len(parts) > 7 else ""
+        if len(parts) < 7:
+            return None
+        record = self._store.get(PODS, f"{parts[4]}/{parts[6]}")
+        if record is None:
+            return None
+        if request.method == "POST" and door == "binding":
+            return self._bind(record, _decode(request.body))
+        if request.method == "PATCH" and door == "status":
+            return self._status(record, request)
+        if request.method == "DELETE" and not door:
+            return self._delete(record, _decode(request.body) if request.body else {})
+        return None
+
+    async def _create(self, request: Request, namespace: str) -> Response:
+        key = (namespace, request.body)
+        mold = self._molds.get(key)
+        if mold is not None and not self._store.table("/resourcequotas").records:
+            return self._cast(mold, namespace)
+        response = await self._server.handle(request)
+        if response.status == 201:
+            made = _decode(response.body)
+            if "generateName" in made["metadata"]:
+                if len(self._molds) >= _KEPT_MOLDS:
+                    self._molds.clear()
+                self._molds[key] = made
+        return response
+
+    def _cast(self, mold: Json, namespace: str) -> Response:
+        metadata = mold["metadata"]
+        taken = self._store.table(PODS).records
+        name = metadata["generateName"] + self._chance.suffix()
+        while f"{namespace}/{name}" in taken:
+            name = metadata["generateName"] + self._chance.suffix()
+        now = stamp(self._server.clock.now())
+        own = {**metadata, "name": name, "uid": self._chance.uid(), "creationTimestamp": now}
+        if "managedFields" in own:
+            own["managedFields"] = [{**entry, "time": now} for entry in own["managedFields"]]
+        record = self._store.put(PODS, f"{namespace}/{name}", {**mold, "metadata": own})
+        return Response(status=201, headers=_JSON, body=record.raw)
+
+    def _bind(self, record: Record, body: Json) -> Response | None:
+        pod = record.obj
+        uid = body.get("metadata", {}).get("uid")
+        if "deletionTimestamp" in pod["metadata"] or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
+            return None
+        if uid and uid != pod["metadata"]["uid"]:
+            return None
+        node = body["target"]["name"]
+        status = dict(pod.get("status") or {})
+        status.pop("nominatedNodeName", None)
+        set_condition(status, {"type": "PodScheduled", "status": "True"}, self._server.clock.now())
+        own = dict(pod["metadata"])
+        found = self._store.get("/nodes", node)
+        labels = found.obj["metadata"].get("labels", {}) if found is not None else {}
+        places = {key: labels[key] for key in _TOPOLOGY if key in labels}
+        if places:
+            own["labels"] = {**own.get("labels", {}), **places}
+        spec = {**pod["spec"], "nodeName": node}
+        self._store.put(PODS, record.key, {**pod, "metadata": own, "spec": spec, "status": status})
+        return _BOUND
+
+    def _status(self, record: Record, request: Request) -> Response | None:
+        """A kubelet's patch: its conditions in its order, others' behind them, everything else replaced."""
+        body = _decode(request.body)
+        pod = record.obj
+        given = body.get("status")
+        if given is None or "$setElementOrder/conditions" not in given:
+            return None
+        if body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
+            return None
+        conditions = [{k: v for k, v in each.items() if v is not None or k == "lastProbeTime"}
+                      for each in given["conditions"]]  # fmt: skip
+        ours = {each["type"] for each in conditions}
+        old = pod.get("status") or {}
+        others = [each for each in old.get("conditions", ()) if each["type"] not in ours]
+        status = {**old, **given, "conditions": [*conditions, *others]}
+        del status["$setElementOrder/conditions"]
+        if status != old:
+            own = dict(pod["metadata"])
+            record = self._store.put(PODS, record.key, {**pod, "metadata": own, "status": status})
+        return Response(status=200, headers=_JSON, body=b"{}")
+
+    def _delete(self, record: Record, options: Json) -> Response | None:
+        pod = record.obj
+        metadata = pod["metadata"]
+        uid = options.get("preconditions", {}).get("uid")
+        if metadata.get("finalizers") or (uid and uid != metadata["uid"]) or options.keys() - _PLAIN_DELETE:
+            return None
+        grace = options.get("gracePeriodSeconds")
+        over = not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if grace == 0 or over:
+            return Response(status=200, headers=_JSON, body=self._store.delete(PODS, record.key).raw)
+        if grace is not None or "deletionTimestamp" in metadata:
+            return None
+        seconds = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        own = {
+            **metadata,
+            "deletionTimestamp": stamp(self._server.clock.now() + timedelta(seconds=seconds)),
+            "deletionGracePeriodSeconds": seconds,
+            "generation": metadata.get("generation", 1) + 1,
+        }
+        marked = self._store.put(PODS, record.key, {**pod, "metadata": own})
+        return Response(status=200, headers=_JSON, body=marked.raw)
+
+
+_PLAIN_DELETE = {"kind", "apiVersion", "gracePeriodSeconds", "preconditions", "propagationPolicy"}
