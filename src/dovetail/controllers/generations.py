@@ -116,8 +116,19 @@ class Generations:
         if any(before.get(field) != value for field, value in status.items()):
             await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
 
+    def _looks_sound(self, resource: Resource, name: str) -> bool:
+        """Whether the mirror shows nothing to mend, which is nearly always: then nobody need ask the server."""
+        if resource is NODEPOOLS:
+            pool = self._context.mirror.pools.store.get(name)
+            named = pool is None or pool.spec.template.spec.node_class_ref.group != ""
+            return named and (pool is None or pool.spec.disruption.consolidation_policy != "WhenUnderutilized")
+        found = member(self._context.mirror.node_classes.store.get(name) or {}, "spec")
+        return bool(found.get("amiSelectorTerms")) or "amiFamily" not in found
+
     async def _mend(self, resource: Resource, name: str) -> Again:
         """Make right what a v1beta1 door let through unconverted."""
+        if self._looks_sound(resource, name):
+            return None
         try:
             obj = await self._context.kube.get(resource, name)
         except NotFound:
