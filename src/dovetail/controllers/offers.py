@@ -16,18 +16,28 @@ from dovetail.clock import Clock
 from dovetail.cloud.protocol import Cloud, CloudError
 from dovetail.cluster import pools
 from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.learning import Learned
 from dovetail.controllers.logs import ref
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.planner.overlays import overlaid
 from dovetail.planner.snapshot import Pool
 
 #: A NodeClass that nobody wrote, for clouds that need none.
 NO_CLASS: Mapping[str, Any] = {}
+_REMEMBERED = 100
 
 
 class Offers:
-    def __init__(self, mirror: Mirror, cloud: Cloud, clock: Clock, log: FilteringBoundLogger) -> None:
+    """`overlays` says whether NodeOverlays count."""
+
+    def __init__(
+        self, mirror: Mirror, cloud: Cloud, clock: Clock, log: FilteringBoundLogger, *, overlays: bool = False
+    ) -> None:
+        self.learned = Learned()
+        self._overlays = overlays
+        self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
         self._mirror = mirror
         self._clock = clock
         self._paused: dict[str, float] = {}
@@ -62,7 +72,18 @@ class Offers:
         node_class = self.node_class(pool)
         if node_class is None:
             return ()
-        return await self._cloud.instance_types(msgspec.to_builtins(pool), node_class)
+        return self.corrected(await self._cloud.instance_types(msgspec.to_builtins(pool), node_class))
+
+    def corrected(self, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+        """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
+        overlays = tuple(self._mirror.overlays.store.all()) if self._overlays else ()
+        key = (id(types), self.learned.generation, tuple(each.metadata.resource_version for each in overlays))
+        known = self._corrected.get(key)
+        if known is None or known[0] is not types:
+            if len(self._corrected) > _REMEMBERED:
+                self._corrected.clear()
+            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays)))
+        return known[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:
         """A pool ready for planning, or None if it has nothing to offer now."""

@@ -116,7 +116,7 @@ class Autoscaler:
                 preferences=Preferences(settings.preference_policy),
                 min_values=MinValues(settings.min_values_policy),
             ),
-            offers=Offers(self.mirror, cloud, clock, self.log),
+            offers=Offers(self.mirror, cloud, clock, self.log, overlays=settings.gate("NodeOverlay")),
             ledger=self.ledger,
             safety=self.safety,
             health=RegistrationHealth(),

@@ -60,6 +60,7 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("NOT_READY", "wait", "{object} is not ready: {why}", "wait, or see its conditions"),
     ("BACKING_OFF", "wait", "tried a moment ago; next try in {seconds} s", "wait"),
     ("DEADLINE", "wait", "there was no time left to plan it", "wait for the next batch"),
+    ("RUNAWAY", "admin", "{count} machines were bought for it and none kept it", "see what drives its pods away"),
     ("NOMINATED", "wait", "a node is on its way for it", "wait"),
     # Disruption held back.
     ("DO_NOT_DISRUPT", "change", "{object} asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),

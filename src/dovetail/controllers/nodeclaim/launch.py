@@ -96,7 +96,7 @@ class Launcher:
         if node_class is not None and pool is not None:
             node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
-        choices = options(claim, types)
+        choices = options(claim, context.offers.corrected(types))
         if not choices:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
         began = context.clock.monotonic()

@@ -45,6 +45,9 @@ class Lifecycle:
 
     async def run(self) -> None:
         for claim in self._context.mirror.claims.store.all():
+            node = self._context.mirror.node_for(claim)
+            if node is not None:
+                self._context.offers.learned.observe(node, claim)
             self._worker.add(claim.name)
         await self._worker.run()
 
@@ -57,6 +60,7 @@ class Lifecycle:
     def _node_changed(self, change: Change[Node]) -> None:
         claim = self._context.mirror.claim_for(change.object)
         if claim is not None:
+            self._context.offers.learned.observe(change.object, claim)
             self._worker.add(claim.name)
 
     async def reconcile(self, name: str) -> Again:

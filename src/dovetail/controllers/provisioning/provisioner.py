@@ -15,6 +15,7 @@ from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning import claims, pending, records
+from dovetail.controllers.provisioning.attempts import Attempts, owner
 from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.kube.errors import ApiError, KubeError
@@ -24,6 +25,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
+from dovetail.model.reasons import REASONS
 from dovetail.planner.plan import Machine, Plan
 from dovetail.planner.snapshot import Snapshot
 
@@ -43,6 +45,7 @@ class Provisioner:
         self._planning = Planning(context)
         self._refused: dict[str, tuple[int, float]] = {}
         self._told: dict[str, str] = {}
+        self._attempts = Attempts()
         context.mirror.listen(PODS, self._pod_changed)
         context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -133,7 +136,7 @@ class Provisioner:
         mirror, context = self._context.mirror, self._context
         found, ignored = [], 0
         for pod in pending.waiting(mirror):
-            problem = pending.refusal(mirror, pod)
+            problem = pending.refusal(mirror, pod) or self._in_vain(pod)
             if problem is None:
                 found.append(pod)
             else:
@@ -145,6 +148,15 @@ class Provisioner:
                 self._postpone(pod)
         context.metrics.ignored_pods.set(ignored)
         return [*found, *pending.leaving(mirror)]
+
+    def _in_vain(self, pod: Pod) -> str | None:
+        """Why nothing more is bought for this pod, if too much was already."""
+        now = self._context.clock.monotonic()
+        count = self._attempts.exhausted(pod, now, self._pods_of)
+        return f"{REASONS['RUNAWAY'].told(count=count)} (RUNAWAY)" if count else None
+
+    def _pods_of(self, uid: str) -> int:
+        return sum(owner(pod) == uid for pod in self._context.mirror.pods.store.all())
 
     async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
         gate = asyncio.Semaphore(AT_ONCE)
@@ -179,6 +191,7 @@ class Provisioner:
             )
             return ""
         context.mirror.assume(claim)
+        self._attempts.bought(mine, context.clock.monotonic())
         self._tell_created(claim, machine, decision)
         for pod in mine:
             context.notices.nominated(pod, claim.name)
