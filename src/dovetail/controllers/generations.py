@@ -38,6 +38,7 @@ class Generations:
             kind: Reflector(context.kube, resource, on_event=self._changed, backoff=Retries(base=1.0, cap=300.0))
             for kind, resource in OLD.items()
         }
+        self._applied: dict[tuple[str, str], tuple[dict[str, Any], int | None]] = {}
         context.mirror.listen(NODEPOOLS, self._stands_changed("NodePool"))
         context.mirror.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
 
@@ -86,6 +87,8 @@ class Generations:
     async def _stand(self, wanted: dict[str, Any], owner: dict[str, Any]) -> str | None:
         """Write the v1 object; the reason why not, if it cannot be."""
         resource, name = NEW[wanted["kind"]], wanted["metadata"]["name"]
+        if self._applied.get((wanted["kind"], name)) == (wanted, self._generation(resource, name)):
+            return None
         try:
             there = await self._context.kube.get(resource, name)
         except NotFound:
@@ -93,10 +96,21 @@ class Generations:
         if there is not None and not owned_by(there, owner):
             return Collision(wanted["kind"], name, (wanted["kind"], str(owner["kind"]))).text
         try:
-            await self._context.kube.apply(resource, wanted, manager=MANAGER)
+            made = await self._context.kube.apply(resource, wanted, manager=MANAGER)
         except Invalid as refused:
             return refused.message
+        self._applied[wanted["kind"], name] = (wanted, member(made, "metadata").get("generation"))
         return None
+
+    def _generation(self, resource: Resource, name: str) -> int | None:
+        """The generation of a v1 object as the mirror has it; None if it has none."""
+        if resource is NODEPOOLS:
+            pool = self._context.mirror.pools.store.get(name)
+            return None if pool is None else pool.metadata.generation
+        found: int | None = member(self._context.mirror.node_classes.store.get(name) or {}, "metadata").get(
+            "generation"
+        )
+        return found
 
     async def _show(self, obj: dict[str, Any], problems: list[str]) -> None:
         """Tell on the old object how it stands: what its v1 object holds, and what is wrong."""
