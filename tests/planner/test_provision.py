@@ -8,7 +8,21 @@ from dovetail.model.instancetype import Offering
 from dovetail.planner.snapshot import MinValues, Preferences
 
 from .conftest import (
-    HOSTNAME, LARGE, MEDIUM, SHOP, SMALL, ZONE, Solve, kind, near, node, pod, pods, pool, spread, zones_of,
+    HOSTNAME,
+    LARGE,
+    MEDIUM,
+    SHOP,
+    SMALL,
+    ZONE,
+    Solve,
+    kind,
+    near,
+    node,
+    pod,
+    pods,
+    pool,
+    spread,
+    zones_of,
 )  # fmt: skip
 
 

@@ -65,43 +65,47 @@ class Board:
 
     # -- who has room -------------------------------------------------------------------------------------------
 
-    def room(self, ask: Ask, most: int, lenient: bool = False) -> Ints:
-        """How many pods of the ask each machine could take, up to `most`, domains aside."""
-        n, first = self.size, self.existing
-        ok = np.empty(n, dtype=np.bool_)
-        if first:
-            ok[:first] = ask.nodes
-        if n > first:
-            ok[first:] = ask.columns[self.column[first:n]]
-            ok[first:] &= self.column[first:n] >= 0
+    def room(self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None) -> Ints:
+        """How many pods of the ask the machines from `start` to `end` could take, up to `most`, domains aside."""
+        end = self.size if end is None else end
+        ok = self._suitable(ask, start, end)
         free = self.free
         if most == 1:
             for dim, amount in ask.steps:
-                ok &= free[dim, :n] >= amount
+                ok &= free[dim, start:end] >= amount
             room = ok.astype(np.int64)
         else:
             room = np.where(ok, most, 0)
             for dim, amount in ask.steps:
-                np.minimum(room, free[dim, :n] // amount, out=room)
+                np.minimum(room, free[dim, start:end] // amount, out=room)
             np.maximum(room, 0, out=room)
         for cell in ask.host_owned:
-            self._cap_owner(ask, cell, room, n)
+            self._cap_owner(ask, cell, room, start, end)
         for cell in ask.host_members:
-            self._cap_member(cell, room, n, lenient)
+            self._cap_member(cell, room, start, end, lenient)
         if self.problem.diversity is not None:
-            self._cap_uniform(ask, room)
+            self._cap_uniform(ask, room, start)
         return room
 
-    def _cap_uniform(self, ask: Ask, room: Ints) -> None:
+    def _suitable(self, ask: Ask, start: int, end: int) -> Bools:
+        first = self.existing
+        if end <= first:
+            return ask.nodes[start:end].copy()
+        standing = self.column[max(first, start) : end]
+        bought = ask.columns[standing] & (standing >= 0)
+        return bought if start >= first else np.concatenate([ask.nodes[start:first], bought])
+
+    def _cap_uniform(self, ask: Ask, room: Ints, start: int) -> None:
         """No pod may leave a machine with too few types to choose from."""
         assert self.problem.diversity is not None
-        for at in np.flatnonzero(room[self.existing :]) + self.existing:
-            held = [self.asks[number] for number in self.contents[at]]
-            if not self.problem.diversity.enough(int(self.column[at]), [*held, ask]):
-                room[at] = 0
+        for at in np.flatnonzero(room) + start:
+            if at >= self.existing:
+                held = [self.asks[number] for number in self.contents[at]]
+                if not self.problem.diversity.enough(int(self.column[at]), [*held, ask]):
+                    room[at - start] = 0
 
-    def _cap_owner(self, ask: Ask, cell: Cell, room: Ints, n: int) -> None:
-        counts = self.host_counts[cell.slot, :n]
+    def _cap_owner(self, ask: Ask, cell: Cell, room: Ints, start: int, end: int) -> None:
+        counts = self.host_counts[cell.slot, start:end]
         mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
             if mine:
@@ -112,17 +116,15 @@ class Board:
             room[counts > 0] = 0
             if mine:
                 np.minimum(room, 1, out=room)
-        else:
-            somewhere = bool((counts > 0).any())
-            if somewhere or not mine:
-                room[counts == 0] = 0
+        elif not mine or bool((self.host_counts[cell.slot, : self.size] > 0).any()):
+            room[counts == 0] = 0
 
-    def _cap_member(self, cell: Cell, room: Ints, n: int, lenient: bool) -> None:
-        owners = self.host_owners[cell.slot, :n]
+    def _cap_member(self, cell: Cell, room: Ints, start: int, end: int, lenient: bool) -> None:
+        owners = self.host_owners[cell.slot, start:end]
         if cell.group.kind == ANTI:
             room[owners > 0] = 0
         elif cell.group.kind == SPREAD and not lenient:
-            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot, :n], 0)
+            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot, start:end], 0)
             np.minimum(room, np.where(owners > 0, allowed, UNLIMITED), out=room)
 
     def per_new(self, ask: Ask) -> int:

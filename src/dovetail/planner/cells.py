@@ -13,11 +13,11 @@ import numpy as np
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import Toleration
-from dovetail.planner.clauses import holds
+from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Bools, Columns, Ints
-from dovetail.planner.fleet import NodeFacts, passes
+from dovetail.planner.fleet import passes
 from dovetail.planner.groups import ANTI, SPREAD, Group
-from dovetail.planner.snapshot import NodeState
+from dovetail.planner.roster import Roster
 from dovetail.planner.tolerance import bears
 
 
@@ -26,14 +26,14 @@ class Axis:
 
     __slots__ = ("at", "columns", "key", "nodes", "values")
 
-    def __init__(self, key: str, columns: Columns, facts: Sequence[NodeFacts]) -> None:
+    def __init__(self, key: str, columns: Columns, roster: Roster) -> None:
         self.key = key
         by_label = {value: mask & columns.available for value, mask in columns.by_label(key).items()}
         sold = {value for value, mask in by_label.items() if mask and value is not None}
-        there = {each.labels[key] for each in facts if key in each.labels}
-        self.values = sorted(sold | there)
+        lying = roster.values(key)
+        self.values = sorted(sold | {value for value in set(lying) if value is not None})
         self.at = {value: index for index, value in enumerate(self.values)}
-        self.nodes: Ints = np.array([self.at.get(each.labels.get(key, ""), -1) for each in facts], dtype=np.int64)
+        self.nodes: Ints = np.array([self.at.get(value or "", -1) for value in lying], dtype=np.int64)
         self.columns: Ints = np.full(columns.size, -1, dtype=np.int64)
         for value, mask in by_label.items():
             if value is not None and mask:
@@ -60,46 +60,29 @@ class Cell:
         self.counted_columns: Bools | None = None
 
 
-def fill_cell(cell: Cell, columns: Columns, nodes: Sequence[NodeState], facts: Sequence[NodeFacts]) -> None:
+def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     """Count what is running, and settle which domains the minimum is taken over."""
     group = cell.group
     tolerations = _tolerations(group)
-    if group.kind == SPREAD and (group.terms is not None or tolerations is not None):
-        cell.counted_nodes = np.array(
-            [_admitted(group, tolerations, node, fact) for node, fact in zip(nodes, facts, strict=True)],
-            dtype=np.bool_,
-        )
+    filtered = group.terms is not None and group.terms != ((),)
+    if group.kind == SPREAD and (filtered or tolerations is not None):
+        cell.counted_nodes = _admitted(group, tolerations, roster)
         mask = columns.any_term(group.terms) if group.terms is not None else columns.everything
         if tolerations is not None:
             mask &= tolerated(columns, tolerations, prefer=True)
         cell.counted_columns = columns.bools(mask)
-    here = np.zeros(len(nodes), dtype=np.int64)
-    owners = np.zeros(len(nodes), dtype=np.int64)
-    _count(group, facts, here, owners)
+    here = roster.members(group)
     if cell.counted_nodes is not None:
         here[~cell.counted_nodes] = 0
     if cell.axis is None:
-        cell.counts, cell.owners = here, owners
+        cell.counts, cell.owners = here, np.zeros(len(here), dtype=np.int64)
         return
     size = len(cell.axis.values)
     cell.counts = np.zeros(size, dtype=np.int64)
     cell.owners = np.zeros(size, dtype=np.int64)
     lying = cell.axis.nodes >= 0
     np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
-    np.add.at(cell.owners, cell.axis.nodes[lying], owners[lying])
     cell.universe = _universe(cell, columns, tolerations)
-
-
-def _count(group: Group, facts: Sequence[NodeFacts], here: Ints, owners: Ints) -> None:
-    member: dict[tuple[str, int], bool] = {}
-    for at, fact in enumerate(facts):
-        for shape, count in fact.shapes.items():
-            who = (shape.namespace, id(shape))
-            known = member.get(who)
-            if known is None:
-                known = member[who] = group.counts(shape.namespace, shape.labels)
-            if known:
-                here[at] += count
 
 
 def _universe(cell: Cell, columns: Columns, tolerations: tuple[Toleration, ...] | None) -> Bools:
@@ -129,12 +112,19 @@ def _tolerations(group: Group) -> tuple[Toleration, ...] | None:
     return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)
 
 
-def _admitted(
-    group: Group, tolerations: tuple[Toleration, ...] | None, node: NodeState, fact: NodeFacts
-) -> bool:
-    if group.terms is not None and not passes(fact.labels, group.terms):
-        return False
-    return tolerations is None or bears(tolerations, node.taints, prefer=True)
+def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, roster: Roster) -> Bools:
+    ok: Bools = np.ones(len(roster.nodes), dtype=np.bool_)
+    if group.terms is not None:
+        ok &= rows_passing(roster, group.terms)
+    if tolerations is not None:
+        ok &= np.array([bears(tolerations, node.taints, prefer=True) for node in roster.nodes], dtype=np.bool_)
+    return ok
+
+
+def rows_passing(roster: Roster, terms: tuple[Term, ...]) -> Bools:
+    """The machines whose labels satisfy any of the terms."""
+    keys = sorted({each[0] for term in terms for each in term})
+    return roster.where(lambda labels: passes(labels, terms), keys)
 
 
 def tolerated(columns: Columns, tolerations: Sequence[Toleration], prefer: bool) -> int:
@@ -146,9 +136,7 @@ def tolerated(columns: Columns, tolerations: Sequence[Toleration], prefer: bool)
     return mask
 
 
-def cells_of(
-    groups: Sequence[Group], columns: Columns, nodes: Sequence[NodeState], facts: Sequence[NodeFacts]
-) -> tuple[dict[Group, Cell], list[Axis]]:
+def cells_of(groups: Sequence[Group], columns: Columns, roster: Roster) -> tuple[dict[Group, Cell], list[Axis]]:
     """One cell for each group, hostname cells and others numbered apart."""
     axes: dict[str, Axis] = {}
     cells: dict[Group, Cell] = {}
@@ -159,23 +147,12 @@ def cells_of(
             hosts += 1
         else:
             if group.key not in axes:
-                axes[group.key] = Axis(group.key, columns, facts)
+                axes[group.key] = Axis(group.key, columns, roster)
             cells[group] = Cell(index, others, group, axes[group.key])
             others += 1
     for cell in cells.values():
-        fill_cell(cell, columns, nodes, facts)
+        fill_cell(cell, columns, roster)
     return cells, list(axes.values())
-
-
-def running_fears(facts: Sequence[NodeFacts], groups_of: dict[int, tuple[Group, ...]]) -> dict[Group, dict[int, int]]:
-    """Required anti-affinity of running pods: group, and how many owners each machine has."""
-    found: dict[Group, dict[int, int]] = {}
-    for at, fact in enumerate(facts):
-        for shape in fact.anti:
-            for group in groups_of[id(shape)]:
-                where = found.setdefault(group, {})
-                where[at] = where.get(at, 0) + fact.shapes[shape]
-    return found
 
 
 def add_owners(cell: Cell, where: dict[int, int]) -> None:
@@ -186,3 +163,14 @@ def add_owners(cell: Cell, where: dict[int, int]) -> None:
             cell.owners[at] += count
         elif cell.axis.nodes[at] >= 0:
             cell.owners[cell.axis.nodes[at]] += count
+
+
+def keep_rows(cells: Sequence[Cell], axes: Sequence[Axis], kept: Ints) -> None:
+    """Leave out machines nobody could use; what runs on them has been counted."""
+    for axis in axes:
+        axis.nodes = axis.nodes[kept]
+    for cell in cells:
+        if cell.counted_nodes is not None:
+            cell.counted_nodes = cell.counted_nodes[kept]
+        if cell.axis is None:
+            cell.counts, cell.owners = cell.counts[kept], cell.owners[kept]

@@ -88,8 +88,29 @@ def _by_shape(
     for shape, names in by_shape.items():
         storage = storage_of(shape.claims, snapshot)
         spreads = shape.spreads or _default_spreads(shape, snapshot)
-        found.append(_Rungs(shape, storage, ladder(shape, spreads, snapshot.preferences, namespaces, dislikes), names))
+        found.append(_Rungs(shape, storage, _levels(shape, spreads, snapshot, namespaces, dislikes), names))
     return found
+
+
+def _levels(
+    shape: Shape,
+    spreads: tuple[Spread, ...],
+    snapshot: Snapshot,
+    namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool,
+) -> tuple[Level, ...]:
+    """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
+    interned = snapshot.memory.table("levels")
+    if spreads is not shape.spreads or any(near.namespace_selector for near in (*shape.affinity, *shape.anti)):
+        levels = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
+        return interned.setdefault(levels, levels)  # type: ignore[no-any-return]
+    table = snapshot.memory.table("ladders")
+    key = (shape, snapshot.preferences, dislikes)
+    known: tuple[Level, ...] | None = table.get(key)
+    if known is None:
+        levels = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
+        known = table[key] = interned.setdefault(levels, levels)
+    return known
 
 
 def pod_key(pod: Pod) -> str:
@@ -123,6 +144,6 @@ def _merge_key(each: _Rungs, members: frozenset[Group], snapshot: Snapshot) -> o
     shape = each.shape
     drivers = tuple(sorted(driver for driver, _ in each.storage.attached))
     return (
-        tuple(sorted(shape.requests.items())), each.levels, toleration_key(shape), shape.ports, members,
+        tuple(sorted(shape.requests.items())), id(each.levels), toleration_key(shape), shape.ports, members,
         each.storage.alternatives, drivers, each.storage.error, shape.error, _priority(shape, snapshot),
     )  # fmt: skip

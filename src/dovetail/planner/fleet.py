@@ -6,7 +6,7 @@ Facts about one machine depend on that machine alone and are remembered for as l
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import DaemonSet, Pod, Toleration
@@ -71,7 +71,7 @@ def defaulted(pod: Pod) -> Pod:
 class NodeFacts:
     """What the pods on one machine amount to."""
 
-    __slots__ = ("anti", "daemon_used", "daemons", "labels", "ports", "shapes", "used")
+    __slots__ = ("daemon_used", "labels", "ports", "shapes", "unserved", "used")
 
     def __init__(self, node: NodeState, memory: Memory) -> None:
         self.labels = node_labels(node)
@@ -89,10 +89,13 @@ class NodeFacts:
                 self.daemon_used[shape.controller] = shape.requests
             if not pod.terminating:
                 self.shapes[shape] += 1
-        self.anti = tuple(shape for shape in self.shapes if any(not near.weight for near in shape.anti))
+        self.unserved: Counter[str] = Counter()
 
-    def unserved(self, daemons: list[Daemon], node: NodeState) -> Counter[str]:
-        """What daemons that belong here, and are not here yet, will still take."""
+    def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
+        """Work out what daemons that belong here, and are not here yet, will still take."""
+        if not daemons:
+            self.unserved = Counter()
+            return
         wanted: Counter[str] = Counter()
         served: Counter[str] = Counter()
         for daemon in daemons:
@@ -100,7 +103,8 @@ class NodeFacts:
                 wanted.update(daemon.shape.requests)
         for requests in self.daemon_used.values():
             served.update(requests)
-        return Counter({name: amount - served[name] for name, amount in wanted.items() if amount > served[name]})
+        short = {name: amount - served[name] for name, amount in wanted.items() if amount > served[name]}
+        self.unserved = Counter(short)
 
 
 def node_labels(node: NodeState) -> dict[str, str]:

@@ -6,15 +6,18 @@ Forgetting any of it is always safe.
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import Any
 
 
 class Memory:
     """A bag of memo tables by name. The planner's modules each own one table."""
 
-    __slots__ = ("tables",)
+    __slots__ = ("lock", "tables")
 
     def __init__(self) -> None:
+        self.lock = RLock()
+        """Held while a snapshot is compiled: plans may be made in several threads."""
         self.tables: dict[str, dict[Any, Any]] = {}
 
     def table(self, name: str) -> dict[Any, Any]:

@@ -15,6 +15,9 @@ from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
 
+#: How many machines are looked at together.
+_STRETCH = 512
+
 
 class Strategy(msgspec.Struct, frozen=True):
     """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
@@ -51,8 +54,7 @@ class Packer:
         """Put up to `count` pods of the ask somewhere; returns how many found a place."""
         if not ask.restricted:
             return self._fill(ask, count, None, None)
-        keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
-        axes = [self.board.axis_at[key] for key in keys]
+        axes = [self.board.axis_at[key] for key in ask.keys]
         if len(axes) == 1:
             return self._on_axis(ask, count, axes[0])
         return self._on_axes(ask, count, axes)
@@ -275,17 +277,29 @@ class Packer:
         return bins
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
-        if not self.board.size:
-            return 0
-        room = self.board.room(ask, count, self.lenient)
-        bins = self._within(axis, domains, np.flatnonzero(room))
+        size, alone = self.board.size, self._alone(ask)
+        got = start = 0
+        while start < size and got < count:
+            end = size if alone else min(size, start + _STRETCH)
+            got += self._into_stretch(ask, count - got, axis, domains, start, end)
+            start = end
+        return got
+
+    def _into_stretch(
+        self, ask: Ask, count: int, axis: int | None, domains: Bools | None, start: int, end: int
+    ) -> int:
+        """Fill the machines of a stretch in their order; all at once would look at many that are not needed."""
+        room = self.board.room(ask, count, self.lenient, start, end)
+        bins = np.flatnonzero(room)
+        if len(bins):
+            bins = self._within(axis, domains, bins + start)
         if not len(bins):
             return 0
         if self._alone(ask):
-            bins = bins[[int(room[bins].argmax())]]
+            bins = bins[[int(room[bins - start].argmax())]]
         got = 0
         for at in bins:
-            take = min(int(room[at]), count - got)
+            take = min(int(room[at - start]), count - got)
             self.board.put(ask, int(at), take)
             got += take
             if got == count:

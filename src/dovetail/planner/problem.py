@@ -8,22 +8,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.cells import Cell, add_owners, cells_of, running_fears, tolerated
+from dovetail.planner.cells import Cell, add_owners, cells_of, keep_rows, rows_passing, tolerated
 from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.diversity import Diversity
-from dovetail.planner.fleet import NodeFacts, daemons_of, facts_of, passes
+from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu, as_bools
+from dovetail.planner.roster import roster_of
 from dovetail.planner.shape import Port
-from dovetail.planner.snapshot import MinValues, NodeState, Snapshot
+from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.tolerance import bears
 
 UNLIMITED = 1 << 60
 ATTACH = "attach:"
 PORT = "port:"
+#: From this many machines on, those that are full are left out of the packing.
+_MANY = 200
 
 
 _NOTHING: Bools = np.zeros(0, dtype=np.bool_)
@@ -45,7 +48,7 @@ class Ask:
 
     __slots__ = (
         "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned",
-        "level", "mask", "nodes", "number", "request", "restricted", "steps",
+        "keys", "level", "mask", "nodes", "number", "request", "restricted", "steps",
     )  # fmt: skip
 
     def __init__(self, number: int, cls: PodClass, level: Level, size: Size) -> None:
@@ -63,6 +66,7 @@ class Ask:
         self.domain_owned: list[Cell] = []
         self.domain_members: list[Cell] = []
         self.restricted = False
+        self.keys: list[str] = []
 
 
 class Problem:
@@ -71,21 +75,26 @@ class Problem:
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
-        self.nodes = sorted(
-            (node for node in snapshot.nodes if not node.deleting), key=lambda node: (not node.initialized, node.name)
-        )
-        self.facts = [facts_of(node, snapshot.memory) for node in self.nodes]
         self.daemons = daemons_of(snapshot)
+        with snapshot.memory.lock:
+            self._compile()
+
+    def _compile(self) -> None:
+        snapshot = self.snapshot
+        roster = self.roster = roster_of(snapshot.memory)
+        roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
+        self.nodes = list(roster.nodes)
         self._compile_classes()
         self._compile_columns()
         self._compile_dimensions()
-        self.cells, self.axes = cells_of(self.groups, self.columns, self.nodes, self.facts)
+        self.cells, self.axes = cells_of(self.groups, self.columns, roster)
         for group, where in self.fears.items():
             if group in self.cells:
                 add_owners(self.cells[group], where)
         self._asks: dict[tuple[int, int], Ask] = {}
         self._node_terms: dict[tuple[Term, ...], Bools] = {}
         self._node_taints: dict[object, Bools] = {}
+        self._node_answers: dict[object, Bools] = {}
         self.wide = False
         self.limits = self._limits()
         self.reservations = self._reservations()
@@ -95,24 +104,26 @@ class Problem:
             for index, pool in enumerate(self.pools)
             if strict and any(each.min_values for each in pool.requirements)
         }
+        self._drop_full()
         self._compile_asks()
         self.diversity = Diversity(self) if self.min_values else None
 
     # -- classes ------------------------------------------------------------------------------------------------
 
     def _compile_classes(self) -> None:
-        running = list({id(shape): shape for fact in self.facts for shape in fact.anti}.values())
-        namespaces = known_namespaces(self.snapshot, running)
+        running = self.roster.fearful()
+        namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
         for pod in self.snapshot.pending:
             name = pod.metadata.namespace or "default"
             namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
-        by_shape = {
-            id(shape): tuple(near_group(near, ANTI, namespaces) for near in shape.anti if not near.weight)
-            for shape in running
-        }
-        self.fears = running_fears(self.facts, by_shape)
-        taints = [t for pool in self.pools for t in pool.taints] + [t for node in self.nodes for t in node.taints]
-        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for taint in taints)
+        self.fears: dict[Group, dict[int, int]] = {}
+        for shape, rows in running:
+            for group in {near_group(near, ANTI, namespaces) for near in shape.anti if not near.weight}:
+                where = self.fears.setdefault(group, {})
+                for row, count in rows.items():
+                    where[row] = where.get(row, 0) + count
+        taints = {pool.taints for pool in self.pools} | {node.taints for node in self.nodes if node.taints}
+        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
         counted = {group for one in self.classes for group in one.members}
         owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
@@ -145,7 +156,7 @@ class Problem:
         addresses: dict[tuple[str, int], set[str]] = {}
         held = [port for one in self.classes for port in one.shape.ports]
         held += [port for daemon in self.daemons for port in daemon.shape.ports]
-        held += [port for fact in self.facts for port in fact.ports]
+        held += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
         for ip, protocol, number in held:
             addresses.setdefault((protocol, number), set()).add(ip)
         drivers: set[str] = set()
@@ -164,26 +175,25 @@ class Problem:
             elif name.startswith(ATTACH):
                 self.columns.set_amounts(name, self._attachable(name.removeprefix(ATTACH)))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
-        for at, (node, fact) in enumerate(zip(self.nodes, self.facts, strict=True)):
-            self.free[:, at] = self._free(node, fact, addresses)
+        for dim, name in enumerate(self.dims):
+            self.free[dim] = self._free(name, addresses)
 
     def _attachable(self, driver: str) -> Ints:
         return np.array([c.type.attach_limits.get(driver, TOO_MUCH) for c in self.columns.rows], dtype=np.int64)
 
-    def _free(self, node: NodeState, fact: NodeFacts, addresses: dict[tuple[str, int], set[str]]) -> list[int]:
-        unserved = fact.unserved(self.daemons, node) if self.daemons else Counter[str]()
-        ports = _port_requests(tuple(fact.ports), addresses)
-        row = []
-        for name in self.dims:
-            if name.startswith(PORT):
-                row.append(1 - ports.get(name, 0))
-            elif name.startswith(ATTACH):
-                driver = name.removeprefix(ATTACH)
-                row.append(node.attach_limits.get(driver, TOO_MUCH) - len(node.attached.get(driver, ())))
-            else:
-                room = node.allocatable.get(name, 0) - fact.used[name] - unserved[name]
-                row.append(max(-TOO_MUCH, min(room, TOO_MUCH)))
-        return row
+    def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
+        """What every machine that is there has left of a dimension."""
+        roster = self.roster
+        if name.startswith(PORT):
+            taken = [_port_requests(tuple(fact.ports), addresses).get(name, 0) if fact.ports else 0
+                     for fact in roster.facts]  # fmt: skip
+            return 1 - np.array(taken, dtype=np.int64)
+        if name.startswith(ATTACH):
+            driver = name.removeprefix(ATTACH)
+            left = [node.attach_limits.get(driver, TOO_MUCH) - len(node.attached.get(driver, ()))
+                    for node in roster.nodes]  # fmt: skip
+            return np.array(left, dtype=np.int64)
+        return roster.free(name)
 
     # -- limits -------------------------------------------------------------------------------------------------
 
@@ -227,6 +237,19 @@ class Problem:
                     found.add(name)
         return sorted(found)
 
+    def _drop_full(self) -> None:
+        """Leave out machines that have no room for even the smallest of everything that is asked for."""
+        self.rows: Ints = np.arange(len(self.nodes))
+        if len(self.nodes) < _MANY or not self.classes:
+            return
+        ok: Bools = np.ones(len(self.nodes), dtype=np.bool_)
+        for dim, name in enumerate(self.dims):
+            ok &= self.free[dim] >= min(one.requests.get(name, 0) for one in self.classes)
+        self.rows = np.flatnonzero(ok)
+        self.free = np.ascontiguousarray(self.free[:, self.rows])
+        self.nodes = [self.nodes[at] for at in self.rows]
+        keep_rows(list(self.cells.values()), self.axes, self.rows)
+
     # -- asks ---------------------------------------------------------------------------------------------------
 
     def _compile_asks(self) -> None:
@@ -249,6 +272,8 @@ class Problem:
                 if columns is None:
                     columns = shown[mask] = as_bools(self.columns, self.menu, mask)
                 ask.columns = columns
+                if self.nodes:
+                    ask.nodes = self._nodes_for(ask)
                 self._relate(ask)
                 self._asks[one.index, rung] = ask
                 number += 1
@@ -267,10 +292,7 @@ class Problem:
         return found
 
     def ask(self, one: PodClass, rung: int) -> Ask:
-        ask = self._asks[one.index, rung]
-        if not len(ask.nodes) and self.nodes:
-            ask.nodes = self._nodes_for(ask)
-        return ask
+        return self._asks[one.index, rung]
 
     def _mask(self, one: PodClass, level: Level) -> int:
         columns = self.columns
@@ -278,21 +300,28 @@ class Problem:
         return mask & tolerated(columns, one.shape.tolerations, level.bears_prefer)
 
     def _nodes_for(self, ask: Ask) -> Bools:
+        key = (ask.level.terms, ask.cls.storage.alternatives, ask.cls.shape.tolerations, ask.level.bears_prefer)
+        found = self._node_answers.get(key)
+        if found is None:
+            found = self._node_answers[key] = self._find_nodes(ask)
+        return found
+
+    def _find_nodes(self, ask: Ask) -> Bools:
         ok = self._nodes_passing(ask.level.terms)
         if ask.cls.storage.alternatives != ((),):
             ok = ok & self._nodes_passing(ask.cls.storage.alternatives)
         key = (ask.cls.shape.tolerations, ask.level.bears_prefer)
         known = self._node_taints.get(key)
         if known is None:
-            borne = [bears(ask.cls.shape.tolerations, node.taints, ask.level.bears_prefer) for node in self.nodes]
+            tolerations, prefer = ask.cls.shape.tolerations, ask.level.bears_prefer
+            borne = [not node.taints or bears(tolerations, node.taints, prefer) for node in self.nodes]
             known = self._node_taints[key] = np.array(borne, dtype=np.bool_)
         return ok & known
 
     def _nodes_passing(self, terms: tuple[Term, ...]) -> Bools:
         known = self._node_terms.get(terms)
         if known is None:
-            known = np.array([passes(fact.labels, terms) for fact in self.facts], dtype=np.bool_)
-            self._node_terms[terms] = known
+            known = self._node_terms[terms] = rows_passing(self.roster, terms)[self.rows]
         return known
 
     def _relate(self, ask: Ask) -> None:
@@ -304,6 +333,7 @@ class Problem:
             cell = self.cells[group]
             (ask.host_members if cell.host else ask.domain_members).append(cell)
         ask.restricted = bool(ask.domain_owned or ask.domain_members)
+        ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
 
 
 def _with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int]:
