@@ -172,6 +172,11 @@ class Mirror:
         self._dirty.clear()
         return tuple(self._states.values())
 
+    @property
+    def types(self) -> Mapping[str, InstanceType]:
+        """The types of the last cut."""
+        return self._types
+
     def state_of(self, node: str) -> NodeState | None:
         return self._states.get(Target("node", node))
 

@@ -23,6 +23,7 @@ from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.garbage import Garbage
 from dovetail.controllers.generations import Generations
+from dovetail.controllers.gauges import Gauges
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
@@ -94,6 +95,7 @@ class Autoscaler:
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
         self.mirror = Mirror(kube, clock)
+        self.metrics.registry.register(Gauges(self.mirror, clock))
         self.safety = Safety(clock, self.metrics, self.log)
         self._namespace = settings.leader_election_namespace or NAMESPACE
         self.election = (

@@ -1,0 +1,37 @@
+"""Metrics by the names that dashboards know."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+Tell = Callable[..., None]
+
+
+def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "100"})
+        world.start()
+        await world.pods(2)
+        await world.until(world.all_bound)
+        await asyncio.sleep(10)
+        text = world.autoscaler.metrics.text().decode()
+        for line in (
+            'karpenter_nodeclaims_created_total{min_values_relaxed="false",nodepool="default",'
+            'reason="provisioned"} 1.0',
+            'karpenter_nodes_created_total{nodepool="default",zone="a"} 1.0',
+            'karpenter_nodepools_limit{nodepool="default",resource_type="cpu"} 100.0',
+            'karpenter_nodepools_usage{nodepool="default",resource_type="cpu"} 2.0',
+            'karpenter_nodepools_cost_total{nodepool="default"} 0.1',
+            "karpenter_cluster_state_synced 1.0",
+            'karpenter_pods_state{nodepool="default",phase="Running",scheduled="true"} 2.0',
+            'operator_nodeclaim_status_condition_count{reason="Ready",status="True",type="Ready"} 1.0',
+            'dovetail_safe_mode{cause="stale-view"} 0.0',
+        ):
+            assert line in text, line
+        requests = next(line for line in text.splitlines() if line.startswith("karpenter_nodes_total_pod_requests"))
+        assert 'instance_type="m.large"' in requests
+        assert "karpenter_cluster_utilization_percent" in text
+
+    tell(story)
