@@ -172,6 +172,10 @@ def _kind_of(error: yaml.MarkedYAMLError) -> str:
 
 
 def _yaml_problem(error: Exception) -> str:
+    """Go counts lines from one in the scanner and from nought in the parser."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
-        return f"yaml: line {error.problem_mark.line + 1}: {_GO_WORDS.get(_kind_of(error), error.problem)}"
+        line = error.problem_mark.line
+        if isinstance(error, yaml.scanner.ScannerError):
+            line += 1
+        return f"yaml: line {line or 1}: {_GO_WORDS.get(_kind_of(error), error.problem)}"
     return f"yaml: {error}"

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.apiserver import fieldset, normal, ownership
+from dovetail.lab.apiserver import fieldset, normal, ownership, typedcheck
 from dovetail.lab.apiserver.fieldset import Node, Path
 from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.registry import Registry, ResourceType
@@ -141,6 +141,10 @@ def strip(fields: Node) -> Node:
     return fieldset.difference(fields, _NOBODY)
 
 
+class Unreadable(Exception):
+    """An object does not fit a version its fields are owned in: nobody owns anything any more."""
+
+
 class Versions:
     """The change of an object, in whichever version a manager wrote its fields down."""
 
@@ -167,6 +171,8 @@ class Versions:
         if other is None:
             return None
         old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
+        if other.custom and typedcheck.problems(other.schema, new):
+            raise Unreadable(version)
         return ownership.compare(other.schema, old, new).without(self.ignored)
 
 
@@ -278,18 +284,11 @@ def track_update(
     if not managers:
         return
     before = {**old, "metadata": {k: v for k, v in old["metadata"].items() if k != "managedFields"}}
-    put(
-        obj,
-        updated(
-            resource,
-            registry,
-            managers,
-            before,
-            obj,
-            Manager(manager, "Update", resource.api_version, subresource),
-            now,
-        ),
-    )
+    own = Manager(manager, "Update", resource.api_version, subresource)
+    try:
+        put(obj, updated(resource, registry, managers, before, obj, own, now))
+    except Unreadable:
+        obj["metadata"].pop("managedFields", None)
 
 
 def updated(

@@ -84,8 +84,21 @@ def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
     return {
         "kind": "PartialObjectMetadata",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
-        "metadata": obj["metadata"],
+        "metadata": _metadata(obj["metadata"]),
     }
+
+
+#: Lives in a field of its own inside the real server, and is not among the annotations there.
+_INNER = "deprecated.daemonset.template.generation"
+
+
+def _metadata(metadata: Json) -> Json:
+    annotations = metadata.get("annotations")
+    if not annotations or _INNER not in annotations:
+        return metadata
+    left = {name: item for name, item in annotations.items() if name != _INNER}
+    rest = {name: item for name, item in metadata.items() if name != "annotations"}
+    return {**rest, "annotations": left} if left else rest
 
 
 Cells = Callable[[Json, datetime], list[Any]]

@@ -53,6 +53,10 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
     return [*found, ("", "services", service)]
 
 
+#: What the server puts in itself, and therefore owns no more than anybody else.
+_ALLOCATED = frozenset(("finalizers", "clusterIPs", "ipFamilies"))
+
+
 def seed(host: Host, now: datetime) -> None:
     """Create what is missing of it; a cluster that was restored keeps what it had."""
     if host.cluster.get("", "namespaces", None, "default") is not None:
@@ -62,5 +66,10 @@ def seed(host: Host, now: datetime) -> None:
         if resource is None:
             continue
         resource.strategy.default(obj)
+        spec = obj.get("spec")
+        if spec is not None:
+            obj["spec"] = {name: item for name, item in spec.items() if name not in _ALLOCATED}
         managedfields.track_create(resource, obj, _MANAGER, now)
+        if spec is not None:
+            obj["spec"] = spec
         host.cluster.create(group, plural, obj)
