@@ -18,6 +18,8 @@ from dovetail.lab.scheduler.words import shortened
 from dovetail.model.pods import Pod
 
 _REMEMBERED = 4096
+#: A series is written when it begins and then at most this often, in seconds; it counts on in between.
+_REFRESH = 360.0
 _NAME = "default-scheduler"
 
 
@@ -31,6 +33,12 @@ class _Event(msgspec.Struct, frozen=True):
     related: Pod | None
 
 
+class _Said(msgspec.Struct):
+    name: str
+    count: int
+    written: float
+
+
 class Events:
     """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out."""
 
@@ -41,7 +49,7 @@ class Events:
         self._quiet = quiet
         self._queue: deque[_Event] = deque()
         self._wake = asyncio.Event()
-        self._said: dict[tuple[str, ...], tuple[str, int]] = {}
+        self._said: dict[tuple[str, ...], _Said] = {}
         self.dropped = 0
 
     def normal(self, pod: Pod, reason: str, action: str, message: str, related: Pod | None = None) -> None:
@@ -70,16 +78,18 @@ class Events:
     async def _write(self, event: _Event) -> None:
         meta = event.pod.metadata
         key = (meta.uid, meta.resource_version, event.reason, event.message)
-        name, count = self._said.get(key, ("", 0))
-        if name:
-            self._said[key] = (name, count + 1)
-            series = {"count": count + 1, "lastObservedTime": event.at}
-            await self._kube.patch(CORE_EVENTS, name, {"series": series}, meta.namespace)
+        said, now = self._said.get(key), self._clock.monotonic()
+        if said is not None:
+            said.count += 1
+            if said.count == 2 or now - said.written >= _REFRESH:
+                said.written = now
+                series = {"count": said.count, "lastObservedTime": event.at}
+                await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, meta.namespace)
             return
         name = f"{meta.name}.{self._chance.getrandbits(63):016x}"
         while len(self._said) >= _REMEMBERED:
             self._said.pop(next(iter(self._said)))
-        self._said[key] = (name, 1)
+        self._said[key] = _Said(name, 1, now)
         await self._kube.create(CORE_EVENTS, _body(name, event), meta.namespace)
 
 

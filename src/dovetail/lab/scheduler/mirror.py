@@ -91,7 +91,7 @@ class Mirror:
         self.assumed.discard(key)
         info = self.cluster.remove(key)
         if info is not None or pod.status.nominated_node_name:
-            self.queue.wake(hints.pod_gone(info or pod_info(pod)))
+            self._wake(hints.POD_GONE)
 
     def _placed(self, key: str, old: Pod | None, pod: Pod) -> None:
         name = pod.spec.node_name
@@ -105,9 +105,9 @@ class Mirror:
         info = pod_info(pod)
         self.cluster.place(info, name)
         if before is None or before.shape.labels != info.shape.labels:
-            self.queue.wake(hints.pod_placed(info))
+            self._wake(hints.pod_placed(info))
         if before is not None and _smaller(before, info):
-            self.queue.wake(hints.pod_gone(info))
+            self._wake(hints.POD_GONE)
 
     def _pending(self, key: str, pod: Pod) -> None:
         if key in self.assumed or pod.metadata.deletion_timestamp is not None:
@@ -117,6 +117,9 @@ class Mirror:
         info = pod_info(pod)
         self.promise(key, info, pod.status.nominated_node_name)
         self.queue.put(info)
+
+    def _wake(self, hint: hints.Hint) -> None:
+        self.queue.wake(hint.plugins, hint.helps)
 
     def promise(self, key: str, info: PodInfo | None, node: str) -> None:
         """Remember which node a waiting pod was promised; none if empty."""
@@ -133,10 +136,10 @@ class Mirror:
         node = change.object
         if change.new is None:
             self.cluster.remove_node(node.metadata.name)
-            self.queue.wake(hints.node_gone)
+            self._wake(hints.NODE_GONE)
         elif hints.worth_telling(change.old, node) or node.status.images != _images(change.old):
             self.cluster.set_node(node)
-            self.queue.wake(hints.node_appeared(node))
+            self._wake(hints.node_appeared(node))
 
     def _namespace(self, change: Change[Namespace]) -> None:
         meta = change.object.metadata
@@ -145,7 +148,7 @@ class Mirror:
         else:
             self.cluster.namespaces[meta.name] = meta.labels
             if change.old is not None and change.old.metadata.labels != meta.labels:
-                self.queue.wake(lambda entry: "InterPodAffinity" in entry.plugins)
+                self._wake(hints.NAMESPACE_CHANGED)
 
     def _stored(self, into: dict[str, Any]) -> Callable[[Change[Any]], None]:
         def take(change: Change[Any]) -> None:
@@ -154,7 +157,7 @@ class Mirror:
             else:
                 into[change.key] = change.new
             self.cluster.storage.generation += 1
-            self.queue.wake(hints.storage_changed)
+            self._wake(hints.STORAGE_CHANGED)
 
         return take
 

@@ -54,6 +54,7 @@ class Queue:
         self._active: list[tuple[int, float, int, Entry]] = []
         self._backoff: list[tuple[float, int, Entry]] = []
         self._waiting: dict[str, Entry] = {}
+        self._by_plugin: dict[str, dict[str, Entry]] = {}
         self._order = 0
         self._changed = asyncio.Event()
 
@@ -76,7 +77,7 @@ class Queue:
             self._file(entry)
 
     def _file(self, entry: Entry) -> None:
-        self._waiting.pop(entry.key, None)
+        self._wait_no_more(entry)
         if entry.info.pod.spec.scheduling_gates:
             entry.place = "gated"
         elif entry.ready_at > self._clock.monotonic():
@@ -96,7 +97,12 @@ class Queue:
         entry = self._entries.pop(key, None)
         if entry is not None:
             entry.place = ""
-            self._waiting.pop(key, None)
+            self._wait_no_more(entry)
+
+    def _wait_no_more(self, entry: Entry) -> None:
+        if self._waiting.pop(entry.key, None) is not None:
+            for plugin in entry.plugins or ("",):
+                del self._by_plugin[plugin][entry.key]
 
     def pop(self) -> Entry | None:
         """The next pod to try. One that is backing off goes when nobody else is there to be delayed by it."""
@@ -134,6 +140,8 @@ class Queue:
         entry.plugins, entry.failed_at, entry.error = plugins, self._clock.monotonic(), False
         entry.place = "waiting"
         self._waiting[entry.key] = entry
+        for plugin in plugins or ("",):
+            self._by_plugin.setdefault(plugin, {})[entry.key] = entry
         self._changed.set()
 
     def again(self, entry: Entry) -> None:
@@ -143,9 +151,13 @@ class Queue:
         entry.failed_at, entry.error = self._clock.monotonic(), True
         self._file(entry)
 
-    def wake(self, helps: Callable[[Entry], bool]) -> None:
-        """Something happened: try those it could help."""
-        for entry in [each for each in self._waiting.values() if helps(each)]:
+    def wake(self, plugins: frozenset[str] | None, helps: Callable[[Entry], bool]) -> None:
+        """Something happened: try those it could help, of those whom one of the plugins turned away (None: of all)."""
+        if plugins is None:
+            found = dict(self._waiting)
+        else:
+            found = {key: each for plugin in sorted(plugins) for key, each in self._by_plugin.get(plugin, {}).items()}
+        for entry in sorted((each for each in found.values() if helps(each)), key=lambda each: each.order):
             self._file(entry)
 
     async def wait(self) -> None:

@@ -7,6 +7,7 @@ starts from what it finds.
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import structlog
 
@@ -81,17 +82,20 @@ class Scheduler:
         if decision.unnamed:
             plugins.add("NodeAffinity")
         self.queue.failed(entry, frozenset(plugins))
-        tasks.create_task(self._tell(info, message, promised, victims), name=f"tell {info.pod.metadata.key}")
+        self.events.warning(info.pod, "FailedScheduling", "Scheduling", message)
+        status = writes.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
+        if status or victims is not None:
+            tasks.create_task(self._tell(info, status, victims), name=f"tell {info.pod.metadata.key}")
 
-    async def _tell(self, info: PodInfo, message: str, node: str | None, victims: Victims | None) -> None:
+    async def _tell(self, info: PodInfo, status: dict[str, Any], victims: Victims | None) -> None:
         pod = info.pod
-        self.events.warning(pod, "FailedScheduling", "Scheduling", message)
         try:
             async with self._slots:
                 for victim in victims.pods if victims else ():
                     if victim.pod.metadata.deletion_timestamp is None:
                         await self._evict(victim, info, victims.node if victims else "")
-                await writes.tell_unscheduled(self._kube, self._clock, pod, "Unschedulable", message, node)
+                if status:
+                    await writes.patch_status(self._kube, pod, status)
         except NotFound:
             return
         except KubeError as problem:

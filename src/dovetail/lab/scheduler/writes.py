@@ -26,8 +26,11 @@ class BindFailed(RuntimeError):
     """The pod's volumes did not come in time."""
 
 
-async def tell_unscheduled(kube: Kube, clock: Clock, pod: Pod, reason: str, message: str, node: str | None) -> None:
-    """Put the reason on the pod, and the node it was promised (an empty one takes a promise back)."""
+def unscheduled(clock: Clock, pod: Pod, reason: str, message: str, node: str | None) -> dict[str, Any]:
+    """What to write on a pod without a node, and of the node it was promised (an empty one takes a promise back).
+
+    Nothing where the pod says so already.
+    """
     status: dict[str, Any] = {}
     known = condition(pod.status.conditions, "PodScheduled")
     if known is None or (known.status, known.reason, known.message) != ("False", reason, message):
@@ -45,8 +48,7 @@ async def tell_unscheduled(kube: Kube, clock: Clock, pod: Pod, reason: str, mess
         ]
     if node is not None and node != pod.status.nominated_node_name:
         status["nominatedNodeName"] = node or None
-    if status:
-        await _patch_status(kube, pod, status)
+    return status
 
 
 async def evict_for(kube: Kube, clock: Clock, victim: Pod) -> None:
@@ -60,11 +62,12 @@ async def evict_for(kube: Kube, clock: Clock, victim: Pod) -> None:
         "lastTransitionTime": stamp(clock.now()),
         "observedGeneration": victim.metadata.generation or None,
     }
-    await _patch_status(kube, victim, {"conditions": [target]})
+    await patch_status(kube, victim, {"conditions": [target]})
     await kube.delete(PODS, victim.metadata.name, victim.metadata.namespace, uid=victim.metadata.uid or None)
 
 
-async def _patch_status(kube: Kube, pod: Pod, status: dict[str, Any]) -> None:
+async def patch_status(kube: Kube, pod: Pod, status: dict[str, Any]) -> None:
+    """Write a part of a pod's status."""
     meta = pod.metadata
     body = {"metadata": {"uid": meta.uid}, "status": status}
     await kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
