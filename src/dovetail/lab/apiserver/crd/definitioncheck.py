@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from dovetail.lab.apiserver.crd.checks import validate
+from dovetail.lab.apiserver.crd.rulecheck import complaint_about
+from dovetail.lab.apiserver.crd.rules import Rule
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats
@@ -110,6 +114,7 @@ def _versions(versions: list[Json]) -> list[FieldError]:
         else:
             place = "spec.validation" if alone else f"{at}.schema"
             found += check_schema(schema, f"{place}.openAPIV3Schema")
+            found += _selectable(version.get("selectableFields") or (), Structural(schema), at)
         found += _doors(version.get("subresources") or {}, at)
         found += _columns(version.get("additionalPrinterColumns") or (), at)
     return found
@@ -130,6 +135,18 @@ def _doors(doors: Json, at: str) -> list[FieldError]:
         elif not path.startswith(under):
             word = under.removesuffix(".")
             found.append(invalid(f"{place}.{field}", path, f"should be a json path under {word}"))
+    return found
+
+
+def _selectable(fields: Any, schema: Structural, at: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, field in enumerate(fields):
+        path = field.get("jsonPath", "")
+        place = f"{at}.selectableFields[{index}].jsonPath"
+        if not path:
+            found.append(required(place))
+        elif not _reachable(schema, path):
+            found.append(invalid(place, path, "is an invalid path: does not refer to a valid field"))
     return found
 
 
@@ -159,7 +176,11 @@ def check_schema(schema: Json, path: str) -> list[FieldError]:
         found.append(required(f"{path}.type", "must not be empty at the root"))
     elif schema["type"] != "object":
         found.append(invalid(f"{path}.type", schema["type"], "must be object at the root"))
-    return found + _rules(Structural(schema), path)
+    meta = (schema.get("properties") or {}).get("metadata") or {}
+    if set(meta.get("properties") or ()) - {"name", "generateName"}:
+        text = "must not specify anything other than name and generateName, but metadata is implicitly specified"
+        found.append(forbidden(f"{path}.properties[metadata]", text))
+    return found + _rules(Structural(schema, root=True), path)
 
 
 def _node(schema: Json, path: str, root: bool = False) -> list[FieldError]:
@@ -176,11 +197,17 @@ def _node(schema: Json, path: str, root: bool = False) -> list[FieldError]:
     if kind == "array" and not schema.get("items"):
         found.append(required(f"{path}.items", "must be specified"))
     if schema.get("properties") and isinstance(schema.get("additionalProperties"), dict):
-        text = "must not be used together with properties"
+        text = "additionalProperties and properties are mutual exclusive"
         found.append(forbidden(f"{path}.additionalProperties", text))
     if schema.get("uniqueItems"):
         text = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         found.append(forbidden(f"{path}.uniqueItems", text))
+    if "pattern" in schema:
+        found += _pattern(schema["pattern"], f"{path}.pattern")
+    if schema.get("default") is not None:
+        for error in validate(Structural(schema), schema["default"]):
+            at = f"{path}.default" if error.field == "<nil>" else f"{path}.default.{error.field}"
+            found.append(FieldError(error.type, at, error.value, error.detail))
     found += _list_map(schema, path)
     for name, child in sorted((schema.get("properties") or {}).items()):
         found += _node(child, f"{path}.properties[{name}]")
@@ -189,6 +216,16 @@ def _node(schema: Json, path: str, root: bool = False) -> list[FieldError]:
     if isinstance(schema.get("additionalProperties"), dict):
         found += _node(schema["additionalProperties"], f"{path}.additionalProperties")
     return found
+
+
+def _pattern(pattern: str, path: str) -> list[FieldError]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        why = f"missing closing ]: `{pattern}`" if "unterminated character set" in str(error) else str(error)
+        text = f"must be a valid regular expression, but isn't: error parsing regexp: {why}"
+        return [invalid(path, pattern, text)]
+    return []
 
 
 def _missing_type(path: str) -> str:
@@ -223,21 +260,58 @@ def _list_map(schema: Json, path: str) -> list[FieldError]:
     return found
 
 
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
+
+
+def _rule(rule: Rule, node: Structural, at: str) -> list[FieldError]:
+    raw = rule.raw
+    found: list[FieldError] = []
+    if not rule.text.strip():
+        found.append(required(f"{at}.rule", "rule is not specified"))
+    message = raw.get("message", "")
+    if message and not message.strip():
+        found.append(invalid(f"{at}.message", message, "must be non-empty if specified"))
+    elif "\n" in message.strip():
+        found.append(invalid(f"{at}.message", message, "must not contain line breaks"))
+    elif "\n" in rule.text.strip() and not message and not raw.get("messageExpression"):
+        found.append(required(f"{at}.message", "message must be specified if rule contains line breaks"))
+    if raw.get("reason") and raw["reason"] not in _REASONS:
+        found.append(unsupported(f"{at}.reason", raw["reason"], _REASONS))
+    if rule.path and not _reachable(node, rule.path):
+        found.append(invalid(f"{at}.fieldPath", rule.path, "must be a valid path"))
+    if found:
+        return found
+    complaint = f"compilation failed: {rule.error}" if rule.error else complaint_about(rule.text, node)
+    if complaint:
+        shown = {
+            "Rule": rule.text,
+            "Message": message,
+            "MessageExpression": raw.get("messageExpression", ""),
+            "Reason": raw.get("reason"),
+            "FieldPath": raw.get("fieldPath", ""),
+            "OptionalOldSelf": raw.get("optionalOldSelf"),
+        }
+        found.append(invalid(f"{at}.rule", shown, complaint))
+    return found
+
+
+def _reachable(node: Structural, path: str) -> bool:
+    """Whether a rule's field path leads to a field of the schema."""
+    current: Structural | None = node
+    for name in re.findall(r"\.([^.\[]+)|\['([^']*)'\]", path):
+        word = name[0] or name[1]
+        if current is None:
+            return False
+        current = current.properties.get(word) or current.additional
+        if current is None:
+            return False
+    return True
+
+
 def _rules(node: Structural, path: str) -> list[FieldError]:
     found: list[FieldError] = []
     for index, rule in enumerate(node.rules):
-        if rule.error:
-            raw = rule.raw
-            shown = {
-                "Rule": rule.text,
-                "Message": raw.get("message", ""),
-                "MessageExpression": raw.get("messageExpression", ""),
-                "Reason": raw.get("reason"),
-                "FieldPath": raw.get("fieldPath", ""),
-                "OptionalOldSelf": raw.get("optionalOldSelf"),
-            }
-            at = f"{path}.x-kubernetes-validations[{index}].rule"
-            found.append(invalid(at, shown, f"compilation failed: ERROR: <input>:1:1: {rule.error}"))
+        found += _rule(rule, node, f"{path}.x-kubernetes-validations[{index}]")
     for name, child in sorted(node.properties.items()):
         found += _rules(child, f"{path}.properties[{name}]")
     if node.items is not None:

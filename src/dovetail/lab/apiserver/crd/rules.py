@@ -35,7 +35,7 @@ class Rule:
             if raw.get("messageExpression"):
                 self.message_program = cel.compile_expression(raw["messageExpression"])
         except cel.CelSyntaxError as error:
-            self.error = str(error)
+            self.error = error.located(self.text)
 
     @property
     def uses_old(self) -> bool:

@@ -123,7 +123,7 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
         raise CelSyntaxError("invalid argument to has() macro")
     from dovetail.lab.apiserver.crd.cel.program import field_name
 
-    _, inner, name = arguments[0]
+    _, inner, name, _ = arguments[0]
     code, field = compiler.code(inner), field_name(name)
 
     def has(env: Env) -> bool:
@@ -138,7 +138,7 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
 
 
 def _bind(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code | None:
-    if target != ("name", "cel") or len(arguments) != 3:
+    if target is None or target[:2] != ("name", "cel") or len(arguments) != 3:
         return None
     name, value = _variable(arguments[0]), compiler.code(arguments[1])
     known = name in compiler.names

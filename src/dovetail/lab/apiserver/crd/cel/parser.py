@@ -24,6 +24,9 @@ _TOKEN = re.compile(
     re.X | re.S,
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_OPERAND = (
+    "{'[', '{', '(', '.', '-', '!', 'true', 'false', 'null', NUM_FLOAT, NUM_INT, NUM_UINT, STRING, BYTES, IDENTIFIER}"
+)
 _RELATIONS = ("<", "<=", ">", ">=", "==", "!=", "in")
 
 
@@ -52,6 +55,7 @@ def _literal(token: str) -> Any:
 class Parser:
     def __init__(self, text: str) -> None:
         self.text = text
+        self.places: list[int] = []
         self.tokens = self._scan(text)
         self.at = 0
 
@@ -61,10 +65,12 @@ class Parser:
         while position < len(text):
             found = _TOKEN.match(text, position)
             if found is None:
-                raise CelSyntaxError(f"Syntax error: token recognition error at: {text[position]!r}")
-            position = found.end()
+                raise CelSyntaxError(f"Syntax error: token recognition error at: '{text[position]}'", position)
             if found.lastgroup != "space":
                 tokens.append((str(found.lastgroup), found[0]))
+                self.places.append(position)
+            position = found.end()
+        self.places.append(position)
         return [*tokens, ("end", "<EOF>")]
 
     def parse(self) -> Node:
@@ -73,8 +79,9 @@ class Parser:
             raise self._unexpected()
         return node
 
-    def _unexpected(self) -> CelSyntaxError:
-        return CelSyntaxError(f"Syntax error: mismatched input '{self.tokens[self.at][1]}'")
+    def _unexpected(self, expecting: str = "") -> CelSyntaxError:
+        text = f"Syntax error: mismatched input '{self.tokens[self.at][1]}'"
+        return CelSyntaxError(f"{text} expecting {expecting}" if expecting else text, self.places[self.at])
 
     def _is(self, text: str) -> bool:
         kind, value = self.tokens[self.at]
@@ -147,13 +154,15 @@ class Parser:
     def _member(self) -> Node:
         node = self._primary()
         while True:
+            place = self.places[self.at]
             if self._take("."):
                 optional = self._take("?")
                 name = self._identifier()
+                called = self.places[self.at]
                 if self._take("("):
-                    node = ("call", name, node, self._arguments(")"))
+                    node = ("call", name, node, self._arguments(")"), called)
                 else:
-                    node = ("select?" if optional else "select", node, name)
+                    node = ("select?" if optional else "select", node, name, place)
             elif self._take("["):
                 optional = self._take("?")
                 index = self.expression()
@@ -195,12 +204,16 @@ class Parser:
         if self._take("{"):
             return self._map()
         self._take(".")
+        place = self.places[self.at]
+        if self.tokens[self.at][0] != "ident":
+            raise self._unexpected(_OPERAND)
         name = self._identifier()
+        called = self.places[self.at]
         if name in ("true", "false", "null"):
             return ("const", {"true": True, "false": False, "null": None}[name])
         if self._take("("):
-            return ("call", name, None, self._arguments(")"))
-        return ("name", name)
+            return ("call", name, None, self._arguments(")"), called)
+        return ("name", name, place)
 
     def _map(self) -> Node:
         entries: list[tuple[Node, Node]] = []

@@ -68,7 +68,7 @@ class Compiler:
     def _const(self, value: Any) -> Code:
         return lambda env: value
 
-    def _name(self, name: str) -> Code:
+    def _name(self, name: str, place: int = 0) -> Code:
         if name in functions.TYPES:
             kind = functions.TYPES[name]
             return lambda env: env.get(name, kind)
@@ -82,7 +82,7 @@ class Compiler:
 
         return read
 
-    def _select(self, target: Node, name: str) -> Code:
+    def _select(self, target: Node, name: str, place: int = 0) -> Code:
         code, field = self.code(target), field_name(name)
 
         def select(env: Env) -> Any:
@@ -98,7 +98,7 @@ class Compiler:
 
         return select
 
-    def _select_optional(self, target: Node, name: str) -> Code:
+    def _select_optional(self, target: Node, name: str, place: int = 0) -> Code:
         code, field = self.code(target), field_name(name)
         return lambda env: _through(_lift(code(env)), field)
 
@@ -229,7 +229,7 @@ class Compiler:
     def _optional(self, inner: Node) -> Code:
         return self.code(inner)
 
-    def _call(self, name: str, target: Node | None, arguments: list[Node]) -> Code:
+    def _call(self, name: str, target: Node | None, arguments: list[Node], place: int = 0) -> Code:
         macro = MACROS.get(name)
         if macro is not None:
             made = macro(self, target, arguments)
@@ -241,10 +241,10 @@ class Compiler:
                 return self._apply(functions.GLOBALS[qualified], arguments)
         if target is None:
             if name not in functions.GLOBALS:
-                raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')")
+                raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", place)
             return self._apply(functions.GLOBALS[name], arguments)
         if name not in functions.METHODS:
-            raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')")
+            raise CelSyntaxError(f"undeclared reference to '{name}' (in container '')", place)
         return self._apply(functions.METHODS[name], [target, *arguments])
 
     def _apply(self, function: Callable[..., Any], arguments: list[Node]) -> Code:
