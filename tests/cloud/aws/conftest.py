@@ -85,6 +85,7 @@ def _endpoint() -> Iterator[Account]:
     made = world.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
     yield Account(endpoint, made)
     endpoint.close()
+    endpoint.forget()
 
 
 @pytest.fixture

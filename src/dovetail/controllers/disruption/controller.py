@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from dovetail.cluster import keys
 from dovetail.controllers import logs
@@ -25,13 +26,17 @@ from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
-from dovetail.kube.resources import NODECLAIMS
+from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
 from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
 PERIOD = 10.0
+#: Without any change, everything is looked at again after so long: prices and budgets move by themselves.
+SETTLED_FOR = 300.0
 #: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
 VALIDATION = 15.0
 
@@ -46,6 +51,14 @@ class Disruption:
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
         self.field = Field(candidates=(), blocked={})
         self.stays: dict[str, Rejection] = {}
+        self._waiting = False
+        #: How often something changed that a decision could depend on, and at which count nothing was left to do.
+        self._changes = 0
+        self._settled: tuple[int, float] | None = None
+        for kind in (NODECLAIMS, NODEPOOLS, PDBS):
+            context.mirror.listen(kind, self._changed)
+        context.mirror.listen(PODS, self._pod_changed)
+        context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
 
     async def run(self) -> None:
@@ -58,6 +71,19 @@ class Disruption:
                     self._context.log.error("Reconciler error", controller="disruption", error=str(problem))
                     acted = False
                 await self._pause(1.0 if acted else PERIOD)
+
+    def _changed(self, change: Change[Any]) -> None:
+        self._changes += 1
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or (old.spec is not new.spec) or _ends(old) != _ends(new):
+            self._changes += 1
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.spec != new.spec or old.ready != new.ready:
+            self._changes += 1
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         """A claim that became quiet or drifted is looked at soon."""
@@ -90,8 +116,12 @@ class Disruption:
         if context.safety.safe_mode:
             self._proposal = None
             return False
+        if self._nothing_new():
+            return False
+        changes = self._changes
         pools = await context.offers.all()
         self.field = survey(context, pools)
+        self._waiting = False
         for method in (self._expire, self._emptiness, self._drift, self._consolidate):
             began = context.clock.monotonic()
             acted = await method(pools)
@@ -100,7 +130,17 @@ class Disruption:
             )
             if acted:
                 return True
+        if not self._waiting and self._proposal is None:
+            self._settled = (changes, context.clock.monotonic())
         return False
+
+    def _nothing_new(self) -> bool:
+        """Whether a pass would come to the same end as the last one: nothing changed and nothing is due."""
+        if self._settled is None or self._settled[0] != self._changes:
+            return False
+        if self._context.clock.monotonic() - self._settled[1] >= SETTLED_FOR:
+            return False
+        return not expiration.due(self._context.mirror.claims.store.all(), self._context.clock.now())
 
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
@@ -133,9 +173,12 @@ class Disruption:
         return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
-        ready = [each for each in self._quiet(self.field.candidates, at_least=VALIDATION) if each.empty]
+        empty = [each for each in self._quiet(self.field.candidates) if each.empty]
+        ready = self._quiet(empty, at_least=VALIDATION)
+        self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
         chosen = Allowances(self._context, Reason.EMPTY).trim(sorted(ready, key=lambda each: each.node))
+        self._waiting |= len(chosen) < len(ready)
         if not chosen:
             return False
         saving = sum(each.price or 0.0 for each in chosen)
@@ -155,6 +198,7 @@ class Disruption:
         acted = False
         for _, _, each in sorted(found, key=lambda row: (row[0], row[1], row[2].node)):
             if allowed.left.get(each.pool, 0) < 1:
+                self._waiting = True
                 continue
             plan = Simulation(context, pools).without((each,)) if each.pods else None
             if each.pods and plan is None:
@@ -182,6 +226,7 @@ class Disruption:
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
         )
         self._tell_stays()
+        self._waiting |= any(each.code == "BUDGET" for each in self.stays.values())
         if best is not None and self._approved(best):
             self._proposal = (best, context.clock.monotonic())
         return False
@@ -299,3 +344,7 @@ def _fits(allowed: Allowances, tried: Sequence[Candidate]) -> bool:
 
 def _snake(policy: str) -> str:
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_")
+
+
+def _ends(pod: Pod) -> bool:
+    return pod.finished or pod.terminating

@@ -56,9 +56,12 @@ class Endpoint:
         return get_backend(service)[ACCOUNT][region or self.market.region]
 
     def close(self) -> None:
-        from moto.moto_api._internal import moto_api_backend
-
         self._server.shutdown()
         self._thread.join(timeout=5)
         self._server.server_close()
+
+    def forget(self) -> None:
+        """Empty the account: moto keeps its state for the life of the process."""
+        from moto.moto_api._internal import moto_api_backend
+
         moto_api_backend.reset()

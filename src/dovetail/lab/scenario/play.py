@@ -9,10 +9,13 @@ from datetime import datetime
 from pathlib import Path
 
 import msgspec
+import yaml
 
 from dovetail.clock import Clock
+from dovetail.cloud.simulated.market import read as read_market
 from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import CORE_EVENTS, NODES
+from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import ready
@@ -22,7 +25,7 @@ from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.machines import UnknownType, plain_pool
 from dovetail.lab.scenario.manifests import Kinds, apply, load
-from dovetail.lab.scenario.schema import Curve, Pool, Scenario, ScenarioError, Step, Target, seconds
+from dovetail.lab.scenario.schema import Curve, Interrupt, Pool, Scenario, ScenarioError, Step, Target, seconds
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -49,6 +52,7 @@ class Outcome(msgspec.Struct, frozen=True):
     reasons: dict[str, int]
     problems: list[str]
     pods_pending_seconds: float = 0.0
+    dollars: float | None = None
 
 
 #: Takes one line of the log.
@@ -76,6 +80,7 @@ class Player:
         faulty = any(step.fault is not None for step in scenario.steps)
         parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=not low)
         self._lab = Lab.embedded(seed, parts, clock=self._clock)
+        self._autoscaled = self._autoscaler()
         self._kinds = Kinds(self._lab.kube)
         self._rows: list[Row] = []
         self._totals: Counter[str] = Counter()
@@ -83,6 +88,14 @@ class Player:
         self._problems: list[str] = []
         self._pending: dict[str, float] = {}
         self._waited = 0.0
+
+    def _autoscaler(self) -> Autoscaled | None:
+        part = self._scenario.autoscaler
+        if part is None:
+            return None
+        market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
+        asked = Asked(region=part.region, families=part.families, market=market, gates=part.gates)
+        return Autoscaled(asked, lambda line: self._log("scaler", line))
 
     async def run(self) -> Outcome:
         scenario = self._scenario
@@ -94,6 +107,9 @@ class Player:
             lab.add(lambda _: news.run())
             for pool in scenario.cluster.pools:
                 await self._join(pool)
+            if self._autoscaled is not None:
+                lab.add(self._autoscaled.run)
+                await asyncio.sleep(2.0)  # our kinds are served a moment after they were defined
             for source in scenario.manifests:
                 await self._apply(source)
             await asyncio.sleep(0.1)  # let the stores see the machines before the first row
@@ -106,6 +122,8 @@ class Player:
                 await self._step(step)
             await self._sleep_until(end)
             self._row()
+        if self._autoscaled is not None:
+            self._totals.update(self._autoscaled.totals)
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
         return Outcome(
@@ -117,6 +135,7 @@ class Player:
             reasons=dict(sorted(self._reasons.items())),
             problems=self._problems,
             pods_pending_seconds=round(self._waited, 3),
+            dollars=round(self._autoscaled.bill(self._clock.monotonic()), 4) if self._autoscaled else None,
         )
 
     def _now(self) -> float:
@@ -231,8 +250,19 @@ class Player:
             await kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
         elif step.join is not None:
             await self._join(step.join)
+        elif step.interrupt is not None:
+            self._interrupt(step.interrupt)
         elif step.fault is not None and self._lab.faults is not None:
             self._log("fault", self._lab.faults.strike(step.fault))
+
+    def _interrupt(self, asked: Interrupt) -> None:
+        cloud = self._autoscaled.cloud if self._autoscaled is not None else None
+        if cloud is None:
+            self._problem("interrupt: the scenario has no autoscaler, so no machine of a cloud")
+            return
+        ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]]
+        self._log("fault", f"{asked.kind} of {len(ids)} machine(s)")
+        cloud.interrupt(ids, asked.kind)
 
     async def _delete(self, target: Target) -> None:
         resource = await self._kinds.by_kind(target.kind)

@@ -50,6 +50,22 @@ class Cluster(_Part, frozen=True, kw_only=True):
     detail: str = "high"
 
 
+class AutoscalerPart(_Part, frozen=True, kw_only=True):
+    """The autoscaler, with a seller of machines. `market` has the fields of a market file."""
+
+    region: str = "ap-northeast-2"
+    families: tuple[str, ...] = ()
+    market: Json = {}
+    gates: tuple[str, ...] = ()
+
+
+class Interrupt(_Part, frozen=True, kw_only=True):
+    """The cloud takes machines back: so many of those that stand, oldest first."""
+
+    machines: int = 1
+    kind: str = "spot-interruption"
+
+
 class Target(_Part, frozen=True, kw_only=True):
     """An object, by kind and name."""
 
@@ -78,6 +94,7 @@ class Step(_Part, frozen=True, kw_only=True):
     evict: Target | None = None
     cordon: str | None = None
     join: Pool | None = None
+    interrupt: Interrupt | None = None
     note: str = ""
 
 
@@ -105,6 +122,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     seed: int = 0
     start: str = "2026-01-01T00:00:00Z"
     cluster: Cluster = Cluster()
+    autoscaler: AutoscalerPart | None = None
     manifests: tuple[str | Json, ...] = ()
     steps: tuple[Step, ...] = ()
     curves: tuple[Curve, ...] = ()
@@ -176,6 +194,8 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].evict": Target,
     "steps[...].fault": Fault,
     "steps[...].join": Pool,
+    "steps[...].interrupt": Interrupt,
+    "autoscaler": AutoscalerPart,
     "curves[...]": Curve,
     "report": Report,
 }
@@ -196,7 +216,9 @@ def _check(scenario: Scenario, where: str) -> None:
         if value not in allowed:
             raise ScenarioError(f"{where}: cluster.{field}: {value!r} is not one of {', '.join(allowed)}")
     for number, step in enumerate(scenario.steps):
-        acts = (step.apply, step.delete, step.scale, step.fault, step.evict, step.cordon, step.join)
+        acts = (
+            step.apply, step.delete, step.scale, step.fault, step.evict, step.cordon, step.join, step.interrupt,
+        )  # fmt: skip
         if sum(act is not None for act in acts) != 1:
-            names = "apply, delete, scale, fault, evict, cordon, join"
+            names = "apply, delete, scale, fault, evict, cordon, join, interrupt"
             raise ScenarioError(f"{where}: steps[{number}]: exactly one of {names} is needed")
