@@ -9,8 +9,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.resources import Resource
 from dovetail.model.kinds.crds import definitions
 
-PROVISIONERS = Resource("karpenter.sh", "v1alpha5", "provisioners", "Provisioner", namespaced=False)
-TEMPLATES = Resource("karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate", namespaced=False)
+PROVISIONERS, TEMPLATES = kinds.PROVISIONERS, kinds.AWSNODETEMPLATES
 BETA_POOLS = Resource("karpenter.sh", "v1beta1", "nodepools", "NodePool", namespaced=False)
 BETA_CLASSES = Resource("karpenter.k8s.aws", "v1beta1", "ec2nodeclasses", "EC2NodeClass", namespaced=False)
 ON_DEMAND = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}
@@ -50,6 +49,10 @@ def test_a_provisioner_buys_a_machine_that_carries_its_label(tell: Any) -> None:
         assert pool["spec"]["disruption"]["consolidateAfter"] == "30s"
         [node_class] = await world.list(kinds.EC2NODECLASSES)
         assert node_class["spec"]["instanceProfile"] == "KarpenterNodeInstanceProfile-mine"
+
+        [machine] = await world.list(kinds.MACHINES)
+        assert machine["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
+        assert machine["metadata"]["ownerReferences"][0]["kind"] == "NodeClaim"
 
         async def shown() -> bool:
             status = (await world.kube.get(PROVISIONERS, "default")).get("status") or {}

@@ -12,15 +12,14 @@ from typing import Any
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import ApiError, Invalid, NotFound
+from dovetail.kube.events import Reference, reference
 from dovetail.kube.reflector import Change, Reflector
-from dovetail.kube.resources import EC2NODECLASSES, NODEPOOLS, Resource
+from dovetail.kube.resources import AWSNODETEMPLATES, EC2NODECLASSES, NODEPOOLS, PROVISIONERS, Resource
 from dovetail.kube.retries import Retries
 from dovetail.model.kinds.adopt import adopted, owned_by
 from dovetail.model.kinds.beta import member
 from dovetail.model.kinds.convert import Collision, mending
 
-PROVISIONERS = Resource("karpenter.sh", "v1alpha5", "provisioners", "Provisioner", namespaced=False)
-AWSNODETEMPLATES = Resource("karpenter.k8s.aws", "v1alpha1", "awsnodetemplates", "AWSNodeTemplate", namespaced=False)
 OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
 NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
 MANAGER = "dovetail-generations"
@@ -126,6 +125,7 @@ class Generations:
         for text in problems:
             self._context.log.error("older generation not in force", controller="generations", kind=kind, name=name,
                                     error=text)  # fmt: skip
+            self._context.notices.record(_about(obj), "Warning", "NotInForce", text)
         before = member(obj, "status")
         if any(before.get(field) != value for field, value in status.items()):
             await self._context.kube.patch(OLD[kind], name, {"status": status}, subresource="status")
@@ -158,6 +158,10 @@ class Generations:
                 raise
             self._context.log.error("object cannot be mended", controller="generations", name=name, error=str(refused))
         return None
+
+
+def _about(obj: dict[str, Any]) -> Reference:
+    return reference(OLD[str(obj["kind"])], obj)
 
 
 def _active(obj: dict[str, Any], problems: list[str], now: str) -> dict[str, Any]:
