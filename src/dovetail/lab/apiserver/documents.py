@@ -172,10 +172,11 @@ def _kind_of(error: yaml.MarkedYAMLError) -> str:
 
 
 def _yaml_problem(error: Exception) -> str:
-    """Go counts lines from one in the scanner and from nought in the parser."""
+    """Go counts lines from one in the scanner and from nought in the parser, where the end begins a line of its own."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         line = error.problem_mark.line
-        if isinstance(error, yaml.scanner.ScannerError):
+        cut = "<stream end>" in (error.problem or "") and error.problem_mark.column > 0
+        if cut or isinstance(error, yaml.scanner.ScannerError):
             line += 1
         return f"yaml: line {line or 1}: {_GO_WORDS.get(_kind_of(error), error.problem)}"
     return f"yaml: {error}"
