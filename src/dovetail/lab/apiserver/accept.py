@@ -85,7 +85,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
             continue
         version = clause.parameters.get("v", "v1")
         return Wanted(yaml=media == "application/yaml", form=form, version=version, pretty=pretty)
-    if protobuf:
+    if protobuf and "unstructured" not in go_type:
         return PLAIN
     if known:
         message = "only the following media types are accepted: " + ", ".join(MEDIA)

@@ -41,15 +41,18 @@ def media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower() or "application/json"
 
 
+#: How much of a body an error shows.
+_SHOWN = 30
+
+
 def _hex_or_text(body: bytes) -> str:
     """A body as the real server quotes it in an error: text that starts like an object, else hexadecimal."""
     if not body:
         return "<empty>"
-    if body.lstrip()[:1] == b"{":
-        return body.decode("utf-8", "replace")
-    if len(body) > 1024:
-        return body[:1024].hex() + " ..."
-    return body.hex()
+    cut = " ..." if len(body) > _SHOWN else ""
+    if body[:1] == b"{":
+        return body[:_SHOWN].decode("utf-8", "replace") + cut
+    return body[:_SHOWN].hex() + cut
 
 
 def decode(body: bytes, content_type: str, expected: Expected, validation: str, warn: Callable[[str], None]) -> Json:
@@ -97,7 +100,7 @@ def _check_custom_identity(value: Json, expected: Expected, body: bytes) -> None
     kind, api_version = value.get("kind"), value.get("apiVersion") or ""
     shown = body.decode("utf-8", "replace")
     if not kind or not isinstance(kind, str):
-        raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}'")
+        raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}' ({_hex_or_text(body)})")
     if api_version != expected.api_version:
         wanted = expected.api_version
         text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"

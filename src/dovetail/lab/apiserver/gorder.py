@@ -31,7 +31,7 @@ def _child(schema: Schema | None, name: str) -> Schema | None:
     return field.schema if field is not None else schema.items
 
 
-def patched(schema: Schema, value: Any, touched: Any) -> Any:
+def patched(schema: Schema | None, value: Any, touched: Any) -> Any:
     """A patched object: what the patch went through was parsed into maps and comes out sorted."""
     if touched is None:
         return ordered(schema, value)
@@ -65,5 +65,5 @@ def of_json(operations: Any) -> Any:
     return touched
 
 
-def text(schema: Schema, value: Any, touched: Any) -> str:
+def text(schema: Schema | None, value: Any, touched: Any) -> str:
     return go_json(patched(schema, value, touched))

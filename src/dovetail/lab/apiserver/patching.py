@@ -13,6 +13,7 @@ from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.patches import jsonpatch, unstructured
 from dovetail.lab.apiserver.patches.merge import merge
 from dovetail.lab.apiserver.patches.strategic import StrategicFailure, go_map, strategic
+from dovetail.lab.apiserver.registry import Refusal
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Record
 
@@ -50,7 +51,15 @@ def patch(call: Call) -> Response:
 def _shown(call: Call, record: Record) -> Json:
     obj = respond.in_version(record.fresh(), call.resource)
     door = call.door
-    return door.view(obj, call.resource) if door is not None and door.view is not None else obj
+    if door is None or door.view is None:
+        return obj
+    try:
+        return door.view(obj, call.resource)
+    except Refusal:
+        if not call.resource.custom:
+            raise
+    filled = merge(obj, writes.at_path(writes.replicas_path(call.resource), 0))
+    return door.view(filled, call.resource)
 
 
 def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Json:
@@ -126,7 +135,8 @@ def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOpti
         reason = _reason(expected, error)
         if reason.startswith(given):
             reason = reason.partition(": ")[2]
-        raise misfit(gorder.text(expected.schema, before, touched), reason) from error
+        schema = None if expected.custom else expected.schema
+        raise misfit(gorder.text(schema, before, touched), reason) from error
 
 
 def check_identity(call: Call, obj: Json) -> None:

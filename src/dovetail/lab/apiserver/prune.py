@@ -20,7 +20,7 @@ def prune(schema: Schema, value: Json) -> tuple[Json, str | None, list[str]]:
             out[name] = item
         elif name == "metadata" and metadata is not None:
             if item is not None:
-                out[name] = read_object(reading, metadata, item, (None, name), "ObjectMeta")
+                out[name] = _metadata(reading, metadata, item)
         elif name in schema.fields:
             out[name] = _prune(reading, schema.fields[name].schema, item, (None, name))
         elif schema.preserve_unknown:
@@ -29,6 +29,16 @@ def prune(schema: Schema, value: Json) -> tuple[Json, str | None, list[str]]:
             reading.unknown.append(f'unknown field "{name}"')
     out.setdefault("metadata", {})
     return out, reading.error, reading.unknown
+
+
+def _metadata(reading: Reading, schema: Schema, value: Any) -> Any:
+    """Metadata is decoded on its own: type errors do not say where it stood, unknown fields do."""
+    own = Reading()
+    read = read_object(own, schema, value, None, "ObjectMeta")
+    if own.error is not None:
+        reading.fail(own.error)
+    reading.unknown += [text.replace('"', '"metadata.', 1) for text in own.unknown]
+    return read
 
 
 def _prune(reading: Reading, schema: Schema, value: Any, at: At) -> Any:

@@ -139,7 +139,7 @@ class ApiServer:
             raise status.no_resource()
         if route.name and not _NAMED & set(resource.verbs):
             raise status.no_resource()
-        if (method == "POST" and route.name) or (method in ("PUT", "PATCH") and not route.name):
+        if (method == "POST" and route.name and not resource.custom) or (method in ("PUT", "PATCH") and not route.name):
             raise status.method_not_allowed()
         if verb not in resource.verbs and not (verb == "watch" and "list" in resource.verbs):
             raise status.method_not_allowed()

@@ -289,6 +289,14 @@ def in_view(call: Call, error: StatusError) -> StatusError:
     return StatusError(error.code, error.reason, message, details, error.headers)
 
 
+def at_path(path: fieldset.Path, value: Any) -> Json:
+    """A document that holds one value, where the path says."""
+    for name in reversed(path):
+        value = {name[2:]: value}
+    assert isinstance(value, dict)
+    return value
+
+
 def replicas_path(resource: ResourceType) -> fieldset.Path:
     """Where the scale subresource finds the replicas."""
     if resource.custom and resource.definition is not None:
