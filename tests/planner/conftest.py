@@ -33,7 +33,8 @@ def kind(
         "karpenter.k8s.aws/instance-cpu": (str(int(cpu)),), **more.pop("labels", {}),
     }  # fmt: skip
     return InstanceType(
-        name=name, capacity=capacity, overhead={}, labels=labels, offerings=tuple(more.pop("offerings", offerings)), **more
+        name=name, capacity=capacity, overhead={}, labels=labels, offerings=tuple(more.pop("offerings", offerings)),
+        **more,
     )
 
 

@@ -268,3 +268,17 @@ def test_the_search_never_costs_more_than_the_quick_answer(solve: Solve) -> None
     assert better.cost.per_hour <= quick.cost.per_hour + 1e-9
     assert better.cost.lower_bound is not None
     assert better.cost.lower_bound <= better.cost.per_hour + 1e-9
+
+
+def test_a_spread_over_a_zone_without_suitable_types_stops_at_its_skew(solve: Solve) -> None:
+    """Two zones must not run ahead of one that cannot be filled."""
+    types = (kind("here", 2, 8, 0.1, zones=("z1", "z2")), kind("tiny", 0.1, 0.1, 0.01))
+    plan = solve(*pods(9, cpu="900m", **spread()), pools=(pool(types=types),))
+    assert zones_of(plan) == ["z1", "z2"]
+    assert len(plan.unschedulable) == 7
+
+
+def test_a_nodes_limit_never_leaves_a_spread_lopsided(solve: Solve) -> None:
+    first = pods(4, "lone", cpu="1500m", **near("podAntiAffinity", HOSTNAME, app="lone"))
+    plan = solve(*first, *pods(6, cpu="100m", **spread()), pools=(pool(limits={"nodes": 4}),))
+    assert len(plan.machines) <= 4

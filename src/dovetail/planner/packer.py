@@ -23,7 +23,7 @@ class Strategy(msgspec.Struct, frozen=True):
     """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
 
     `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
-    machine against its pool's limits with the largest type it might still become.
+    machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money.
     """
 
     foresight: float = 1.0
@@ -33,6 +33,7 @@ class Strategy(msgspec.Struct, frozen=True):
     grow: bool = False
     by_priority: bool = False
     wide: bool = False
+    thrift: bool = False
 
 
 class Packer:
@@ -97,8 +98,9 @@ class Packer:
         top = cell.group.max_skew if few else UNLIMITED
         if len(stuck):
             top = min(top, int(stuck.min()) + cell.group.max_skew)
-        if self.problem.binding or self.problem.reservations:
-            count = min(count, int(usable.sum()))  # one level at a time: the limit may end it in the middle
+        if not self._sure(ask, axis, usable):
+            lowest = counts[usable].min()
+            count = min(count, int((counts[usable] == lowest).sum()))
         quotas = self._water(counts, usable, count, top)
         got = 0
         for domain in self._order(np.flatnonzero(quotas)):
@@ -108,6 +110,14 @@ class Packer:
             if served < quotas[domain]:
                 blocked.add(int(domain))
         return got
+
+    def _sure(self, ask: Ask, axis: int, usable: Bools) -> bool:
+        """Whether every domain can be filled as high as wanted; else the water rises one level at a time."""
+        if self.problem.binding or self.problem.reservations or self.board.per_new(ask) == 0:
+            return False
+        open_to = np.zeros(len(usable) + 1, dtype=np.bool_)
+        open_to[self.problem.menu.domains[axis][self._candidates(ask, None, None)]] = True
+        return bool(open_to[:-1][usable].all())
 
     def _others(self, ask: Ask, axis: int, which: int) -> Ints:
         """What everything but the spread being levelled allows."""
@@ -391,9 +401,18 @@ class Packer:
                 np.maximum(needed, share, out=needed)
             else:
                 np.maximum(needed, np.where(capacity[dim] > 0, share, 0.0), out=needed)
-        prices = menu.prices[at]
+        prices = self._limit_shares(at) if self.strategy.thrift and self.problem.binding else menu.prices[at]
         best = int((np.where(np.isfinite(prices), prices, 1e9) * needed).argmin())
         return int(at[best]), int(fits[best])
+
+    def _limit_shares(self, at: Ints) -> Floats:
+        """What each column takes of its pool's tightest limit."""
+        menu = self.problem.menu
+        shares = np.full(len(at), 1e-9)
+        for name in self.problem.binding:
+            limits = np.array([max(1, each.get(name, UNLIMITED)) for each in self.problem.limits], dtype=np.float64)
+            np.maximum(shares, menu.limited[name][at] / limits[menu.pools[at]], out=shares)
+        return shares
 
     def _to_come(self, ask: Ask, axis: int | None, domains: Bools | None) -> Floats:
         weight = self.strategy.foresight

@@ -95,7 +95,7 @@ class Problem:
         self._node_terms: dict[tuple[Term, ...], Bools] = {}
         self._node_taints: dict[object, Bools] = {}
         self._node_answers: dict[object, Bools] = {}
-        self.wide = False
+        self.weighted = False
         self.limits = self._limits()
         self.reservations = self._reservations()
         strict = snapshot.min_values is MinValues.STRICT
@@ -254,6 +254,7 @@ class Problem:
 
     def _compile_asks(self) -> None:
         self.binding = self._binding()
+        self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
         self.menu = self._menu(masks, limited)

@@ -49,10 +49,8 @@ def quick(problem: Problem) -> Packing:
     """The best of a few quick packings."""
     few = sum(one.count for one in problem.classes) <= _FEW
     best = min((pack(problem, strategy) for strategy in (_FIRST if few else _FIRST[:1])), key=lambda each: each.rank)
-    if problem.binding and len({pool.weight for pool in problem.pools}) > 1:
-        loose = pack(problem, Strategy(wide=True))
-        if loose.rank < best.rank:
-            best, problem.wide = loose, True
+    if problem.weighted:
+        best = min((best, pack(problem, Strategy(wide=True))), key=lambda each: each.rank)
     if any(count and not problem.classes[index].error for index, count in best.left.items()):
         best = _short(problem, best)
     return best
@@ -61,8 +59,11 @@ def quick(problem: Problem) -> Packing:
 def _short(problem: Problem, best: Packing) -> Packing:
     """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in."""
     tried = [best]
-    for foresight, grow in ((1.0, False), (0.0, False), (1.0, True), (0.3, True)):
-        tried.append(pack(problem, Strategy(order="reference", foresight=foresight, grow=grow, by_priority=True)))
+    for foresight, grow, thrift in (
+        (1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, False, False), (0.3, True, False)
+    ):  # fmt: skip
+        strategy = Strategy(order="reference", foresight=foresight, grow=grow, by_priority=True, thrift=thrift)
+        tried.append(pack(problem, strategy))
     return min(tried, key=lambda each: (each.shortfall(problem), each.cost))
 
 

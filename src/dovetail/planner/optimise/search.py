@@ -30,7 +30,7 @@ def improve(
     for strategy in _starts(problem, chance):
         if out_of_time() or best.cost <= enough + EPSILON:
             return best
-        other = pack(problem, replace(strategy, wide=problem.wide))
+        other = pack(problem, strategy)
         if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
@@ -59,6 +59,8 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
+    if problem.weighted:
+        found += [replace(each, wide=True) for each in found]
     return found
 
 
@@ -112,14 +114,14 @@ def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
 def _drop_widows(board: Board, pods: dict[int, int]) -> None:
     """Pods whose company was taken away must be placed again as well."""
     while True:
-        lost = [at for at in board.bought() if _widowed(board, at)]
+        lost = [at for at in board.bought() if widowed(board, at)]
         if not lost:
             return
         for at in lost:
             _collect(pods, board.clear(at))
 
 
-def _widowed(board: Board, at: int) -> bool:
+def widowed(board: Board, at: int) -> bool:
     for number in board.contents[at]:
         ask = board.asks[number]
         for cell in ask.domain_owned:
@@ -140,7 +142,7 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
         foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
-        grow=chance.random() < 0.35, wide=problem.wide,
+        grow=chance.random() < 0.35, wide=problem.weighted and chance.random() < 0.5,
     )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from dovetail.model.labels import ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.groups import AFFINITY
-from dovetail.planner.optimise.search import sound
+from dovetail.planner.optimise.search import sound, widowed
 
 
 def widened(board: Board) -> Board:
@@ -37,7 +36,7 @@ def _moved(board: Board, at: int, axis: int, domain: int) -> Board | None:
     same &= (menu.capacity >= board.used(at)[:, None]).all(axis=0)
     for number in board.contents[at]:
         same &= board.asks[number].columns
-    if not same.any() or _relied_upon(board, at):
+    if not same.any():
         return None
     twin = board.clone()
     held = twin.clear(at)
@@ -49,14 +48,6 @@ def _moved(board: Board, at: int, axis: int, domain: int) -> Board | None:
             if where >= 0 and twin.allowance(ask, other)[where] < count:
                 return None
         twin.put(ask, fresh, count)
-    return twin if sound(twin) else None
+    lonely = any(widowed(twin, each) for each in twin.bought())
+    return twin if sound(twin) and not lonely else None
 
-
-def _relied_upon(board: Board, at: int) -> bool:
-    """Whether somebody's affinity needs what is here to stay in its zone."""
-    for number in board.contents[at]:
-        ask = board.asks[number]
-        for cell in (*ask.domain_members, *ask.domain_owned):
-            if cell.group.kind == AFFINITY and int(board.owners[cell.slot].sum()) > board.contents[at][number]:
-                return True
-    return False
