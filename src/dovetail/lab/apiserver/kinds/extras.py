@@ -6,8 +6,10 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
+from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
+from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
 from dovetail.lab.apiserver.registry import Context, Object
 
 
@@ -42,6 +44,10 @@ class WebhookStrategy(KindStrategy):
                 found.append(invalid(f"{at}.name", name, text))
             if not webhook.get("sideEffects"):
                 found.append(required(f"{at}.sideEffects", "must specify one of None, NoneOnDryRun"))
+            client = webhook.get("clientConfig") or {}
+            if ("url" in client) + ("service" in client) != 1:
+                text = "exactly one of url or service is required"
+                found.append(required(f"{at}.clientConfig", text))
             if not webhook.get("admissionReviewVersions"):
                 text = "must specify one of v1, v1beta1"
                 found.append(required(f"{at}.admissionReviewVersions", text))
@@ -91,11 +97,10 @@ class RevisionStrategy(KindStrategy):
 
 
 class RuntimeClassStrategy(KindStrategy):
-    generation = True
-    generation_fields = ()
-
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         handler = obj.get("handler", "")
+        if not handler:
+            return [required("handler")]
         return [invalid("handler", handler, text) for text in formats.label(handler)]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
@@ -114,7 +119,11 @@ class CertificateRequestStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        found = [] if spec.get("usages") else [required("spec.usages", "usages must be set")]
+        found: list[FieldError] = []
+        if not spec.get("request"):
+            found.append(invalid("spec.request", None, "PEM block type must be CERTIFICATE REQUEST"))
+        if not spec.get("usages"):
+            found.append(required("spec.usages"))
         if not spec.get("signerName"):
             found.append(required("spec.signerName"))
         return found
@@ -124,13 +133,71 @@ class CertificateRequestStrategy(KindStrategy):
 
 
 class WithStatusStrategy(KindStrategy):
-    """A kind with a spec, a status door and a generation, and no rules of ours."""
+    """A kind with a spec and a status door, and no rules of ours."""
 
-    generation = True
     status_door = True
 
+    def __init__(self, counts: bool = True) -> None:
+        self.generation = counts
 
-class NamedByUrlStrategy(KindStrategy):
+
+class PriorityLevelStrategy(KindStrategy):
+    generation = True
+    status_door = True
     name_rule = staticmethod(formats.path_segment)
+
+    def default(self, obj: Object) -> None:
+        limited = (obj.get("spec") or {}).get("limited")
+        if limited is not None:
+            limited.setdefault("lendablePercent", 0)
+            limited.setdefault("nominalConcurrencyShares", 30)
+
+
+class FlowSchemaStrategy(KindStrategy):
     generation = True
     status_door = True
+    name_rule = staticmethod(formats.path_segment)
+
+
+class DeviceStrategy(KindStrategy):
+    """Kinds of resource.k8s.io: counted, and shown when deleted."""
+
+    returns_deleted = True
+
+    def __init__(self, counts: bool = True) -> None:
+        self.generation = counts
+
+    def default(self, obj: Object) -> None:
+        spec = obj.get("spec") or {}
+        inner = spec.get("spec") or spec
+        for request in (inner.get("devices") or {}).get("requests") or ():
+            for choice in [request.get("exactly"), *(request.get("firstAvailable") or ())]:
+                if choice is not None and choice.setdefault("allocationMode", "ExactCount") == "ExactCount":
+                    choice.setdefault("count", 1)
+
+
+class AttributesClassStrategy(KindStrategy):
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        super().admit(obj, old, ctx)
+        if obj is not None and ctx.operation == "CREATE":
+            storage.protect(obj, "kubernetes.io/vac-protection")
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        found = csi_driver_name(obj.get("driverName", ""), "driverName")
+        if not obj.get("parameters"):
+            found.append(required("parameters", "must contain at least one key/value pair"))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = immutable(obj.get("driverName"), old.get("driverName"), "driverName")
+        return found + immutable(obj.get("parameters"), old.get("parameters"), "parameters")
+
+
+class StorageCapacityStrategy(KindStrategy):
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        name = obj.get("storageClassName", "")
+        return [invalid("storageClassName", name, text) for text in formats.subdomain(name)]
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        fields = ("nodeTopology", "storageClassName")
+        return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]

@@ -82,8 +82,18 @@ class IngressClassStrategy(KindStrategy):
 
     def default(self, obj: Object) -> None:
         parameters = (obj.get("spec") or {}).get("parameters")
-        if parameters is not None:
-            parameters.setdefault("scope", "Cluster")
+        if parameters is not None and parameters.get("scope") is None:
+            parameters["scope"] = "Cluster"
+
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        controller = (obj.get("spec") or {}).get("controller", "")
+        if not controller:
+            return [required("spec.controller")]
+        host, _, rest = controller.partition("/")
+        if not host or not rest:
+            text = 'must be a domain-prefixed path (such as "acme.io/foo")'
+            return [invalid("spec.controller", controller, text)]
+        return [invalid("spec.controller", host, text) for text in formats.subdomain(host)]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         new, before = (obj.get("spec") or {}).get("controller", ""), (old.get("spec") or {}).get("controller", "")

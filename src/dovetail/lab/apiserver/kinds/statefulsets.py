@@ -188,6 +188,11 @@ class ReplicationControllerStrategy(WorkloadStrategy):
             + always_restarts(template, "spec.template", "ReplicationController")
         )
 
+    def delete_finalizers(self, obj: Object, options: Object) -> tuple[str, ...] | None:
+        """It orphans its pods unless told otherwise."""
+        have = obj["metadata"].get("finalizers") or ()
+        return (*have, "orphan") if "orphan" not in have else tuple(have)
+
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
 

@@ -88,7 +88,6 @@ def _bare(driver: Object) -> Object:
 
 class CSIDriverStrategy(KindStrategy):
     returns_deleted = True
-    generation = True
 
     def default(self, obj: Object) -> None:
         fill(

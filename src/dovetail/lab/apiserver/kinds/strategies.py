@@ -24,6 +24,7 @@ from dovetail.lab.apiserver.kinds import (
     workloads,
 )
 from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.pod.binding import LegacyBindingStrategy
 from dovetail.lab.apiserver.kinds.pod.strategy import PodStrategy
 from dovetail.lab.apiserver.registry import Strategy
 
@@ -40,6 +41,7 @@ def strategy_of(group: str, version: str, plural: str) -> Strategy:
 def _core() -> dict[str, Strategy]:
     return {
         "pods": PodStrategy(),
+        "bindings": LegacyBindingStrategy(),
         "nodes": nodes.NodeStrategy(),
         "namespaces": core.NamespaceStrategy(),
         "configmaps": core.ConfigMapStrategy(),
@@ -81,13 +83,15 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "csinodes": storage.CSINodeStrategy(),
             "csidrivers": storage.CSIDriverStrategy(),
             "volumeattachments": storage.VolumeAttachmentStrategy(),
+            "volumeattributesclasses": extras.AttributesClassStrategy(),
+            "csistoragecapacities": extras.StorageCapacityStrategy(),
         },
         "networking.k8s.io": {
             "ingresses": networking.IngressStrategy(),
             "ingressclasses": networking.IngressClassStrategy(),
             "networkpolicies": networking.NetworkPolicyStrategy(),
             "ipaddresses": networking.IPAddressStrategy(),
-            "servicecidrs": extras.WithStatusStrategy(),
+            "servicecidrs": extras.WithStatusStrategy(counts=False),
         },
         "rbac.authorization.k8s.io": {
             "roles": rbac.RoleStrategy(namespaced=True),
@@ -116,10 +120,16 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "mutatingadmissionpolicybindings": extras.PolicyBindingStrategy(),
         },
         "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
-        "apiregistration.k8s.io": {"apiservices": extras.WithStatusStrategy()},
+        "apiregistration.k8s.io": {"apiservices": extras.WithStatusStrategy(counts=False)},
+        "resource.k8s.io": {
+            "deviceclasses": extras.DeviceStrategy(),
+            "resourceclaims": extras.DeviceStrategy(counts=False),
+            "resourceclaimtemplates": extras.DeviceStrategy(counts=False),
+            "resourceslices": extras.DeviceStrategy(),
+        },
         "flowcontrol.apiserver.k8s.io": {
-            "flowschemas": extras.NamedByUrlStrategy(),
-            "prioritylevelconfigurations": extras.NamedByUrlStrategy(),
+            "flowschemas": extras.FlowSchemaStrategy(),
+            "prioritylevelconfigurations": extras.PriorityLevelStrategy(),
         },
     }
     return {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.kinds.admission import topology
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply, Strategy
 
 
 def success() -> Object:
@@ -70,3 +70,12 @@ def _assign(pod: Object, meta: Object, node: str, ctx: Context) -> None:
         own["labels"] = (own.get("labels") or {}) | labels
     spec = {**pod["spec"], "nodeName": node}
     ctx.cluster.update("", "pods", {**pod, "metadata": own, "spec": spec, "status": status})
+
+
+class LegacyBindingStrategy(Strategy):
+    """POST of a Binding to its own resource: the same as to the pod's door."""
+
+    def answer(self, obj: Object, ctx: Context) -> Object:
+        ctx.name = (obj.get("metadata") or {}).get("name", "")
+        pod = ctx.cluster.get("", "pods", ctx.namespace, ctx.name)
+        return bind(pod, obj, ctx).body or {}
