@@ -22,6 +22,7 @@ from dovetail.model.objects import (
     ReplicaSet,
     Service,
     StorageClass,
+    VolumeAttachment,
     view,
 )
 
@@ -37,6 +38,7 @@ def cluster_of(case: Json) -> Cluster:
         read("volumes", PersistentVolume),
         read("classes", StorageClass),
         read("csiNodes", CSINode),
+        read("attachments", VolumeAttachment),
     )
     owners = Owners(read("services", Service), read("replicaSets", ReplicaSet))
     return Cluster.of(read("nodes", Node), read("pods", Pod), read("namespaces", Namespace), storage, owners)

@@ -307,7 +307,7 @@ class Cases:
             claim["spec"]["volumeName"] = "pv"
             claim["status"]["phase"] = "Bound"
             claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
-            if self.odds(0.9):
+            if self.odds(0.9) and not case["volumes"]:
                 case["volumes"].append(self.volume("pv", claim["spec"]["storageClassName"], claim))
         return claim
 

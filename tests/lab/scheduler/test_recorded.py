@@ -1,4 +1,7 @@
-"""kube-scheduler 1.36.3's own answers to 400 random cases: nodes, scores and words are the same here."""
+"""kube-scheduler 1.36.3's own answers to 670 random cases: nodes, scores and words are the same here.
+
+The hard ones are full of priorities and budgets, or of volumes.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,12 @@ from dovetail.model.fit import pod_info
 from dovetail.model.objects import Pod, view
 
 Json = dict[str, Any]
-RECORDED = Path(__file__).parents[2] / "data" / "scheduler" / "kube-scheduler-1.36.3.jsonl.gz"
+RECORDED = Path(__file__).parents[2] / "data" / "scheduler"
 
 
 def recorded() -> list[Json]:
-    return [json.loads(line) for line in gzip.decompress(RECORDED.read_bytes()).splitlines()]
+    files = [RECORDED / f"kube-scheduler-1.36.3{part}.jsonl.gz" for part in ("", "-hard")]
+    return [json.loads(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
 def normal(found: Json) -> Json:

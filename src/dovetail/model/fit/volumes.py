@@ -23,6 +23,8 @@ _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 _ZONE_LABELS = (_OLD_ZONE, _OLD_REGION, ZONE, REGION)
 _SELECTED_NODE = "volume.kubernetes.io/selected-node"
+_EBS = "ebs.csi.aws.com"
+_IN_TREE_EBS = "kubernetes.io/aws-ebs"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
@@ -96,8 +98,6 @@ class VolumeState:
                 return DISK
         if self.once > 0:
             return ONCE_POD
-        if not self.claims:
-            return None
         return self._check_limit(info) or self._check_binding(info) or self._check_zone(info.labels)
 
     def _check_limit(self, info: NodeInfo) -> Rejection | None:
@@ -109,24 +109,30 @@ class VolumeState:
         }
         if not limits:
             return None
-        wanted = _attached(self.pod, self.storage)
+        wanted = _attached(self.pod, self.storage, csi is not None)
         held: dict[str, str] = {}
         for other in info.pods.values():
             if other.shape.volumes:
-                held.update(_attached(other.pod, self.storage))
-        for attachment in self.storage.attachments.values():
-            if attachment.spec.node_name == info.name:
-                volume = self.storage.volumes.get(attachment.spec.source.persistent_volume_name)
-                if volume is not None and volume.spec.csi is not None and attachment.spec.attacher:
-                    driver = attachment.spec.attacher
-                    held[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
+                held.update(_attached(other.pod, self.storage, csi is not None))
         fresh = [driver for handle, driver in wanted.items() if handle not in held]
+        held |= self._lingering(info.name)
         for driver in set(fresh):
             limit = limits.get(driver)
             in_use = sum(1 for each in held.values() if each == driver)
             if limit is not None and in_use + fresh.count(driver) > limit:
                 return VOLUME_LIMIT
         return None
+
+    def _lingering(self, node: str) -> dict[str, str]:
+        """What is attached to a node, whether or not a pod there uses it."""
+        found: dict[str, str] = {}
+        for attachment in self.storage.attachments.values():
+            driver = attachment.spec.attacher
+            if attachment.spec.node_name == node and driver:
+                volume = self.storage.volumes.get(attachment.spec.source.persistent_volume_name)
+                if volume is not None and volume.spec.csi is not None:
+                    found[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
+        return found
 
     def _check_binding(self, info: NodeInfo) -> Rejection | None:
         reasons: list[str] = []
@@ -229,23 +235,49 @@ def _unusable(pod: Pod, volume: Volume, name: str, claim: PersistentVolumeClaim 
     return None
 
 
-def _attached(pod: Pod, storage: Storage) -> dict[str, str]:
-    """The volumes a pod attaches through a CSI driver: unique name to driver."""
+def _attached(pod: Pod, storage: Storage, migrated: bool) -> dict[str, str]:
+    """The volumes a pod attaches through a CSI driver: unique name to driver.
+
+    `migrated`: the node has CSI drivers, which then serve the volumes of the old in-tree plugins as well.
+    """
     found: dict[str, str] = {}
     for volume in pod.spec.volumes:
         name = claim_name(pod, volume)
-        claim = storage.claim(pod.metadata.namespace, name) if name else None
-        if claim is None:
+        if name is None:
+            if migrated and volume.aws_elastic_block_store is not None:
+                found[f"{_EBS}/{_handle(volume.aws_elastic_block_store.volume_id)}"] = _EBS
             continue
-        persistent = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if persistent is not None:
-            if persistent.spec.csi is not None:
-                found[f"{persistent.spec.csi.driver}/{persistent.spec.csi.volume_handle}"] = persistent.spec.csi.driver
-            continue
-        storage_class = storage.classes.get(class_of(claim))
-        if storage_class is not None and storage_class.provisioner:
-            found[f"{storage_class.provisioner}/unbound/{claim.metadata.key}"] = storage_class.provisioner
+        claim = storage.claim(pod.metadata.namespace, name)
+        attached = _attached_claim(claim, storage, migrated) if claim is not None else None
+        if attached is not None:
+            found[f"{attached[0]}/{attached[1]}"] = attached[0]
     return found
+
+
+def _attached_claim(claim: PersistentVolumeClaim, storage: Storage, migrated: bool) -> tuple[str, str] | None:
+    """The driver and the handle of a claim's volume; one that is still to come counts by its class."""
+    persistent = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+    if persistent is not None:
+        spec = persistent.spec
+        if spec.csi is not None:
+            return (spec.csi.driver, spec.csi.volume_handle) if spec.csi.volume_handle else None
+        if spec.aws_elastic_block_store is not None and migrated:
+            return _EBS, _handle(spec.aws_elastic_block_store.volume_id)
+        return None
+    storage_class = storage.classes.get(class_of(claim))
+    if storage_class is None or not storage_class.provisioner:
+        return None
+    driver = storage_class.provisioner
+    if driver == _IN_TREE_EBS:
+        if not migrated:
+            return None
+        driver = _EBS
+    return driver, f"unbound/{claim.metadata.key}"
+
+
+def _handle(volume_id: str) -> str:
+    """The id of a disk without the zone that old manifests put before it."""
+    return volume_id.rsplit("/", 1)[-1]
 
 
 def _topology_allows(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str]) -> bool:
