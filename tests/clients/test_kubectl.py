@@ -13,9 +13,15 @@ from pathlib import Path
 
 import pytest
 
+from dovetail.lab.kubernetes import binary
 from tests.clients.conftest import Served
 
-KUBECTL = Path(sys.executable).parent / "kubectl"
+#: The wheel's kubectl, and older generations that `make kubernetes` builds.
+GENERATIONS = [
+    "wheel",
+    pytest.param("v1.30.14", marks=pytest.mark.kubernetes),
+    pytest.param("v1.32.3", marks=pytest.mark.kubernetes),
+]
 Kubectl = Callable[..., str]
 
 DEPLOYMENT = """
@@ -33,14 +39,21 @@ spec:
 """
 
 
+@pytest.fixture(params=GENERATIONS)
+def program(request: pytest.FixtureRequest) -> Path:
+    if request.param == "wheel":
+        return Path(sys.executable).parent / "kubectl"
+    return binary().parent / f"kubectl-{request.param}"
+
+
 @pytest.fixture
-def kubectl(server: Served, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Kubectl]:
+def kubectl(server: Served, tmp_path: Path, request: pytest.FixtureRequest, program: Path) -> Iterator[Kubectl]:
     """Runs kubectl in a namespace of the test's own; raises with its words if it fails unexpectedly."""
     name = re.sub("[^a-z0-9]+", "-", request.node.name.lower())[:60].strip("-")
 
     def run(command: str, stdin: str | None = None, fails: bool = False) -> str:
         environ = {**os.environ, "KUBECONFIG": str(server.kubeconfig), "HOME": str(tmp_path)}
-        words = [str(KUBECTL), "-n", name, *shlex.split(command)]
+        words = [str(program), "-n", name, *shlex.split(command)]
         done = subprocess.run(words, input=stdin, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert bool(done.returncode) == fails, f"kubectl {command}: {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
@@ -99,14 +112,15 @@ def test_diff_patch_label_annotate_scale_and_set(kubectl: Kubectl) -> None:
     assert "nginx:2" in kubectl("describe deploy web")
 
 
-def test_the_typed_creates_speak_protobuf(kubectl: Kubectl) -> None:
+def test_the_typed_creates_speak_protobuf(kubectl: Kubectl, program: Path) -> None:
+    share = "--cpu=50%" if program.name == "kubectl" else "--cpu-percent=50"
     assert "created" in kubectl("create deployment cache --image=redis --replicas=2")
     assert "created" in kubectl("create configmap settings --from-literal=a=b")
     assert "created" in kubectl("create secret generic pass --from-literal=p=w")
     assert "created" in kubectl("create serviceaccount robot")
     assert "created" in kubectl("run shell --image=busybox --restart=Never -- sleep 1")
     assert "exposed" in kubectl("expose deploy cache --port=6379")
-    assert "autoscaled" in kubectl("autoscale deploy cache --min=1 --max=5 --cpu=50%")
+    assert "autoscaled" in kubectl(f"autoscale deploy cache --min=1 --max=5 {share}")
     assert "created" in kubectl("create job once --image=busybox")
     assert "created" in kubectl("create cronjob often --image=busybox --schedule='*/5 * * * *'")
     assert re.search(r"cache +Deployment/cache +cpu: <unknown>/50% +1 +5 +0", kubectl("get hpa"))
