@@ -14,9 +14,9 @@ from dovetail.lab.apiserver.kinds.internal import difference
 from dovetail.lab.apiserver.kinds.pod import changes
 from dovetail.lab.apiserver.kinds.pod.containers import only_for_pod
 from dovetail.lab.apiserver.kinds.pod.defaults import pod_defaults, spec_defaults
+from dovetail.lab.apiserver.kinds.pod.known import VERDICTS
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
-from dovetail.lab.apiserver.kinds.pod.spec import check_spec, pod_annotations
-from dovetail.lab.apiserver.kinds.pod.warnings import warnings as spec_warnings
+from dovetail.lab.apiserver.kinds.pod.spec import pod_annotations
 from dovetail.lab.apiserver.registry import Context, Object
 
 _FIELDS = frozenset(
@@ -180,7 +180,7 @@ class PodStrategy(KindStrategy):
                 "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
                 f"a DNS label is recommended: [{' '.join(texts)}]"
             )
-        return found + spec_warnings(obj["spec"], obj["metadata"])
+        return found + VERDICTS.warnings(obj["spec"])
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         spec, status = obj["spec"], obj.get("status") or {}
@@ -233,7 +233,7 @@ def check_pod(pod: Object) -> list[FieldError]:
     notes = pod["metadata"].get("annotations")
     if notes:
         found += pod_annotations(notes, spec, "metadata.annotations")
-    found += check_spec(spec, "spec", pod["metadata"].get("name", ""))
+    found += VERDICTS.check(spec, pod["metadata"].get("name", ""))
     if not spec.get("serviceAccountName"):
         for index, volume in enumerate(spec.get("volumes") or ()):
             for number, source in enumerate(volume.get("projected", {}).get("sources") or ()):
