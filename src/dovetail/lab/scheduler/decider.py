@@ -5,7 +5,7 @@ Pods that are alike fail alike: as long as nothing changed in the cluster, a fai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -38,7 +38,7 @@ class Decider:
         self._start = 0
 
     def decide(
-        self, pod: PodInfo, nominated: Nominated, budgets: Sequence[PodDisruptionBudget]
+        self, pod: PodInfo, nominated: Nominated, budgets: Mapping[str, PodDisruptionBudget]
     ) -> tuple[Decision, Outcome]:
         """The decision and, where the pod fits nowhere, what preemption could do."""
         alike = not nominated and not pod.shape.volumes and not pod.pod.status.nominated_node_name
@@ -57,7 +57,8 @@ class Decider:
             return decision, _NOTHING
         outcome = _NOTHING
         if decision.total and decision.refused is None:
-            outcome = preempt(pod, self.cluster, decision, budgets, nominated)
+            in_order = [budgets[name] for name in sorted(budgets)]
+            outcome = preempt(pod, self.cluster, decision, in_order, nominated)
         if alike and outcome.victims is None:
             self._remember(key, _Failure(moment, decision, outcome))
         return decision, outcome

@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, eq=False):
 
 
 class Queue:
-    """Pods by key, each at one place: `active`, `backoff`, `waiting` or `gated`."""
+    """Pods by key, each at one place: `active`, `backoff`, `waiting` (longest first) or `gated`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -130,8 +130,11 @@ class Queue:
             entry = heapq.heappop(self._backoff)[2]
             if entry.place == "backoff":
                 self._activate(entry)
-        for entry in [each for each in self._waiting.values() if now - each.failed_at >= _LONGEST_WAIT]:
-            self._file(entry)
+        while self._waiting:
+            oldest = next(iter(self._waiting.values()))
+            if now - oldest.failed_at < _LONGEST_WAIT:
+                return
+            self._file(oldest)
 
     def failed(self, entry: Entry, plugins: frozenset[str]) -> None:
         """It did not fit; wait for an event that could change that."""
@@ -167,7 +170,7 @@ class Queue:
             return
         due = [self._backoff[0][0]] if self._backoff else []
         if self._waiting:
-            due.append(min(each.failed_at for each in self._waiting.values()) + _LONGEST_WAIT)
+            due.append(next(iter(self._waiting.values())).failed_at + _LONGEST_WAIT)
         if not due:
             await self._changed.wait()
             return

@@ -56,8 +56,7 @@ class Scheduler:
     def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> None:
         info = entry.info
         nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
-        budgets = [self.mirror.budgets[key] for key in sorted(self.mirror.budgets)]
-        decision, outcome = self._decider.decide(info, nominated, budgets)
+        decision, outcome = self._decider.decide(info, nominated, self.mirror.budgets)
         if decision.node is not None:
             self.mirror.cluster.place(info, decision.node)
             self.mirror.assumed.add(info.key)
