@@ -13,6 +13,7 @@ from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
+from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Record
 
@@ -41,6 +42,8 @@ def create(call: Call) -> Response:
     check_namespace(call, obj)
     if call.name:
         _check_name(call, obj)
+    if resource.plural == "bindings" and not resource.group:
+        return _bind(call, obj, options)
     if not resource.stored:
         ctx = context(call, "CREATE", options)
         resource.strategy.default(obj)
@@ -52,6 +55,15 @@ def create(call: Call) -> Response:
         return respond.one(call, resource.strategy.answer(obj, ctx), 201)
     record = create_object(call, obj, options)
     return created(call, record)
+
+
+def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
+    """The old door for bindings, which names the pod in the body."""
+    pods = call.server.registry.lookup("", "v1", "pods")
+    assert pods is not None
+    route = Route("", "v1", "pods", call.namespace, binding["metadata"].get("name", ""), "binding")
+    through = Call(call.server, call.request, route, pods, "create", call.user, call.groups)
+    return act(through, binding, options)
 
 
 def created(call: Call, record: Record, code: int = 201) -> Response:
