@@ -8,6 +8,7 @@ from typing import Any
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, SERVICES
 from dovetail.lab.controllers.deployment.revision import owner
+from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -110,13 +111,18 @@ class EndpointSlices:
                 continue
         return None
 
+    def _trigger(self) -> dict[str, str]:
+        return {"endpoints.kubernetes.io/last-change-trigger-time": stamp(self._kit.now())}
+
     async def _write(self, service: Json, old: Json | None, page: list[Json]) -> None:
         metadata = service["metadata"]
         wanted_ports = ports(service)
         if old is not None:
             if old.get("endpoints") == page and old.get("ports") == wanted_ports:
                 return
+            marks = {**old["metadata"].get("annotations", {}), **self._trigger()}
             body = {**old, "endpoints": page, "ports": wanted_ports}
+            body["metadata"] = {**old["metadata"], "annotations": marks}
             try:
                 written = await self._kit.kube.update(ENDPOINTSLICES, body)
             except NotFound:
@@ -130,6 +136,7 @@ class EndpointSlices:
                     "generateName": f"{metadata['name']}-",
                     "namespace": metadata["namespace"],
                     "labels": labels,
+                    "annotations": self._trigger(),
                     "ownerReferences": [owner("v1", "Service", metadata)],
                 },
                 "addressType": "IPv4",

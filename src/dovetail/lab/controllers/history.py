@@ -10,7 +10,9 @@ from dovetail.lab.controllers.deployment.revision import owner, template_hash
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.views import Json
 
+#: On pods, and on the revisions of DaemonSets; those of StatefulSets carry the second.
 HASH_LABEL = "controller-revision-hash"
+SET_HASH_LABEL = "controller.kubernetes.io/hash"
 
 
 def data_of(workload: Json) -> Json:
@@ -22,7 +24,8 @@ def template_of(revision: Json) -> Json:
 
 
 def hash_of(revision: Json) -> str:
-    return str(revision["metadata"].get("labels", {}).get(HASH_LABEL, ""))
+    labels = revision["metadata"].get("labels", {})
+    return str(labels.get(HASH_LABEL) or labels.get(SET_HASH_LABEL, ""))
 
 
 class History:
@@ -64,7 +67,8 @@ class History:
             "metadata": {
                 "name": f"{metadata['name']}-{suffix}",
                 "namespace": metadata["namespace"],
-                "labels": {**labels, HASH_LABEL: suffix},
+                "labels": {**labels, self._hash_key: suffix},
+                "annotations": self._marks(workload),
                 "ownerReferences": [owner(*self._kind, metadata)],
             },
             "data": data,
@@ -76,6 +80,12 @@ class History:
             made = await self._kit.kube.get(CONTROLLERREVISIONS, body["metadata"]["name"], metadata["namespace"])
         await self._revisions.seen(made["metadata"]["resourceVersion"])
         return made
+
+    def _marks(self, workload: Json) -> dict[str, str]:
+        """A revision remembers why it was made, and a daemon's the number of its template."""
+        given = workload["metadata"].get("annotations", {})
+        kept = ("kubernetes.io/change-cause", "deprecated.daemonset.template.generation")
+        return {key: given[key] for key in kept if key in given}
 
     async def trim(self, workload: Json, live: set[str]) -> None:
         """Forget revisions beyond the history limit that no pod has (`live` holds names)."""

@@ -40,6 +40,9 @@ _OURS = frozenset({*_BY_CONDITION.values(), UNSCHEDULABLE})
 class Liveness(Protocol):
     """Knows its own kubelets without being told by heartbeats."""
 
+    #: Nodes that were not heard of, and since when.
+    doubtful: dict[str, float]
+
     def heard(self, node: str) -> float | None: ...
 
 
@@ -85,6 +88,8 @@ class NodeLifecycle:
         self._leases = kit.typed(LEASES, LeaseView)
         self.worker = Worker("node-taints", self._taint)
         self._signals: dict[str, float] = {}
+        #: Nodes that no kubelet of ours is known to run, so far.
+        self._strangers: dict[str, None] = {}
         kit.nodes.listen(self._node_changed)
         self._leases.listen(self._lease_changed)
 
@@ -94,9 +99,11 @@ class NodeLifecycle:
         name = node.metadata.name
         if new is None:
             self._signals.pop(name, None)
+            self._strangers.pop(name, None)
             self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
             return
         if old is None:
+            self._strangers[name] = None
             self._event(new, "Normal", "RegisteredNode", f"Registered Node {name} in Controller")
         if old is None or _heartbeat(old) != _heartbeat(new):
             self._signals[name] = self._kit.clock.monotonic()
@@ -147,11 +154,15 @@ class NodeLifecycle:
 
     def _suspects(self) -> Iterable[NodeView]:
         now = self._kit.clock.monotonic()
-        for name, node in self._kit.nodes.objects.items():
+        names = [*self._strangers, *(self._liveness.doubtful if self._liveness is not None else ())]
+        for name in dict.fromkeys(names):
+            node = self._kit.nodes.get(name)
             heard = self._liveness.heard(name) if self._liveness is not None else None
             if heard is None:
                 heard = self._signals.get(name, now)
-            if now - heard > GRACE_SECONDS:
+            else:
+                self._strangers.pop(name, None)
+            if node is not None and now - heard > GRACE_SECONDS:
                 yield node
 
     async def _silent(self, node: NodeView) -> None:

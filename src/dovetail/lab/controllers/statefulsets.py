@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
 from dovetail.lab.controllers.deployment.revision import owner
-from dovetail.lab.controllers.history import HASH_LABEL, History, template_of
+from dovetail.lab.controllers.history import HASH_LABEL, SET_HASH_LABEL, History, template_of
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.statefulset import (
@@ -32,7 +32,7 @@ class StatefulSets:
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
         self._sets = kit.store(STATEFULSETS)
-        self._history = History(kit, _KIND, HASH_LABEL)
+        self._history = History(kit, _KIND, SET_HASH_LABEL)
         self.worker = Worker("statefulset", self._reconcile, gather=0.01)
         self._sets.listen(self._changed)
         kit.pods.listen(self._pod_changed)

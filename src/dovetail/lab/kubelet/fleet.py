@@ -50,6 +50,8 @@ class Fleet:
         self.pace = pace or Pace()
         self.seats: dict[str, Seat] = {}
         self.runs: dict[str, PodRun] = {}
+        #: Nodes whose kubelet is silent or whose machine is gone, and since when.
+        self.doubtful: dict[str, float] = {}
         self._mounts = Mounts(kube, self.volumes_changed)
         self._kube = kube
         self._clock = clock
@@ -71,6 +73,7 @@ class Fleet:
         """Boot the machine and register its Node."""
         seat = Seat(machine)
         self.seats[machine.name] = seat
+        self.doubtful.pop(machine.name, None)
         if machine.boot_seconds:
             await asyncio.sleep(machine.boot_seconds)
         await self.registration.register(seat)
@@ -79,12 +82,13 @@ class Fleet:
 
     def silence(self, node: str) -> None:
         """The kubelet stops talking; containers go on."""
-        self.seats[node].silent_since = self._clock.monotonic()
+        self.doubtful[node] = self.seats[node].silent_since = self._clock.monotonic()
 
     def wake(self, node: str) -> None:
         """The kubelet talks again, and acts on all it missed."""
         seat = self.seats[node]
         seat.silent_since = None
+        self.doubtful.pop(node, None)
         for key in list(seat.pods):
             pod = self._pods.get(key)
             run = self.runs.get(key)
@@ -101,15 +105,17 @@ class Fleet:
         """The machine is gone, with everything on it. Its Node object stays until somebody takes it away."""
         seat = self.seats.pop(node, None)
         if seat is not None:
+            self.doubtful.setdefault(node, self._clock.monotonic())
             for key in list(seat.pods):
                 self.runs.pop(key, None)
 
     def heard(self, node: str) -> float | None:
         """When the kubelet was last heard of (a time of the loop); None for a node without one here."""
+        since = self.doubtful.get(node)
+        if since is not None:
+            return since
         seat = self.seats.get(node)
-        if seat is None or not seat.registered:
-            return None
-        return self._clock.monotonic() if seat.silent_since is None else seat.silent_since
+        return self._clock.monotonic() if seat is not None and seat.registered else None
 
     def skew(self, node: str, seconds: float) -> None:
         """The machine's clock is off by so many seconds."""
