@@ -48,6 +48,8 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     def intersects(self, other: Requirement) -> bool:
         """Whether both allow something. Two complements always do: labels have no end of values."""
+        if self.gte is self.lte is other.gte is other.lte is None and not self.complement and not other.complement:
+            return not self.values.isdisjoint(other.values)
         gte, lte = _largest(self.gte, other.gte), _smallest(self.lte, other.lte)
         if gte is not None and lte is not None and gte > lte:
             return False
@@ -83,7 +85,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
     @property
     def negative(self) -> bool:
         """Content with a label that is not there."""
-        return self.operator in ("NotIn", "DoesNotExist")
+        return self.complement == bool(self.values)
 
     def __len__(self) -> int:
         return _MAX - len(self.values) if self.complement else len(self.values)

@@ -95,11 +95,24 @@ class Requirements(Mapping[str, Requirement]):
 
     def intersects(self, other: Requirements) -> bool:
         """Whether the keys of both sides overlap."""
-        return next(self._clashes(other), None) is None
+        mine = self._by_key
+        for key, want in other._by_key.items():
+            have = mine.get(key)
+            if have is not None and not have.intersects(want) and not (have.negative and want.negative):
+                return False
+        return True
 
     def compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NOBODY) -> bool:
         """Whether this side can hold who brings `incoming`."""
-        return self._unknown(incoming, allow_undefined) is None and self.intersects(incoming)
+        mine = self._by_key
+        for key, want in incoming._by_key.items():
+            have = mine.get(key)
+            if have is None:
+                if key not in allow_undefined and not want.negative:
+                    return False
+            elif not have.intersects(want) and not (have.negative and want.negative):
+                return False
+        return True
 
     def why_not_intersects(self, other: Requirements) -> str | None:
         """The clashes in words, or None."""

@@ -112,8 +112,10 @@ class Scheduler:
         info = entry.info
         meta = info.pod.metadata
         try:
+            if info.shape.volumes:
+                await writes.bind_volumes(self._kube, self._clock, self.mirror.cluster, info.pod, node)
             async with self._slots:
-                await writes.bind(self._kube, self._clock, self.mirror.cluster, info, node)
+                await self._kube.bind(meta.name, meta.namespace, node, meta.uid or None)
         except (KubeError, writes.BindFailed) as problem:
             self._unbind(entry, problem)
             return

@@ -10,7 +10,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, PODS
 from dovetail.lab.controllers.instants import stamp
-from dovetail.model.fit import Cluster, PodInfo
+from dovetail.model.fit import Cluster
 from dovetail.model.fit.binding import find_volume
 from dovetail.model.fit.storage import claim_volumes
 from dovetail.model.meta import condition
@@ -73,15 +73,8 @@ async def patch_status(kube: Kube, pod: Pod, status: dict[str, Any]) -> None:
     await kube.patch(PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status")
 
 
-async def bind(kube: Kube, clock: Clock, cluster: Cluster, info: PodInfo, node: str) -> None:
-    """Bind a pod to its node, its waiting volumes first."""
-    meta = info.pod.metadata
-    if info.shape.volumes:
-        await _bind_volumes(kube, clock, cluster, info.pod, node)
-    await kube.bind(meta.name, meta.namespace, node, meta.uid or None)
-
-
-async def _bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, node: str) -> None:
+async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, node: str) -> None:
+    """Have the waiting volumes of a pod made or chosen for its node; returns when all are bound."""
     claims = [
         claim
         for _, name in claim_volumes(pod)
