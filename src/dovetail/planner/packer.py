@@ -23,7 +23,8 @@ class Strategy(msgspec.Struct, frozen=True):
     """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
 
     `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
-    machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money.
+    machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
+    `lavish` opens machines for what is to come rather than for the pods that ask.
     """
 
     foresight: float = 1.0
@@ -34,6 +35,7 @@ class Strategy(msgspec.Struct, frozen=True):
     by_priority: bool = False
     wide: bool = False
     thrift: bool = False
+    lavish: bool = False
 
 
 class Packer:
@@ -393,7 +395,7 @@ class Packer:
         for dim, amount in ask.steps:
             np.minimum(fits, capacity[dim] // amount, out=fits)
         demand = ask.request * float(count) + self._to_come(ask, axis, domains)
-        needed = np.ceil(count / fits)
+        needed = np.ones(len(at)) if self.strategy.lavish else np.ceil(count / fits)
         for dim in (int(each) for each in np.flatnonzero(demand)):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = demand[dim] / capacity[dim]

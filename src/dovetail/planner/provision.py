@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from dovetail.clock import stopwatch
 from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
@@ -40,8 +42,6 @@ def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, st
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:
-    from msgspec.structs import replace
-
     return replace(plan, seconds=seconds)
 
 
@@ -59,11 +59,11 @@ def quick(problem: Problem) -> Packing:
 def _short(problem: Problem, best: Packing) -> Packing:
     """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in."""
     tried = [best]
-    for foresight, grow, thrift in (
-        (1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, False, False), (0.3, True, False)
-    ):  # fmt: skip
-        strategy = Strategy(order="reference", foresight=foresight, grow=grow, by_priority=True, thrift=thrift)
-        tried.append(pack(problem, strategy))
+    for lavish in (False, True):
+        for foresight, grow, thrift in ((1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, True, False)):
+            for order in ("reference", "max", "zones"):
+                strategy = Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish)
+                tried.append(pack(problem, replace(strategy, by_priority=True)))
     return min(tried, key=lambda each: (each.shortfall(problem), each.cost))
 
 

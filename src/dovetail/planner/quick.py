@@ -40,9 +40,13 @@ class Packing:
         return (sum(self.left.values()), given_up, self.cost)
 
     def shortfall(self, problem: Problem) -> tuple[int, ...]:
-        """Who goes without, the first to be served first: for choosing when there is not enough for all."""
-        order = sorted(problem.classes, key=lambda one: (-one.priority, *reference_key(one)))
-        return tuple(self.left.get(one.index, 0) for one in order)
+        """How many go without, the most important counted first: for choosing when there is not enough for all."""
+        short: dict[int, int] = {one.priority: 0 for one in problem.classes}
+        for index, count in self.left.items():
+            short[problem.classes[index].priority] += count
+        order = sorted(problem.classes, key=reference_key)
+        by_class = tuple(self.left.get(one.index, 0) for one in order)
+        return (*(short[priority] for priority in sorted(short, reverse=True)), *by_class)
 
 
 def pack(problem: Problem, strategy: Strategy) -> Packing:
@@ -98,6 +102,8 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
         priority = -one.priority if strategy.by_priority else 0
         if strategy.order == "reference":
             return (priority, *reference_key(one))
+        if strategy.order == "zones":
+            return (depth[one.index], priority, -float(bool(problem.ask(one, 0).domain_owned)), *reference_key(one))
         return (depth[one.index], priority, -_loneliness(problem, one), -sizes[one.index], one.index)
 
     return sorted(problem.classes, key=key)
