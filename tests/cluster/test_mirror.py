@@ -96,6 +96,16 @@ def test_a_claims_pods_hold_their_room_until_they_are_bound_or_gone() -> None:
     _run(story)
 
 
+def test_a_pod_already_on_its_machine_counts_once_after_a_restart() -> None:
+    async def story(mirror: Mirror) -> None:
+        mirror.nodes._put("n", _node("n"))
+        mirror.pods._put("default/a", _pod("a", "n"))
+        mirror.claims._put("c", _claim("c", pods="uid-a", provider="cloud:///n"))
+        assert _names(mirror) == {"n": ["a"]}
+
+    _run(story)
+
+
 def test_a_claim_that_goes_sets_its_pods_free() -> None:
     async def story(mirror: Mirror) -> None:
         mirror.pods._put("default/a", _pod("a"))

@@ -50,6 +50,7 @@ def test_a_file_outlives_the_process(tmp_path: Path) -> None:
 
 def test_config_maps_outlive_the_process(tell: Tell) -> None:
     async def story(world: Any) -> None:
+        await world.close()  # nothing but the server lives through these days
         await _outlives(lambda: ConfigMaps(world.kube, "kube-system"))
 
     tell(story)

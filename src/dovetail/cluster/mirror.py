@@ -165,8 +165,7 @@ class Mirror:
             self._types = types
             self._bare.clear()
             self._dirty = dict.fromkeys((*self._states, *self._dirty))
-        for _, target in self.reservations.expire(self._clock.monotonic()):
-            self._repopulate(target)
+        self.expire()
         for target in self._dirty:
             self._derive(target)
         self._dirty.clear()
@@ -202,6 +201,11 @@ class Mirror:
         if target is not None:
             self._repopulate(target)
 
+    def expire(self) -> None:
+        """End the promises whose time has passed."""
+        for _, target in self.reservations.expire(self._clock.monotonic()):
+            self._repopulate(target)
+
     def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
         """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
         for provider_id in provider_ids:
@@ -235,7 +239,8 @@ class Mirror:
         if target.kind == "node":
             pods = [*(pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished), *pods]
             if bare.claim is not None:
-                pods += self._promised(Target("claim", bare.claim))
+                promised = self._promised(Target("claim", bare.claim))
+                pods += [pod for pod in promised if pod.spec.node_name != target.name]
         self._states[target] = msgspec.structs.replace(bare, pods=tuple(pods)) if pods else bare
 
     def _of_node(self, name: str) -> NodeState | None:

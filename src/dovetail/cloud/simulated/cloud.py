@@ -27,6 +27,7 @@ from dovetail.cloud.protocol import (
     Machine,
     MachineNotFound,
     NodeClassStatus,
+    NodeRole,
     Remedy,
     RepairPolicy,
 )
@@ -197,6 +198,11 @@ class SimulatedCloud:
         """What a machine's node is born with; of a machine found again, the taint that no node may lack."""
         return self._taints.get(provider_id, (BORN_WITH,))
 
+    def next_end(self) -> float | None:
+        """Seconds until a machine that is shutting down is gone; None if none is."""
+        now = self._clock.monotonic()
+        return max(0.01, min(self._ending.values()) - now) if self._ending else None
+
     async def changed(self) -> None:
         """Returns when a machine was sold, ended or adopted since the last call."""
         await self._changed.wait()
@@ -270,6 +276,9 @@ class SimulatedCloud:
         await self._call("release")
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return None
+
+    async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         return None
 
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:

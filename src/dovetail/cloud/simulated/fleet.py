@@ -7,7 +7,7 @@ a node, no task a pod; pods are served by a few workers in the order they come.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -79,7 +79,7 @@ class Fleet:
             for provider in [each for each in self._nodes if each not in standing]:
                 await self._leave(provider)
             try:
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(self._cloud.next_end()):
                     await self._cloud.changed()
             except TimeoutError:
                 continue
@@ -93,22 +93,36 @@ class Fleet:
         delay = market.between(chance, market.ready)
         name = machine.claim_name or machine.provider_id.rpartition("/")[2]
         body = status.node(machine, name, self._cloud.taints_of(machine.provider_id), self._clock.now(), delay <= 0)
-        while machine.provider_id in {each.provider_id for each in self._cloud.standing()}:
-            try:
-                await self._kube.create(NODES, body)
-            except AlreadyExists:
-                pass
-            except KubeError as problem:
-                log.warning("node not created", node=name, problem=str(problem))
-                await asyncio.sleep(1.0)
-                continue
+        if await self._insist(machine, lambda: self._create_node(body)):
             self._joined(machine.provider_id, name)
             await self._first_beat(name)
             if delay > 0:
                 await asyncio.sleep(delay)
-                await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
-            break
+                await self._insist(machine, lambda: self._make_ready(name))
         self._joining.discard(machine.provider_id)
+
+    async def _insist(self, machine: Machine, act: Callable[[], Awaitable[None]]) -> bool:
+        """Repeat until it works or the machine is gone: a kubelet does not give up either."""
+        while any(each.provider_id == machine.provider_id for each in self._cloud.standing()):
+            try:
+                await act()
+                return True
+            except KubeError as problem:
+                log.warning("kubelet's call failed", machine=machine.provider_id, problem=str(problem))
+                await asyncio.sleep(1.0)
+        return False
+
+    async def _create_node(self, body: Mapping[str, Any]) -> None:
+        try:
+            await self._kube.create(NODES, body)
+        except AlreadyExists:
+            return  # a restart found it there
+
+    async def _make_ready(self, name: str) -> None:
+        try:
+            await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
+        except NotFound:
+            return  # deleted meanwhile
 
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name

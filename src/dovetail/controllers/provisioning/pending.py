@@ -52,6 +52,7 @@ def owned_by(pod: Pod, *kinds: str) -> bool:
 
 def waiting(mirror: Mirror) -> Iterator[Pod]:
     """Pods to place that nobody has promised a machine: those given up on, and those still in the queue."""
+    mirror.expire()
     for pod in mirror.unbound():
         nominated = pod.status.nominated_node_name
         gone = bool(nominated) and nominated not in mirror.nodes.store

@@ -213,7 +213,8 @@ class Provisioner:
             coming = claim is not None and not claim.is_true("Initialized")
             target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
             mirror.promise(pods[key], target, None if coming else until)
-            self._context.notices.nominated(pods[key], claim.name if claim else None, place.node if node else None)
+            if pending.provisionable(pods[key]):
+                self._context.notices.nominated(pods[key], claim.name if claim else None, place.node if node else None)
         if count:
             self._context.log.info(
                 "computed unready node(s) will fit pod(s)", controller="provisioner", nodes=len(nodes), pods=count
