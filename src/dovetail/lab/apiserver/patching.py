@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import decode, documents, fielderror, gorder, respond, status, writes
+from dovetail.lab.apiserver import decode, documents, fielderror, gorder, respond, status, views, writes
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.decode import Expected, media_type, to_object
 from dovetail.lab.apiserver.normal import go_value
@@ -58,7 +58,7 @@ def _shown(call: Call, record: Record) -> Json:
     except Refusal:
         if not call.resource.custom:
             raise
-    filled = merge(obj, writes.at_path(writes.replicas_path(call.resource), 0))
+    filled = merge(obj, views.at_path(views.replicas_path(call.resource), 0))
     return door.view(filled, call.resource)
 
 
@@ -152,6 +152,6 @@ def check_identity(call: Call, obj: Json) -> None:
 def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
     door = call.door
     assert door is not None and door.view is not None
-    stored = writes.update_through_view(call, record, view, options, unconditional=True)
+    stored = views.update(call, record, view, options, unconditional=True)
     shown = respond.in_version(stored.fresh(), call.resource)
     return respond.one(call, door.view(shown, call.resource), 200)

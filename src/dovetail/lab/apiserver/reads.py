@@ -66,7 +66,7 @@ def too_large(version: int, current: int) -> StatusError:
     message = f"Timeout: Too large resource version: {version}, current: {current}"
     details = {"causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]}
     details["retryAfterSeconds"] = 1  # type: ignore[assignment]
-    return StatusError(504, "Timeout", message, details)
+    return StatusError(504, "Timeout", message, details, {"retry-after": "1"})
 
 
 class Page(msgspec.Struct):

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import access, deletion, patching, reads, respond, routes, status, watch, writes
+from dovetail.lab.apiserver import access, deletion, patching, reads, respond, routes, status, views, watch, writes
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.cluster import StoredCluster
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
@@ -173,7 +173,7 @@ class ApiServer:
         if verb == "get":
             return self._get_door(call)
         if verb == "update":
-            return writes.update(call)
+            return writes.update(call) if door.merge is None else views.put(call)
         if verb == "patch":
             return patching.patch(call)
         raise status.method_not_allowed()

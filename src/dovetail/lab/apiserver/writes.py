@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import fielderror, fieldset, managedfields, respond, status
+from dovetail.lab.apiserver import fielderror, managedfields, respond, status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.decode import decode
 from dovetail.lab.apiserver.fielderror import quoted
@@ -229,28 +229,30 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
     return respond.value(reply.body, reply.code, call.wanted())
 
 
-def update(call: Call) -> Response:
-    """PUT: the whole object anew."""
-    resource = call.resource
+def incoming(call: Call) -> tuple[Json, WriteOptions]:
+    """The body of a PUT, in the right place and under the right name."""
     call.wanted()
     options = write_options(call.request, "UpdateOptions")
     obj = decode(call.request.body, call.content_type, call.expected(), options.validation, call.warn)
     check_namespace(call, obj)
     given = obj["metadata"].get("name", "")
-    if given != call.name:
-        if given:
-            raise status.bad_request(
-                f"the name of the object ({given}) does not match the name on the URL ({call.name})"
-            )
+    if not given:
         raise no_name(call)
+    if given != call.name:
+        raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
+    return obj, options
+
+
+def update(call: Call) -> Response:
+    """PUT: the whole object anew."""
+    resource = call.resource
+    obj, options = incoming(call)
     record = call.server.store.get(call.table, call.key)
     if record is None:
         if resource.strategy.create_on_update and not call.subresource:
             obj["metadata"].pop("resourceVersion", None)
             return created(call, create_object(call, obj, options))
         raise status.not_found(resource.group, resource.plural, call.name)
-    if call.door is not None and call.door.merge is not None:
-        return put_view(call, record, obj, options)
     return updated(call, update_object(call, record, obj, options))
 
 
@@ -262,80 +264,6 @@ def no_name(call: Call) -> StatusError:
 
 def updated(call: Call, record: Record) -> Response:
     return created(call, record, 200)
-
-
-def put_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:
-    """PUT on scale: the view's change is put into the object."""
-    door = call.door
-    assert door is not None and door.merge is not None and door.view is not None
-    stored = update_through_view(call, record, view, options)
-    return respond.one(call, door.view(respond.show(stored, call.resource), call.resource), 200)
-
-
-def update_through_view(
-    call: Call, record: Record, view: Json, options: WriteOptions, unconditional: bool = False
-) -> Record:
-    """Put a changed view back; of the object's fields only the replicas change hands."""
-    resource = call.resource
-    obj = merge_view(call, record, view)
-    manager = call.manager(options.manager)
-    old = respond.show(record, resource)
-    path = replicas_path(resource)
-
-    def track(made: Json) -> None:
-        managedfields.track_scale(resource, old, made, manager, path)
-
-    try:
-        return update_object(call, record, obj, options, track, unconditional)
-    except StatusError as error:
-        raise in_view(call, error) from error
-
-
-def in_view(call: Call, error: StatusError) -> StatusError:
-    """An invalid scale is called a scale."""
-    door, resource = call.door, call.resource
-    if error.code != 422 or door is None or error.details is None or resource.custom:
-        return error
-    message = error.message.replace(resource.qualified_kind, f"{door.kind}.{door.group}", 1)
-    details = {**error.details, "group": door.group, "kind": door.kind}
-    return StatusError(error.code, error.reason, message, details, error.headers)
-
-
-def at_path(path: fieldset.Path, value: Any) -> Json:
-    """A document that holds one value, where the path says."""
-    for name in reversed(path):
-        value = {name[2:]: value}
-    assert isinstance(value, dict)
-    return value
-
-
-def replicas_path(resource: ResourceType) -> fieldset.Path:
-    """Where the scale subresource finds the replicas."""
-    if resource.custom and resource.definition is not None:
-        for version in resource.definition["spec"]["versions"]:
-            if version["name"] == resource.version:
-                scale = (version.get("subresources") or {}).get("scale") or {}
-                names = scale.get("specReplicasPath", ".spec.replicas").strip(".").split(".")
-                return tuple(fieldset.field(name) for name in names)
-    return ("f:spec", "f:replicas")
-
-
-def merge_view(call: Call, record: Record, view: Json) -> Json:
-    door = call.door
-    assert door is not None and door.merge is not None
-    given = view["metadata"].get("resourceVersion")
-    uid = view["metadata"].get("uid")
-    try:
-        obj = door.merge(respond.in_version(record.fresh(), call.resource), view, call.resource)
-    except Refusal as refusal:
-        raise refused(refusal) from refusal
-    if given:
-        obj["metadata"]["resourceVersion"] = given
-    else:
-        obj["metadata"].pop("resourceVersion", None)
-    if uid:
-        obj["metadata"]["uid"] = uid
-    return obj
 
 
 def update_object(
