@@ -126,7 +126,9 @@ class Http:
         connector = aiohttp.TCPConnector(
             ssl=self._tls, limit=self._connections, keepalive_timeout=60, socket_factory=_keepalive_socket
         )
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=self._use_environment())
+        self._session = aiohttp.ClientSession(
+            connector=connector, trust_env=self._use_environment(), skip_auto_headers=("User-Agent",)
+        )
         return self._session
 
     def _use_environment(self) -> bool:

@@ -29,6 +29,22 @@ from dovetail.lab.apiserver.kinds.pod.strategy import PodStrategy
 from dovetail.lab.apiserver.registry import Strategy
 
 _PLAIN = KindStrategy()
+#: Kinds whose PUT must say which version it replaces.
+_CONDITIONAL = {
+    "policy": ("poddisruptionbudgets",),
+    "node.k8s.io": ("runtimeclasses",),
+    "storage.k8s.io": ("csidrivers", "csinodes", "csistoragecapacities", "volumeattachments"),
+    "admissionregistration.k8s.io": (
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+        "validatingadmissionpolicies",
+        "validatingadmissionpolicybindings",
+        "mutatingadmissionpolicies",
+        "mutatingadmissionpolicybindings",
+    ),
+    "apiextensions.k8s.io": ("customresourcedefinitions",),
+    "apiregistration.k8s.io": ("apiservices",),
+}
 
 
 def strategy_of(group: str, version: str, plural: str) -> Strategy:
@@ -132,4 +148,8 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "prioritylevelconfigurations": extras.PriorityLevelStrategy(),
         },
     }
-    return {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
+    found = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
+    for group, plurals in _CONDITIONAL.items():
+        for plural in plurals:
+            found[group, plural].unconditional_update = False
+    return found
