@@ -14,6 +14,7 @@ from dovetail.lab.apiserver.crd.cleanup import (
 )
 from dovetail.lab.apiserver.crd.definitioncheck import check_definition
 from dovetail.lab.apiserver.crd.serving import resource_types
+from dovetail.lab.apiserver.crd.unions import settle
 from dovetail.lab.apiserver.fielderror import FieldError
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
@@ -38,6 +39,7 @@ class DefinitionStrategy(KindStrategy):
         if service is not None:
             service.setdefault("port", 443)
         for version in spec.get("versions") or ():
+            settle((version.get("schema") or {}).get("openAPIV3Schema"))
             for column in version.get("additionalPrinterColumns") or ():
                 column.setdefault("type", "string")
         status = obj.setdefault("status", {})
