@@ -25,8 +25,8 @@ from dovetail.model.pods import Pod
 
 log = structlog.get_logger(__name__)
 
-#: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 or 50.
-BEAT = 20.0
+#: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 to 50.
+BEAT = 30.0
 LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 16
 
