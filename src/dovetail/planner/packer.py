@@ -46,6 +46,8 @@ class Packer:
         self.strategy = strategy
         self.board = board or Board(problem)
         self.lenient = False
+        self.only: Bools | None = None
+        """Columns that may be opened, where the choice is not free."""
         self.waiting: Floats = np.zeros(len(problem.dims))
         self.ranks = sorted({pool.weight for pool in problem.pools}, reverse=True)
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
@@ -349,7 +351,7 @@ class Packer:
 
     def _candidates(self, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
         menu = self.problem.menu
-        ok: Bools = ask.columns.copy()
+        ok: Bools = ask.columns.copy() if self.only is None else ask.columns & self.only
         for dim, amount in ask.steps:
             ok &= menu.capacity[dim] >= amount
         if axis is not None and domains is not None:

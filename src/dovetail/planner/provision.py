@@ -30,11 +30,16 @@ def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) 
 
 
 def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:
-    from dovetail.planner.optimise.bound import WORDS, lower_bound
+    from dovetail.planner.optimise.bound import WORDS, relaxed
+    from dovetail.planner.optimise.rounding import rounded
     from dovetail.planner.optimise.search import improve
     from dovetail.planner.optimise.zones import widened
 
-    bound = lower_bound(problem, packing.left, deadline / 2)
+    fluid = relaxed(problem, packing.left, deadline / 2)
+    bound = fluid.price if fluid is not None else None
+    if fluid is not None and fluid.flows:
+        other = rounded(problem, fluid, packing.left)
+        packing = min((packing, other), key=lambda each: each.rank) if other is not None else packing
     steps = int(_STEPS_A_SECOND * deadline)
     better = improve(problem, packing, seed, steps, bound or 0.0, lambda: stopwatch() - start > deadline)
     better = Packing(widened(better.board), better.left)

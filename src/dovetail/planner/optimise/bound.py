@@ -1,99 +1,159 @@
-"""The lower bound: what the pods would cost if they were fluid.
+"""The lower bound: what the pods would cost if they were fluid, and how the fluid would flow.
 
-Pods may be cut into pieces and spread over fractions of machines, each class only over columns it may stand on.
-Zones, hostname rules, spreads, affinities and limits are not looked at, machines that are there are free as far as
-they reach. Whatever a real plan costs, it cannot cost less.
+Pods may be cut into pieces and machines bought in fractions, each class only on columns it may stand on. Spreads,
+affinities, hostname rules and limits are not looked at; machines that are there are free as far as they reach.
+Whatever a real plan costs, it cannot cost less.
 """
 
 from __future__ import annotations
 
 import highspy
+import msgspec
 import numpy as np
 
-from dovetail.planner.problem import Problem
+from dovetail.planner.columns import Floats, Ints
+from dovetail.planner.problem import Ask, Problem
 
 WORDS = (
-    "pods may be cut into pieces and machines bought in fractions; spreads, affinities, hostname rules, limits and "
-    "minimum flexibility are left out"
+    "pods may be cut into pieces and machines bought in fractions; spreads, affinities, hostname rules, limits, "
+    "reservations and minimum flexibility are left out"
 )
-#: More cells than this and the bound is not worth its time here.
-_LARGEST = 400_000
-_SAFETY = 1e-7
+#: More shares than this and classes are poured together first.
+_LARGEST = 12_000
+#: The solver's answer is trusted to this relative precision.
+_SAFETY = 1e-6
 
 
-def lower_bound(problem: Problem, left: dict[int, int], seconds: float) -> float | None:
-    """The fluid bound for the pods that a plan places (`left` has none), or None where there was no time."""
-    menu = problem.menu
-    demands: dict[tuple[bytes, bytes], tuple[np.ndarray, np.ndarray, np.ndarray | None]] = {}
+class Fluid(msgspec.Struct):
+    """`price` is proven. `flows` says how many pods of each class would stand on each column."""
+
+    price: float
+    flows: list[tuple[Ask, dict[int, float]]]
+
+
+class _Demand(msgspec.Struct):
+    """What some classes want together; `members` are they, with their counts."""
+
+    members: list[tuple[Ask, float]]
+    request: Floats
+    columns: Ints
+
+
+def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | None:
+    """The relaxation for the pods that a plan places (`left` has none), or None where there was no time."""
+    demands = _demands(problem, left)
+    if not demands:
+        return Fluid(0.0, [])
+    for fineness in (4.0, 2.0, 1.0, 0.0):
+        if sum(len(each.columns) for each in demands) <= _LARGEST:
+            break
+        demands = _poured(demands, fineness)
+    return _solve(problem, demands, seconds)
+
+
+def _demands(problem: Problem, left: dict[int, int]) -> list[_Demand]:
+    finite = np.isfinite(problem.menu.prices)
+    found = []
     for one in problem.classes:
         count = one.count - left.get(one.index, 0)
-        if count <= 0:
-            continue
-        ask = problem.ask(one, len(one.levels) - 1)
-        key = (ask.columns.tobytes(), ask.nodes.tobytes())
-        if key in demands:
-            demands[key][0][:] += ask.request * float(count)
-        else:
-            demands[key] = (ask.request * float(count), ask.columns, ask.nodes if len(ask.nodes) else None)
-    if not demands:
-        return 0.0
-    if menu.size * len(demands) * len(problem.dims) > _LARGEST:
-        return None
-    return _solve(problem, list(demands.values()), seconds)
-
-
-def _solve(problem: Problem, demands: list, seconds: float) -> float | None:  # type: ignore[type-arg]
-    """Amounts x[g, t, r] of resource r of group g on column t; y[t] machines; free capacity of nodes costs nothing."""
-    menu = problem.menu
-    names = [dim for dim, name in enumerate(problem.dims) if not name.startswith("port:")]
-    used = [dim for dim in names if any(demand[0][dim] > 0 for demand in demands)]
-    columns = np.flatnonzero(np.isfinite(menu.prices) & np.any([demand[1] for demand in demands], axis=0))
-    free = _free(problem, demands, used)
-    lp = highspy.Highs()
-    lp.setOptionValue("output_flag", False)
-    lp.setOptionValue("time_limit", max(0.05, seconds))
-    lp.setOptionValue("threads", 1)
-    infinity = highspy.kHighsInf
-    scale = {dim: max(float(demand[0][dim]) for demand in demands) or 1.0 for dim in used}
-    for at in columns:
-        lp.addVar(0.0, infinity)
-        lp.changeColCost(lp.getNumCol() - 1, float(menu.prices[at]))
-    capacity_rows: dict[tuple[int, int], tuple[list[int], list[float]]] = {
-        (place, dim): ([place], [-float(max(0, menu.capacity[dim, at])) / scale[dim]])
-        for place, at in enumerate(columns)
-        for dim in used
-    }
-    number = len(columns)
-    for group, (demand, allowed, _) in enumerate(demands):
-        for dim in used:
-            if demand[dim] <= 0:
-                continue
-            serving: list[int] = []
-            for place, at in enumerate(columns):
-                if allowed[at] and menu.capacity[dim, at] > 0:
-                    lp.addVar(0.0, infinity)
-                    capacity_rows[place, dim][0].append(number)
-                    capacity_rows[place, dim][1].append(1.0)
-                    serving.append(number)
-                    number += 1
-            needed = max(0.0, (float(demand[dim]) - free[group][dim]) / scale[dim])
-            lp.addRow(needed, infinity, len(serving), np.array(serving, dtype=np.int32), np.ones(len(serving)))
-    for indices, values in capacity_rows.values():
-        if len(indices) > 1:
-            lp.addRow(-infinity, 0.0, len(indices), np.array(indices, dtype=np.int32), np.array(values))
-    lp.run()
-    if lp.getModelStatus() != highspy.HighsModelStatus.kOptimal:
-        return None
-    return max(0.0, float(lp.getInfo().objective_function_value) * (1 - _SAFETY))
-
-
-def _free(problem: Problem, demands: list, used: list[int]) -> list[dict[int, float]]:  # type: ignore[type-arg]
-    """What each group could take of machines that are there, generously: every group may take all of it."""
-    found = []
-    for _, _, nodes in demands:
-        room: dict[int, float] = dict.fromkeys(used, 0.0)
-        if nodes is not None:
-            for dim in used:
-                room[dim] = float(np.maximum(problem.free[dim][nodes], 0).sum())
-        found.append(room)
+        if count > 0:
+            ask = problem.ask(one, len(one.levels) - 1)
+            columns = np.flatnonzero(ask.columns & finite)
+            total = np.asarray(ask.request * float(count), dtype=np.float64)
+            found.append(_Demand([(ask, float(count))], total, columns))
     return found
+
+
+def _poured(demands: list[_Demand], fineness: float) -> list[_Demand]:
+    """Classes with the same columns and about the same proportions as one: the bound can only fall by it."""
+    cells: dict[object, _Demand] = {}
+    for each in demands:
+        share = np.log2(np.maximum(each.request, 1.0) / max(1.0, float(each.request.max())))
+        key = (each.columns.tobytes(), np.round(share * fineness).tobytes())
+        known = cells.get(key)
+        if known is None:
+            cells[key] = _Demand(list(each.members), each.request.copy(), each.columns)
+        else:
+            known.members += each.members
+            known.request = known.request + each.request
+    return list(cells.values())
+
+
+def _solve(problem: Problem, demands: list[_Demand], seconds: float) -> Fluid | None:
+    """Shares x of demand d on column t, machines y of column t: least price with every demand served."""
+    menu = problem.menu
+    dims = [d for d, name in enumerate(problem.dims) if any(each.request[d] > 0 for each in demands)]
+    used = np.unique(np.concatenate([each.columns for each in demands])) if demands else np.zeros(0, dtype=np.int64)
+    place = {int(at): number for number, at in enumerate(used)}
+    free = np.maximum(problem.free[dims], 0).sum(axis=1).astype(np.float64)
+    has_free = bool(len(problem.nodes))
+    total = sum((each.request for each in demands), np.zeros(len(problem.dims)))
+    starts: list[int] = []
+    indices: list[int] = []
+    values: list[float] = []
+    costs = [float(menu.prices[at]) for at in used]
+    rows = len(dims)
+    for at in used:
+        starts.append(len(indices))
+        for number, dim in enumerate(dims):
+            indices.append(place[int(at)] * rows + number)
+            values.append(-float(max(0, menu.capacity[dim, at])) / total[dim])
+    base, spare = len(used) * rows, len(used) * rows
+    base += rows if has_free else 0
+    for number, each in enumerate(demands):
+        targets = [place[int(at)] * rows for at in each.columns] + ([spare] if has_free else [])
+        for first in targets:
+            starts.append(len(indices))
+            costs.append(0.0)
+            for offset, dim in enumerate(dims):
+                if each.request[dim] > 0:
+                    indices.append(first + offset)
+                    values.append(float(each.request[dim]) / total[dim])
+            indices.append(base + number)
+            values.append(1.0)
+    spares = [float(room) / total[dim] for room, dim in zip(free, dims, strict=True)] if has_free else []
+    upper = [0.0] * (len(used) * rows) + spares
+    solved = _highs(costs, starts, indices, values, upper, len(demands), seconds)
+    if solved is None:
+        return None
+    price, shares = solved
+    return Fluid(price, _flows(demands, shares[len(used) :], has_free))
+
+
+def _flows(demands: list[_Demand], shares: Floats, has_free: bool) -> list[tuple[Ask, dict[int, float]]]:
+    found, at = [], 0
+    for each in demands:
+        mine = shares[at : at + len(each.columns)]
+        chosen = np.flatnonzero(mine > 1e-7)
+        for ask, count in each.members:
+            found.append((ask, {int(each.columns[n]): float(mine[n]) * count for n in chosen}))
+        at += len(each.columns) + has_free
+    return found
+
+
+def _highs(
+    costs: list[float], starts: list[int], indices: list[int], values: list[float], upper: list[float], served: int,
+    seconds: float,
+) -> tuple[float, Floats] | None:  # fmt: skip
+    infinity = highspy.kHighsInf
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(costs), len(upper) + served
+    model.col_cost_ = np.array(costs)
+    model.col_lower_ = np.zeros(len(costs))
+    model.col_upper_ = np.full(len(costs), infinity)
+    model.row_lower_ = np.array([-infinity] * len(upper) + [1.0] * served)
+    model.row_upper_ = np.array([*upper, *([infinity] * served)])
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_ = np.array([*starts, len(indices)], dtype=np.int32)
+    model.a_matrix_.index_ = np.array(indices, dtype=np.int32)
+    model.a_matrix_.value_ = np.array(values)
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("time_limit", max(0.05, seconds))
+    solver.setOptionValue("threads", 1)
+    solver.passModel(model)
+    solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    price = float(solver.getInfo().objective_function_value)
+    return max(0.0, price * (1 - _SAFETY) - 1e-9), np.array(solver.getSolution().col_value)
