@@ -95,6 +95,15 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "running"
     tags: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    #: Where it hangs on the network, for those who compare: `subnet`, `security-groups` (comma list).
+    network: Mapping[str, str] = {}
+
+
+class NodeRole(msgspec.Struct, frozen=True):
+    """The identity machines of a class present to the cluster; `admitted` if the cloud itself lets it in."""
+
+    arn: str
+    admitted: bool
 
 
 class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,6 +165,10 @@ class Cloud(Protocol):
         self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]
     ) -> str | None:
         """The reason this machine no longer matches its class, from positive evidence alone."""
+        ...
+
+    async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
+        """Who the machines of a class are to the cluster; None where a cloud needs no such mapping."""
         ...
 
     def interruptions(self) -> AsyncIterator[Sequence[Interruption]]: ...

@@ -22,13 +22,14 @@ from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.garbage import Garbage
-from dovetail.controllers.generations import Generations
 from dovetail.controllers.gauges import Gauges
+from dovetail.controllers.generations import Generations
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
 from dovetail.controllers.legacy import Legacy
 from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.nodeclaim.joining import Joining
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
 from dovetail.controllers.nodeclass import NodeClasses
 from dovetail.controllers.nodepool import NodePools
@@ -59,6 +60,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     NodeClasses,
     NodePools,
     Lifecycle,
+    Joining,
     Placement,
     Provisioner,
     Garbage,

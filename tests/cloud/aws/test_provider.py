@@ -21,7 +21,7 @@ def test_a_machine_is_the_cheapest_offering_and_carries_our_tags_and_groups(acco
         (found,) = [m for m in await aws.machines() if m.provider_id == bought.provider_id]
         assert (found.claim_uid, found.claim_name, found.node_pool) == ("c-1", "claim-c-1", "default")
         assert found.tags["team"] == "shop"
-        assert found.annotations["security-groups"] == account.world.security_group
+        assert found.network["security-groups"] == account.world.security_group
         assert found.image_id == bought.image_id
 
     account.run(talk)

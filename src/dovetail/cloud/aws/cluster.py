@@ -46,3 +46,14 @@ async def describe(
         cluster_dns=cidr.rsplit(".", 1)[0] + ".10" if cidr else None,
         ipv6=network.get("ipFamily") == "ipv6",
     )
+
+
+async def admits(calls: Calls, name: str, role: str) -> bool:
+    """Whether an access entry lets machines of a role join. A cluster without access entries has none."""
+    try:
+        answer = await calls("eks", "list_access_entries", clusterName=name)
+    except Exception as error:
+        if code_of(error) in ("404", "InvalidRequestException", "ResourceNotFoundException"):
+            return False
+        raise explain(code_of(error), message_of(error)) from error
+    return role in answer.get("accessEntries", ())

@@ -66,7 +66,7 @@ def machine(row: Mapping[str, Any]) -> Machine:
         node_pool=tags.get(POOL_TAG),
         state=row.get("State", {}).get("Name", "running"),
         tags=tags,
-        annotations={"subnet": row.get("SubnetId", ""), "security-groups": ",".join(groups)},
+        network={"subnet": row.get("SubnetId", ""), "security-groups": ",".join(groups)},
     )
 
 

@@ -66,6 +66,17 @@ class Profiles:
     async def exists(self, name: str) -> bool:
         return await self._roles(name) is not None
 
+    async def role_arn(self, name: str) -> str | None:
+        """The role behind a profile; None if there is no such profile or no role in it."""
+        try:
+            answer = await self._calls("iam", "get_instance_profile", InstanceProfileName=name)
+        except Exception as error:
+            if is_not_found(error):
+                return None
+            raise
+        roles = answer["InstanceProfile"].get("Roles", ())
+        return str(roles[0]["Arn"]) if roles else None
+
     async def _roles(self, name: str) -> list[str] | None:
         try:
             answer = await self._calls("iam", "get_instance_profile", InstanceProfileName=name)

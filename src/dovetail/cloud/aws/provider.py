@@ -31,6 +31,7 @@ from dovetail.cloud.protocol import (
     MachineNotFound,
     NodeClassNotReady,
     NodeClassStatus,
+    NodeRole,
     Remedy,
     RepairPolicy,
 )
@@ -151,14 +152,21 @@ class Aws:
         if suited and machine.image_id and machine.image_id not in suited:
             return "AMIDrift"
         groups = {group["id"] for group in status.get("securityGroups") or ()}
-        held = set(filter(None, machine.annotations.get("security-groups", "").split(",")))
+        held = set(filter(None, machine.network.get("security-groups", "").split(",")))
         if groups and held and groups != held:
             return "SecurityGroupDrift"
         subnets = {subnet["id"] for subnet in status.get("subnets") or ()}
-        placed = machine.annotations.get("subnet")
+        placed = machine.network.get("subnet")
         if subnets and placed and placed not in subnets:
             return "SubnetDrift"
         return None
+
+    async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
+        profile = (node_class.get("status") or {}).get("instanceProfile")
+        arn = await self._asked(self._profiles.role_arn(profile)) if profile else None
+        if arn is None:
+            return None
+        return NodeRole(arn, await self._asked(cluster.admits(self.calls, self._settings.cluster_name, arn)))
 
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
         if self._queue is None:
@@ -316,7 +324,7 @@ class Aws:
             claim_name=launch.claim["metadata"]["name"],
             node_pool=tags.get(machines.POOL_TAG),
             tags=tags,
-            annotations={"subnet": bought.subnet},
+            network={"subnet": bought.subnet},
         )
 
     def _remember(self, refusals: Sequence[fleet.Refusal]) -> None:

@@ -11,10 +11,11 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.cloud import catalogue
 from dovetail.cloud.aws import capacity
+from dovetail.cloud.aws.awsauth import NODES, refusal
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
-from dovetail.lab.aws import access, boot
+from dovetail.lab.aws import boot
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.world import World
 from dovetail.lab.kubelet.fleet import Fleet
@@ -96,8 +97,9 @@ class Ec2:
         except NotFound:
             found = {}
         entries = list(self._endpoint.front.entries.get(self._world.cluster, {}).values())
-        verdict = access.judge(self._role(instance), found.get("data"), entries)
-        return None if verdict.joins else verdict.why
+        role = self._role(instance)
+        admitted = any(each["principalArn"] == role and NODES in each["kubernetesGroups"] for each in entries)
+        return refusal(role, found.get("data"), admitted)
 
     def _role(self, instance: Any) -> str | None:
         profile = instance.iam_instance_profile

@@ -1,0 +1,44 @@
+"""The aws-auth ConfigMap: which IAM roles the cluster takes for nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+NODES = "system:nodes"
+
+
+def refusal(role_arn: str | None, aws_auth: Mapping[str, str] | None, admitted: bool) -> str | None:
+    """Why a machine of this role cannot join; None if it can. `admitted`: an access entry lets it in.
+
+    `aws_auth` is the ConfigMap's data.
+    """
+    if role_arn is None:
+        return "the machine has no IAM role: its instance profile is missing or empty"
+    if admitted:
+        return None
+    for mapped in _roles(aws_auth):
+        if _same(str(mapped.get("rolearn", "")), role_arn):
+            if NODES in (mapped.get("groups") or ()):
+                return None
+            return f"aws-auth maps {role_arn} without the group {NODES}"
+    return (
+        f"neither the ConfigMap aws-auth in kube-system nor an access entry maps {role_arn}: map it with the groups"
+        f" system:bootstrappers and {NODES}, or make an access entry of type EC2_LINUX"
+    )
+
+
+def _roles(aws_auth: Mapping[str, str] | None) -> list[Mapping[str, Any]]:
+    try:
+        found = yaml.safe_load((aws_auth or {}).get("mapRoles") or "[]")
+    except yaml.YAMLError:
+        return []
+    return [role for role in found if isinstance(role, dict)] if isinstance(found, list) else []
+
+
+def _same(mapped: str, role: str) -> bool:
+    """aws-auth wants the role without its path; a mapping written with the path never matches, as on EKS."""
+    account, _, name = role.partition(":role/")
+    return mapped == f"{account}:role/{name.rsplit('/', 1)[-1]}"
