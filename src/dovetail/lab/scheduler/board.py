@@ -6,6 +6,7 @@ one selector, is kept and brought up to date row by row, from a log of the rows 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import numpy as np
@@ -19,30 +20,16 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 _LONGEST_LOG = 50_000
+_MOST_TALLIES = 5_000
 
 
-class Counts:
-    """How many pods of one namespace and selector each row has."""
+class _Tally:
+    """A number for every row, worked out anew only for rows that changed."""
 
-    def __init__(self, namespace: str, constraint: Spread) -> None:
-        self.namespace = namespace
-        self.constraint = constraint
+    def __init__(self, of: Callable[[NodeInfo], int]) -> None:
+        self.of = of
         self.rows: Ints = np.zeros(0, dtype=np.int64)
         self.seen = -1
-        self._known: dict[Kind, bool] = {}
-
-    def of(self, info: NodeInfo | None) -> int:
-        if info is None or self.constraint.counts_nothing:
-            return 0
-        total = 0
-        for kind, count in info.kinds.items():
-            counted = self._known.get(kind)
-            if counted is None:
-                same = not kind.terminating and kind.namespace == self.namespace
-                counted = self._known[kind] = same and self.constraint.selects(kind.labels)
-            if counted:
-                total += count
-        return total
 
 
 class Board:
@@ -69,7 +56,7 @@ class Board:
         self.restarts = 0
         self._ranks: Ints | None = None
         self._domains: dict[str, tuple[int, Ints, dict[str, int]]] = {}
-        self._counts: dict[tuple[str, str], Counts] = {}
+        self._tallies: dict[Hashable, _Tally] = {}
         cluster.touched.update(dict.fromkeys(cluster.nodes))
 
     def sync(self) -> None:
@@ -140,8 +127,8 @@ class Board:
         if len(self.log) > _LONGEST_LOG or len(self.static_log) > _LONGEST_LOG:
             self.log, self.static_log = [], []
             self._domains.clear()
-            for counts in self._counts.values():
-                counts.seen = -1
+            for tally in self._tallies.values():
+                tally.seen = -1
             self.restarts += 1
 
     def _fill(self, row: int, info: NodeInfo) -> None:
@@ -203,15 +190,37 @@ class Board:
         self._domains[key] = (len(self.static_log), column, numbers)
         return column, numbers
 
-    def counts(self, namespace: str, constraint: Spread) -> Ints:
-        """For every row the pods that a constraint counts."""
-        name = constraint.selector.text() if constraint.selector is not None else "-"
-        held = self._counts.get((namespace, name))
+    def tally(self, name: Hashable, of: Callable[[NodeInfo], int]) -> Ints:
+        """For every row what `of` says of its node; the same name must mean the same function."""
+        held = self._tallies.get(name)
         if held is None:
-            held = self._counts[namespace, name] = Counts(namespace, constraint)
+            if len(self._tallies) > _MOST_TALLIES:
+                self._tallies.clear()
+            held = self._tallies[name] = _Tally(of)
         held.rows = self.longer(held.rows)
         stale = range(len(self.infos)) if held.seen < 0 else set(self.log[held.seen :])
         for row in stale:
-            held.rows[row] = held.of(self.infos[row])
+            info = self.infos[row]
+            held.rows[row] = 0 if info is None else held.of(info)
         held.seen = len(self.log)
         return held.rows
+
+    def counts(self, namespace: str, constraint: Spread) -> Ints:
+        """For every row the pods that a spread constraint counts."""
+        text = constraint.selector.text() if constraint.selector is not None else "-"
+        known: dict[Kind, bool] = {}
+
+        def of(info: NodeInfo) -> int:
+            if constraint.counts_nothing:
+                return 0
+            total = 0
+            for kind, count in info.kinds.items():
+                counted = known.get(kind)
+                if counted is None:
+                    same = not kind.terminating and kind.namespace == namespace
+                    counted = known[kind] = same and constraint.selects(kind.labels)
+                if counted:
+                    total += count
+            return total
+
+        return self.tally(("spread", namespace, text), of)

@@ -1,7 +1,7 @@
-"""The same decision on a board: for pods that say nothing about single neighbours, all nodes at once.
+"""The same decision on a board: all nodes at once.
 
-`decide` answers None where it must not answer: pods with volumes, ports, affinity between pods, images that are
-somewhere already, and pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does those.
+`decide` answers None where it must not answer: pods with volumes or ports, images that are somewhere already, and
+pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does those.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from dovetail.lab.scheduler.board import Board, Bools, Ints
 from dovetail.lab.scheduler.decision import Decision, Nominated, passes
+from dovetail.lab.scheduler.fastaffinity import Company
 from dovetail.lab.scheduler.spreadscore import soft_constraints
 from dovetail.model.fit import Fit, PodInfo
 from dovetail.model.fit.local import check_static, is_scalar, tolerates_node
@@ -44,7 +45,6 @@ class Fast:
     def __init__(self, board: Board) -> None:
         self.board = board
         self._stances: dict[Shape, _Stance] = {}
-        self._silent: dict[tuple[Shape, Shape], bool] = {}
 
     def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
         """The node of a pod that needs no closer look."""
@@ -56,11 +56,17 @@ class Fast:
         fits = stance.allowed & board.alive & self._room(shape)
         if shape.spread:
             fits &= self._even(shape, stance)
+        company = Company(board, shape) if shape.has_affinity or board.vocal else None
+        if company is not None:
+            fits &= company.allowed()
         rows = np.flatnonzero(fits)
         total = len(board.rows)
         if not len(rows):
             return None
         scores = self._scores(pod, stance, rows)
+        liked = company.scores(rows) if company is not None else None
+        if liked is not None:
+            scores = scores + 2 * liked
         return self._pick(pod, rows, scores, nominated, total)
 
     def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
@@ -78,26 +84,11 @@ class Fast:
 
     def _answerable(self, pod: PodInfo) -> bool:
         shape = pod.shape
-        if shape.volumes or shape.ports or shape.has_affinity or pod.pod.spec.node_name:
+        if shape.volumes or shape.ports or pod.pod.spec.node_name:
             return False
         if pod.pod.status.nominated_node_name or self.board.with_images:
             return False
-        if shape.node_terms and any(term.match_fields for term in shape.node_terms):
-            return False
-        return all(self._ignores(other, shape) for other in self.board.vocal)
-
-    def _ignores(self, other: Shape, shape: Shape) -> bool:
-        """Whether a placed pod's terms have nothing to say about pods of a shape."""
-        known = self._silent.get((other, shape))
-        if known is None:
-            if len(self._silent) > _LARGEST_CACHE:
-                self._silent.clear()
-            about = self.board.cluster.namespaces.get(shape.namespace, {})
-            weighted = (*other.preferred_affinity, *other.preferred_anti_affinity)
-            terms = (*other.affinity, *other.anti_affinity, *(each.term for each in weighted))
-            known = not any(term.selects(shape.namespace, shape.labels, about) for term in terms)
-            self._silent[other, shape] = known
-        return known
+        return not (shape.node_terms and any(term.match_fields for term in shape.node_terms))
 
     def _stance(self, shape: Shape) -> _Stance:
         board = self.board

@@ -143,12 +143,11 @@ class Mirror:
 
     def _namespace(self, change: Change[Namespace]) -> None:
         meta = change.object.metadata
-        if change.new is None:
-            self.cluster.namespaces.pop(meta.name, None)
-        else:
-            self.cluster.namespaces[meta.name] = meta.labels
-            if change.old is not None and change.old.metadata.labels != meta.labels:
-                self._wake(hints.NAMESPACE_CHANGED)
+        old = change.old.metadata.labels if change.old is not None else None
+        new = meta.labels if change.new is not None else None
+        if old != new:
+            self.cluster.set_namespace(meta.name, new)
+            self._wake(hints.NAMESPACE_CHANGED)
 
     def _stored(self, into: dict[str, Any]) -> Callable[[Change[Any]], None]:
         def take(change: Change[Any]) -> None:

@@ -32,6 +32,7 @@ class Cluster:
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._placed: dict[str, str] = {}
         self.generation = 0
+        self.namespace_generation = 0
         self.touched: dict[str, None] = {}
 
     @classmethod
@@ -46,13 +47,21 @@ class Cluster:
         """A snapshot of these objects; pods that have ended or have no node do not count."""
         cluster = cls(storage, owners)
         for namespace in namespaces:
-            cluster.namespaces[namespace.metadata.name] = namespace.metadata.labels
+            cluster.set_namespace(namespace.metadata.name, namespace.metadata.labels)
         for node in nodes:
             cluster.set_node(node)
         for pod in pods:
             if pod.spec.node_name and not pod.finished:
                 cluster.place(pod_info(pod), pod.spec.node_name)
         return cluster
+
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
+        """A namespace appeared, changed, or is gone (no labels)."""
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+        self.namespace_generation += 1
 
     def set_node(self, node: Node) -> NodeInfo:
         """A node appeared or changed."""
