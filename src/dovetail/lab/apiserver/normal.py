@@ -37,15 +37,20 @@ class DecodeError(ValueError):
     """Go could not put the document into the type."""
 
 
+class Embedded(str):
+    """The name of a struct that Go embeds: errors of types name it on the way, other paths do not."""
+
+
 class Slot:
     """A field, ready for reading."""
 
-    __slots__ = ("default", "drop_zero", "name", "read", "schema", "struct")
+    __slots__ = ("default", "drop_zero", "embedded", "name", "read", "schema", "struct")
 
     def __init__(self, field: Field, schema: Schema) -> None:
         self.name = field.name
         self.schema = field.schema
-        self.struct = field.owner or schema.struct
+        self.struct = schema.struct
+        self.embedded = Embedded(field.owner) if field.owner else None
         kind = field.schema.kind
         self.read = READERS[kind]
         self.drop_zero = field.omitempty and not field.pointer and kind not in _STRUCT_KINDS
@@ -131,6 +136,8 @@ def path_of(at: At) -> str:
     parts: list[str] = []
     while at is not None:
         at, name = at
+        if isinstance(name, Embedded):
+            continue
         parts.append(f"[{name}]" if isinstance(name, int) else f".{name}")
     return "".join(reversed(parts)).removeprefix(".")
 
@@ -167,13 +174,33 @@ def read_object(reading: Reading, schema: Schema, value: Any, at: At, struct: st
             continue
         if item is None:
             continue
-        read = slot.read(reading, slot.schema, item, (at, name), slot.struct)
+        place = (at, name) if slot.embedded is None else ((at, slot.embedded), name)
+        read = slot.read(reading, slot.schema, item, place, slot.struct)
         if read or not slot.drop_zero:
             out[name] = read
     for name, default in plan.always:
         if name not in out and default is not None:
             out[name] = default()
     return out
+
+
+def settle(schema: Schema, value: Any) -> None:
+    """An empty list that is always printed is printed as null once it was stored. In place: the object is our own."""
+    if isinstance(value, list):
+        for item in value:
+            settle(schema.items, item) if schema.items is not None else None
+        return
+    if not isinstance(value, dict):
+        return
+    for name, item in value.items():
+        field = schema.fields.get(name)
+        child = field.schema if field is not None else schema.items
+        if child is None:
+            continue
+        if item == [] and child.kind == "array":
+            value[name] = None
+        elif item:
+            settle(child, item)
 
 
 def read_array(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
@@ -189,7 +216,7 @@ def read_array(reading: Reading, schema: Schema, value: Any, at: At, struct: str
             out.append(_null_item(items))
         else:
             out.append(read(reading, items, item, (at, index), struct))
-    return out or None
+    return out
 
 
 def _null_item(schema: Schema) -> Any:
@@ -276,16 +303,15 @@ def read_intorstring(reading: Reading, schema: Schema, value: Any, at: At, struc
         return value
     if type(value) is int and -(1 << 31) <= value < 1 << 31:
         return value
-    if type(value) in (int, float):
-        reading.fail(f"json: cannot unmarshal number {value!r} into Go value of type int32")
-    else:
-        reading.fail(f"json: cannot unmarshal {go_value(value)} into Go value of type int32")
+    shown = f"number {value!r}" if type(value) in (int, float) else go_value(value)
+    reading.fail(f"json: cannot unmarshal {shown} into Go struct field {struct}.{_dotted(at)} of type int32")
     return 0
 
 
 def read_time(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
     if type(value) is not str:
-        reading.fail(f"json: cannot unmarshal {go_value(value)} into Go value of type string")
+        where = f"Go struct field {struct}.{_dotted(at)}"
+        reading.fail(f"json: cannot unmarshal {go_value(value)} into {where} of type string")
         return None
     try:
         return gotime.micro(value) if schema.kind == "microtime" else gotime.seconds(value)

@@ -57,7 +57,6 @@ class ApiServer:
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
         bootstrap.seed(self, clock.now())
-        self.store.beginning = self.store.rv
 
     def defer(self, action: Callable[[], None]) -> None:
         """Do this once the current request has its answer."""

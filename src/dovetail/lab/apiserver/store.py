@@ -25,6 +25,11 @@ HISTORY_LIMIT = 200_000
 #: How many decoded objects stay in memory.
 DECODED_LIMIT = 4096
 
+#: The window of changes a watch can catch up on: its least and greatest size, and how old a fresh change may be.
+WINDOW = 100
+WINDOW_LIMIT = 102_400
+FRESH_SECONDS = 75.0
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -89,14 +94,34 @@ class Event:
 class Table:
     """The objects of one kind, in the order of their keys (`namespace/name`)."""
 
-    __slots__ = ("history", "keys", "records", "rv", "watchers")
+    __slots__ = ("capacity", "history", "horizon", "keys", "records", "rv", "watchers", "window")
 
     def __init__(self) -> None:
+        #: A watch may begin behind this version; the window of changes it can catch up on grows with the traffic.
+        self.horizon = 0
+        self.window = 0
+        self.capacity = WINDOW
         self.rv = 0
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
         self.history: deque[Event] = deque()
         self.watchers: set[Callable[[Event], None]] = set()
+
+    def remember(self, event: Event) -> None:
+        """Add a change to the window, which widens while its changes are fresh and forgets the oldest when full."""
+        history = self.history
+        self.window = min(self.window, len(history))
+        if self.window >= self.capacity:
+            if event.when - history[-self.window].when < FRESH_SECONDS and self.capacity < WINDOW_LIMIT:
+                self.capacity *= 2
+            elif self.capacity > WINDOW and event.when - history[-(self.capacity // 4)].when > FRESH_SECONDS:
+                self.capacity //= 2
+        while self.window >= self.capacity:
+            self.horizon = history[-self.window].rv
+            self.window -= 1
+        history.append(event)
+        self.window += 1
+        self.rv = event.rv
 
     def under(self, prefix: str, after: str = "") -> Iterator[Record]:
         """The records whose key begins with `prefix`, behind `after`."""
@@ -179,8 +204,7 @@ class Store:
     def _emit(self, rows: Table, event: Event) -> None:
         if self.journal is not None:
             self.journal(event)
-        rows.rv = event.rv
-        rows.history.append(event)
+        rows.remember(event)
         self._timeline.append(event)
         self._forget(event.when)
         for watcher in tuple(rows.watchers):

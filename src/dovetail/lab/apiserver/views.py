@@ -26,7 +26,7 @@ def put(call: Call) -> Response:
     record = call.server.store.get(call.table, call.key)
     if record is None:
         raise status.not_found(call.resource.group, call.resource.plural, call.name)
-    stored = update(call, record, view, options)
+    stored = update(call, record, view, options, unconditional=True)
     return respond.one(call, door.view(respond.in_version(stored.fresh(), call.resource), call.resource), 200)
 
 

@@ -90,8 +90,7 @@ class Watcher:
         """What comes before the first change: the present state, or the changes since the version asked for."""
         wants_state = self.options.initial if self.options.initial is not None else self.start == 0
         frames: list[bytes] = []
-        oldest = max(self.store.compacted, self.store.beginning)
-        if self.start and self.start < oldest and not self.options.initial:
+        if self.start and self.start < self.oldest() and not self.options.initial:
             return [self.error(self.start)]
         if wants_state:
             for record in self.rows.under(self.prefix):
@@ -111,11 +110,13 @@ class Watcher:
             self.sent = self.start
         return frames
 
+    def oldest(self) -> int:
+        """The version behind which a watch may begin."""
+        return max(self.store.compacted, self.store.beginning, self.rows.horizon)
+
     def error(self, version: int) -> bytes:
         self.overrun = True
-        expired = status.expired(
-            f"too old resource version: {version} ({max(self.store.compacted, self.store.beginning) + 1})"
-        )
+        expired = status.expired(f"too old resource version: {version} ({self.oldest()})")
         return _encode({"type": "ERROR", "object": expired.status()}) + b"\n"
 
     async def frames(self) -> AsyncIterator[bytes]:

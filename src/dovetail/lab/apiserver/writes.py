@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import fielderror, managedfields, respond, status
+from dovetail.lab.apiserver import fielderror, managedfields, ownerrefs, respond, status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.decode import decode
 from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.gotime import stamp
+from dovetail.lab.apiserver.normal import settle
 from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.routes import Route
@@ -109,12 +111,13 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     ctx = context(call, "CREATE", options)
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         obj["metadata"].pop(name, None)
-    dedupe_owners(call, obj, admitted=False)
+    ownerrefs.dedupe(call, obj, admitted=False)
     strategy.default(obj)
     if track is None:
         managedfields.track_create(resource, obj, ctx.manager, ctx.now)
     else:
         track(obj)
+    settle_lists(call, obj)
     if resource.storage != (resource.group, resource.version):
         obj = strategy.to_storage(obj, resource.version)
     metadata = obj["metadata"]
@@ -127,7 +130,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     try:
         strategy.admit(obj, None, ctx)
         strategy.prepare_create(obj, ctx)
-        errors = _name_required(metadata) or strategy.validate_create(obj, ctx)
+        errors = strategy.validate_create(obj, ctx) or _name_required(metadata)
         if errors:
             raise status.invalid(resource.group, resource.kind, metadata.get("name", ""), errors)
         strategy.review(obj, None, ctx)
@@ -138,26 +141,13 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     return commit_new(call, obj, ctx)
 
 
-def dedupe_owners(call: Call, obj: Json, admitted: bool) -> None:
-    """An owner named twice in the same words is named once; the client is told."""
-    owners = obj["metadata"].get("ownerReferences")
-    if not owners or len(owners) < 2:
-        return
-    kept: list[Json] = []
-    repeated: list[str] = []
-    for owner in owners:
-        if owner in kept:
-            repeated.append(owner.get("uid", ""))
-        else:
-            kept.append(owner)
-    if repeated:
-        obj["metadata"]["ownerReferences"] = kept
-        when = " after mutating admission happens" if admitted else ""
-        call.warn(
-            f".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, "
-            "and may reject such requests as early as 1.24; please fix your requests; "
-            f"duplicate UID(s) observed: {', '.join(repeated)}"
-        )
+_EMPTY_LIST = re.compile(rb"\[\s*\]")
+
+
+def settle_lists(call: Call, obj: Json) -> None:
+    """Empty lists were there for whoever tracks ownership; the store keeps none."""
+    if not call.resource.custom and _EMPTY_LIST.search(call.request.body):
+        settle(call.resource.schema, obj)
 
 
 def _name_required(metadata: Json) -> list[fielderror.FieldError]:
@@ -282,7 +272,7 @@ def update_object(
     given_uid = obj["metadata"].get("uid")
     if given_uid and given_uid != old["metadata"].get("uid") and not unconditional:
         raise wrong_uid(call, given_uid, old["metadata"].get("uid", ""))
-    dedupe_owners(call, obj, admitted=call.verb == "patch")
+    ownerrefs.dedupe(call, obj, admitted=call.verb == "patch")
     strategy.default(obj)
     if track is None:
         shown = respond.show(record, resource)
@@ -290,6 +280,7 @@ def update_object(
         managedfields.track_update(resource, shown, obj, ctx.manager, door, ctx.now, registry)
     else:
         track(obj)
+    settle_lists(call, obj)
     if resource.storage != (resource.group, resource.version):
         obj = strategy.to_storage(obj, resource.version)
     check_version(call, obj, record, unconditional)

@@ -7,6 +7,7 @@ from dovetail.lab.apiserver.columns import Layout, clusters, others, pods, workl
 _RBAC = "rbac.authorization.k8s.io"
 _STORAGE = "storage.k8s.io"
 _NETWORK = "networking.k8s.io"
+_FLOW = "flowcontrol.apiserver.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io"
 
 LAYOUTS: dict[tuple[str, str], Layout] = {
@@ -51,5 +52,8 @@ LAYOUTS: dict[tuple[str, str], Layout] = {
     (_ADMISSION, "mutatingwebhookconfigurations"): (others.WEBHOOKS, others.webhook),
     (_ADMISSION, "validatingwebhookconfigurations"): (others.WEBHOOKS, others.webhook),
     ("node.k8s.io", "runtimeclasses"): (others.RUNTIMES, others.runtime),
+    ("apiregistration.k8s.io", "apiservices"): (others.API_SERVICES, others.api_service),
+    (_FLOW, "flowschemas"): (others.FLOW_SCHEMAS, others.flow_schema),
+    (_FLOW, "prioritylevelconfigurations"): (others.PRIORITY_LEVELS, others.priority_level),
     ("certificates.k8s.io", "certificatesigningrequests"): (others.CERTIFICATES, others.certificate),
 }

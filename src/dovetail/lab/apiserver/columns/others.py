@@ -299,3 +299,59 @@ ATTRIBUTES_CLASSES = (NAME, Header("DriverName"), AGE)
 
 def attributes_class(obj: Json, now: datetime) -> list[Any]:
     return [_name(obj), obj.get("driverName", ""), created(obj, now)]
+
+
+API_SERVICES = (NAME, Header("Service"), Header("Available"), AGE)
+
+
+def api_service(obj: Json, now: datetime) -> list[Any]:
+    service = (obj.get("spec") or {}).get("service")
+    where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    word = "Unknown"
+    for each in (obj.get("status") or {}).get("conditions") or []:
+        if each.get("type") == "Available":
+            word = each.get("status", "")
+            if word != "True":
+                word = f"{word} ({each.get('reason', '')})"
+    return [_name(obj), where, word, created(obj, now)]
+
+
+FLOW_SCHEMAS = (
+    NAME,
+    Header("PriorityLevel"),
+    Header("MatchingPrecedence"),
+    Header("DistinguisherMethod"),
+    AGE,
+    Header("MissingPL"),
+)
+
+
+def flow_schema(obj: Json, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    level = (spec.get("priorityLevelConfiguration") or {}).get("name", "")
+    method = (spec.get("distinguisherMethod") or {}).get("type", "<none>")
+    dangling = "?"
+    for each in (obj.get("status") or {}).get("conditions") or []:
+        if each.get("type") == "Dangling":
+            dangling = each.get("status", "")
+    return [_name(obj), level, spec.get("matchingPrecedence", 0), method, created(obj, now), dangling]
+
+
+PRIORITY_LEVELS = (
+    NAME,
+    Header("Type"),
+    Header("NominalConcurrencyShares"),
+    Header("Queues"),
+    Header("HandSize"),
+    Header("QueueLengthLimit"),
+    AGE,
+)
+
+
+def priority_level(obj: Json, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    limited = spec.get("limited")
+    queuing = ((limited or {}).get("limitResponse") or {}).get("queuing") or {}
+    shares = (limited or spec.get("exempt") or {}).get("nominalConcurrencyShares", "<none>")
+    sizes = [queuing.get(key, "<none>") for key in ("queues", "handSize", "queueLengthLimit")]
+    return [_name(obj), spec.get("type", ""), shares, *sizes, created(obj, now)]
