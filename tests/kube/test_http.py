@@ -193,3 +193,23 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         await runner.cleanup()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("server", "environ", "proxy"),
+    [
+        ("https://10.0.0.1:6443", {"https_proxy": "http://p:3128"}, "http://p:3128"),
+        ("https://10.0.0.1:6443", {"https_proxy": "http://p:3128", "no_proxy": "10.0.0.1"}, None),
+        ("https://127.0.0.1:6443", {"https_proxy": "http://p:3128"}, None),
+        ("https://10.0.0.1:6443", {}, None),
+    ],
+)
+def test_the_environment_s_proxy_counts_except_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch, server: str, environ: dict[str, str], proxy: str | None
+) -> None:
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert Http(server).proxy == proxy

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -64,19 +65,26 @@ class EventRecorder:
         self._component = component
         self._burst = burst
         self._refill = refill
-        self._queue: asyncio.Queue[_Key] = asyncio.Queue(_BACKLOG)
+        self._queue: asyncio.Queue[tuple[_Key, Mapping[str, str]]] = asyncio.Queue(_BACKLOG)
         self._said: OrderedDict[_Key, _Said] = OrderedDict()
         self._buckets: OrderedDict[Reference, _Bucket] = OrderedDict()
         self._chance = kube.chance.child("events", component)
         self.dropped = 0
 
-    def record(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
-        """Say it soon. False if it is too much already."""
+    def record(
+        self,
+        about: Reference,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        annotations: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Say it soon. False if it is too much already. `annotations` go on the event when it is first said."""
         if not self._allowed(about):
             self.dropped += 1
             return False
         try:
-            self._queue.put_nowait((about, kind, reason, message[:1024]))
+            self._queue.put_nowait(((about, kind, reason, message[:1024]), annotations or {}))
         except asyncio.QueueFull:
             self.dropped += 1
             return False
@@ -84,18 +92,18 @@ class EventRecorder:
 
     async def run(self) -> None:
         while True:
-            await self._write(await self._queue.get())
+            await self._write(*await self._queue.get())
             self._queue.task_done()
 
     async def flush(self) -> None:
         """Until all that was recorded is written."""
         await self._queue.join()
 
-    async def _write(self, key: _Key) -> None:
+    async def _write(self, key: _Key, annotations: Mapping[str, str]) -> None:
         try:
             said = self._said.get(key)
             if said is None or not await self._again(said):
-                self._remember(key, await self._first(key))
+                self._remember(key, await self._first(key, annotations))
         except KubeError as problem:
             self.dropped += 1
             log.warning("event not written", reason=key[2], object=key[0].name, problem=str(problem))
@@ -110,13 +118,13 @@ class EventRecorder:
         said.count += 1
         return True
 
-    async def _first(self, key: _Key) -> _Said:
+    async def _first(self, key: _Key, annotations: Mapping[str, str]) -> _Said:
         about, kind, reason, message = key
         stamp = self._stamp()
         namespace = about.namespace or "default"
         name = f"{about.name}.{self._chance.getrandbits(64):016x}"
         body = {
-            "metadata": {"name": name, "namespace": namespace},
+            "metadata": {"name": name, "namespace": namespace} | ({"annotations": annotations} if annotations else {}),
             "involvedObject": msgspec.to_builtins(about),
             "type": kind,
             "reason": reason,

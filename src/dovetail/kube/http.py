@@ -11,6 +11,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 from urllib.parse import quote, urlencode
+from urllib.request import getproxies_environment, proxy_bypass
 
 import aiohttp
 from yarl import URL
@@ -72,7 +73,7 @@ class Http:
         self.server = server.rstrip("/")
         self._tls = tls
         self._credentials: Credentials = credentials or Anonymous()
-        self._proxy = proxy
+        self.proxy = proxy or _environment_proxy(self.server)
         self._server_name = server_name
         self._timeout = timeout
         self._connections = connections
@@ -116,7 +117,7 @@ class Http:
             _url(self.server, request),
             headers=headers,
             data=request.body or None,
-            proxy=self._proxy,
+            proxy=self.proxy,
             server_hostname=self._server_name,
             allow_redirects=False,
             timeout=aiohttp.ClientTimeout(total=whole, sock_connect=scaled),
@@ -127,14 +128,9 @@ class Http:
             ssl=self._tls, limit=self._connections, keepalive_timeout=60, socket_factory=_keepalive_socket
         )
         self._session = aiohttp.ClientSession(
-            connector=connector, trust_env=self._use_environment(), skip_auto_headers=("User-Agent",)
+            connector=connector, skip_auto_headers=("User-Agent",), cookie_jar=aiohttp.DummyCookieJar()
         )
         return self._session
-
-    def _use_environment(self) -> bool:
-        """Whether HTTPS_PROXY and friends count: never for a loopback address."""
-        host = URL(self.server).host or ""
-        return self._proxy is None and host != "localhost" and not host.startswith("127.") and host != "::1"
 
     def _where(self, request: Request) -> str:
         return f"{request.method} {self.server}{request.path}"
@@ -153,6 +149,16 @@ def _streams(request: Request) -> bool:
 def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
     """Names in lower case. A header that comes several times has a line each: warnings contain commas."""
     return {name.lower(): "\n".join(answer.headers.getall(name)) for name in answer.headers}
+
+
+def _environment_proxy(server: str) -> str | None:
+    """What HTTPS_PROXY and NO_PROXY say about a server; never a proxy to the machine itself."""
+    url = URL(server)
+    host = url.host or ""
+    if host == "localhost" or host.startswith("127.") or host == "::1" or proxy_bypass(host):
+        return None
+    proxies = getproxies_environment()
+    return proxies.get(url.scheme) or proxies.get("all")
 
 
 class _Stream:
