@@ -28,6 +28,7 @@ def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
             'karpenter_pods_state{nodepool="default",phase="Running",scheduled="true"} 2.0',
             'operator_nodeclaim_status_condition_count{reason="Ready",status="True",type="Ready"} 1.0',
             'dovetail_safe_mode{cause="stale-view"} 0.0',
+            'dovetail_decisions{kind="provision"} 1.0',
         ):
             assert line in text, line
         requests = next(line for line in text.splitlines() if line.startswith("karpenter_nodes_total_pod_requests"))

@@ -75,6 +75,10 @@ def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
         assert launched["instance-type"] == "m.large"
         assert launched["level"] == "INFO"
         decision = launched["decision"]
+        nominated = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "Nominated"]
+        assert nominated[0]["message"].startswith("Pod should schedule on: nodeclaim/default-")
+        assert nominated[0]["metadata"]["annotations"]["dovetail.sh/decision"] == decision
+        assert f'decision="{decision}"' in world.autoscaler.metrics.text().decode()
         assert any(each.id == decision for each in world.autoscaler.ledger.decisions())
 
     tell(story)

@@ -11,6 +11,7 @@ from dovetail.clock import Clock
 from dovetail.cluster import keys
 from dovetail.cluster.machines import price
 from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.ledger import Ledger
 from dovetail.controllers.provisioning.pending import owned_by
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -26,8 +27,9 @@ _NODE = ("node_name", "nodepool", "instance_type", "zone", "capacity_type", "arc
 class Gauges(Collector):
     """Registered once per run."""
 
-    def __init__(self, mirror: Mirror, clock: Clock) -> None:
+    def __init__(self, mirror: Mirror, clock: Clock, ledger: Ledger) -> None:
         self._mirror = mirror
+        self._ledger = ledger
         self._clock = clock
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
@@ -39,6 +41,7 @@ class Gauges(Collector):
         yield self._pods()
         yield from self._claims()
         yield self._cost()
+        yield from self._decisions()
 
     def _nodes(self) -> Iterator[GaugeMetricFamily]:
         family = {
@@ -125,6 +128,20 @@ class Gauges(Collector):
         for pool, amount in total.items():
             cost.add_metric([pool], amount)
         return cost
+
+    def _decisions(self) -> Iterator[GaugeMetricFamily]:
+        count = _family("dovetail_decisions", "Decisions in the ledger, by kind.", ("kind",), prefix="")
+        last = _family("dovetail_last_decision_info", "The latest decision of a kind.", ("kind", "decision"), prefix="")
+        total: dict[str, int] = {}
+        latest: dict[str, str] = {}
+        for each in self._ledger.decisions():
+            total[each.kind] = total.get(each.kind, 0) + 1
+            latest[each.kind] = each.id
+        for kind, number in total.items():
+            count.add_metric([kind], number)
+            last.add_metric([kind, latest[kind]], 1)
+        yield count
+        yield last
 
     def _price(self, claim: NodeClaim) -> float:
         """Today's price, or what it was planned at while nobody has asked for today's."""

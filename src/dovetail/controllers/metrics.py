@@ -109,7 +109,6 @@ class Metrics:
         self.plan_gap = self._gauge(
             "dovetail_plan_gap_ratio", "The last plan's cost above its bound.", ("controller",), prefix=""
         )
-        self.decisions = self._counter("dovetail_decisions", "Decisions taken.", ("kind",), prefix="")
         self.refused_plans = self._counter(
             "dovetail_refused_plans", "Plans the verifier refused.", ("controller",), prefix=""
         )

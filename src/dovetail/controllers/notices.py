@@ -6,6 +6,7 @@ from collections import OrderedDict
 from typing import Literal
 
 from dovetail.clock import Clock
+from dovetail.cluster import keys
 from dovetail.controllers.conditions import truncated
 from dovetail.kube import resources as kinds
 from dovetail.kube.events import EventRecorder, Reference, reference
@@ -40,6 +41,7 @@ class Notices:
         dedupe: float = DEDUPE,
         same: str = "",
         rate: str = "",
+        decision: str = "",
     ) -> bool:
         """Say it, unless it was said lately. `same` is what makes two notices one; by default the message."""
         about = reference(_resource(subject), subject)
@@ -51,7 +53,8 @@ class Notices:
         self._said.move_to_end(key)
         while len(self._said) > _REMEMBERED:
             self._said.popitem(last=False)
-        return self._recorder.record(about, kind, reason, truncated(message))
+        annotations = {keys.DECISION: decision} if decision else None
+        return self._recorder.record(about, kind, reason, truncated(message), annotations)
 
     def record(self, about: Reference, kind: Literal["Normal", "Warning"], reason: str, message: str) -> bool:
         """Say something about an object that is not ours to read."""
@@ -59,16 +62,18 @@ class Notices:
 
     # -- pods
 
-    def nominated(self, pod: Pod, claim: str | None, node: str | None = None) -> None:
+    def nominated(self, pod: Pod, claim: str | None, node: str | None = None, decision: str = "") -> None:
         where = ", ".join(
             part for part in (f"nodeclaim/{claim}" if claim else "", f"node/{node}" if node else "") if part
         )
+        message = f"Pod should schedule on: {where}"
         self.publish(
-            pod, "Normal", "Nominated", f"Pod should schedule on: {where}", same=pod.metadata.uid, rate="nominated"
+            pod, "Normal", "Nominated", message, same=pod.metadata.uid, rate="nominated", decision=decision
         )
 
-    def failed_scheduling(self, pod: Pod, why: str) -> None:
-        self.publish(pod, "Warning", "FailedScheduling", f"Failed to schedule pod, {why}", dedupe=300.0)
+    def failed_scheduling(self, pod: Pod, why: str, decision: str = "") -> None:
+        message = f"Failed to schedule pod, {why}"
+        self.publish(pod, "Warning", "FailedScheduling", message, dedupe=300.0, decision=decision)
 
     def no_capacity_for(self, pod: Pod, claim: NodeClaim, why: str) -> None:
         message = f"NodeClaim {claim.name} nominated for this pod failed to launch: {why}"

@@ -97,7 +97,6 @@ class Autoscaler:
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
         self.mirror = Mirror(kube, clock)
-        self.metrics.registry.register(Gauges(self.mirror, clock))
         self.safety = Safety(clock, self.metrics, self.log)
         self._namespace = settings.leader_election_namespace or NAMESPACE
         self.election = (
@@ -108,6 +107,7 @@ class Autoscaler:
         writer = kube.fenced(self.election.check) if self.election else kube
         self._recorder = EventRecorder(writer, "karpenter")
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
+        self.metrics.registry.register(Gauges(self.mirror, clock, self.ledger))
         self.context = Context(
             kube=writer,
             cloud=cloud,

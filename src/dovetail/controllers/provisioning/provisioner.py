@@ -127,7 +127,7 @@ class Provisioner:
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
         await self._buy(plan, by_key, decision)
-        self._promise(plan, by_key)
+        self._promise(plan, by_key, decision)
         self._report_refused(plan, by_key, decision)
         return plan
 
@@ -194,10 +194,10 @@ class Provisioner:
         self._attempts.bought(mine, context.clock.monotonic())
         self._tell_created(claim, machine, decision)
         for pod in mine:
-            context.notices.nominated(pod, claim.name)
+            context.notices.nominated(pod, claim.name, decision=decision)
         return claim.name
 
-    def _promise(self, plan: Plan, pods: Mapping[str, Pod]) -> None:
+    def _promise(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
         """Room on machines that are there or coming is kept for those it was planned for."""
         mirror = self._context.mirror
         until = self._context.clock.monotonic() + NOMINATION
@@ -214,7 +214,8 @@ class Provisioner:
             target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
             mirror.promise(pods[key], target, None if coming else until)
             if pending.provisionable(pods[key]):
-                self._context.notices.nominated(pods[key], claim.name if claim else None, place.node if node else None)
+                name, where = claim.name if claim else None, place.node if node else None
+                self._context.notices.nominated(pods[key], name, where, decision)
         if count:
             self._context.log.info(
                 "computed unready node(s) will fit pod(s)", controller="provisioner", nodes=len(nodes), pods=count
@@ -233,7 +234,7 @@ class Provisioner:
                 continue
             self._postpone(pod)
             message = f"{why.message} ({why.code})"
-            context.notices.failed_scheduling(pod, message)
+            context.notices.failed_scheduling(pod, message, decision)
             if self._told.get(pod.metadata.uid) != message:
                 self._told[pod.metadata.uid] = message
                 news = True
