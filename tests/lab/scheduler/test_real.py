@@ -16,7 +16,7 @@ from scheduler_answers import answer
 from scheduler_cases import NAMESPACES, Cases
 
 from dovetail.chance import Chance
-from dovetail.clock import Clock
+from dovetail.clock import Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import (
@@ -31,6 +31,7 @@ from dovetail.kube.resources import (
 from dovetail.kube.resources import (
     NAMESPACES as NAMESPACE,
 )
+from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.kubernetes import RealControlPlane
 
 Json = dict[str, Any]
@@ -121,35 +122,45 @@ async def clear(kube: Kube) -> None:
     await asyncio.sleep(0.3)
 
 
+async def disagreements(kube: Kube, count: int) -> list[Any]:
+    """Post cases and compare what comes of them with what we say should."""
+    await prepare(kube)
+    cases, differing = Cases(77), []
+    for at in range(count):
+        case = plain(cases.case())
+        if case["claims"] or case["pending"]["spec"].get("volumes"):
+            continue
+        await post(kube, case, at)
+        node, words = await theirs(kube, case, at)
+        mine = answer(case | {"budgets": []})
+        scores = mine.get("scores", {})
+        best = [each for each, score in scores.items() if score == max(scores.values())]
+        if node not in best if node is not None else words != mine.get("message"):
+            differing.append((at, node, words, mine))
+        await clear(kube)
+    return differing
+
+
 @pytest.mark.kubernetes
 @pytest.mark.timeout(600)
 def test_the_running_scheduler_says_and_does_the_same() -> None:
-    differing: list[Any] = []
-
-    async def main() -> None:
+    async def main() -> list[Any]:
         clock = Clock(asyncio.get_running_loop())
         async with RealControlPlane(scheduler=True) as plane:
             kube = Kube(plane.transport(), clock, chance=Chance(1))
-            await prepare(kube)
-            cases = Cases(77)
-            for at in range(CASES):
-                case = plain(cases.case())
-                if case["claims"] or case["pending"]["spec"].get("volumes"):
-                    continue
-                await post(kube, case, at)
-                node, words = await theirs(kube, case, at)
-                mine = answer(case | {"budgets": []})
-                if node is not None:
-                    best = [
-                        each for each, score in mine.get("scores", {}).items() if score == max(mine["scores"].values())
-                    ]
-                    agreed = node in best
-                else:
-                    agreed = words == mine.get("message")
-                if not agreed:
-                    differing.append((at, node, words, mine))
-                await clear(kube)
-            await kube.close()
+            try:
+                return await disagreements(kube, CASES)
+            finally:
+                await kube.close()
 
-    asyncio.run(main())
-    assert differing == []
+    assert asyncio.run(main()) == []
+
+
+def test_the_lab_says_and_does_the_same() -> None:
+    """The whole way: posted to the lab's API server, watched, decided, bound, told."""
+
+    async def main() -> list[Any]:
+        async with Lab.embedded(seed=1, parts=Parts(controllers=False)) as lab:
+            return await disagreements(lab.kube, CASES)
+
+    assert run_virtual(main()) == []

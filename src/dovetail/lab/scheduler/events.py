@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
@@ -40,12 +39,15 @@ class _Said(msgspec.Struct):
 
 
 class Events:
-    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out."""
+    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out.
 
-    def __init__(self, kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+    An event is named by its pod and its instant, so that names sort as things happened.
+    """
+
+    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False) -> None:
         self._kube = kube
         self._clock = clock
-        self._chance = chance
+        self._instant = 0
         self._quiet = quiet
         self._queue: deque[_Event] = deque()
         self._wake = asyncio.Event()
@@ -86,7 +88,8 @@ class Events:
                 series = {"count": said.count, "lastObservedTime": event.at}
                 await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, meta.namespace)
             return
-        name = f"{meta.name}.{self._chance.getrandbits(63):016x}"
+        self._instant = max(self._instant + 1, int(self._clock.now().timestamp() * 1e6) * 1000)
+        name = f"{meta.name}.{self._instant:016x}"
         while len(self._said) >= _REMEMBERED:
             self._said.pop(next(iter(self._said)))
         self._said[key] = _Said(name, 1, now)

@@ -32,12 +32,12 @@ _BINDING_AT_ONCE = 32
 class Scheduler:
     """One scheduler of one API server."""
 
-    def __init__(self, kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False) -> None:
         self._kube = kube
         self._clock = clock
         self.queue = Queue(clock)
         self.mirror = Mirror(kube, self.queue)
-        self.events = Events(kube, clock, chance.child("events"), quiet=quiet)
+        self.events = Events(kube, clock, quiet=quiet)
         self._decider = Decider(self.mirror.cluster)
         self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
 
@@ -134,5 +134,5 @@ class Scheduler:
 
 
 async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
-    """Schedule until cancelled."""
-    await Scheduler(kube, clock, chance, quiet=quiet).run()
+    """Schedule until cancelled. Nothing here is left to chance; it is taken because every part of the lab has one."""
+    await Scheduler(kube, clock, quiet=quiet).run()
