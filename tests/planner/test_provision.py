@@ -282,3 +282,10 @@ def test_a_nodes_limit_never_leaves_a_spread_lopsided(solve: Solve) -> None:
     first = pods(4, "lone", cpu="1500m", **near("podAntiAffinity", HOSTNAME, app="lone"))
     plan = solve(*first, *pods(6, cpu="100m", **spread()), pools=(pool(limits={"nodes": 4}),))
     assert len(plan.machines) <= 4
+
+
+def test_a_pod_is_put_where_the_one_that_must_follow_it_can_go(solve: Solve) -> None:
+    leader = pod("leader", labels={"app": "leader"}, cpu="500m")
+    follower = pod("follower", nodeSelector={ZONE: "z2"}, **near("podAffinity", HOSTNAME, app="leader"))
+    plan = solve(leader, follower)
+    assert zones_of(plan) == ["z2", "z2"]

@@ -48,6 +48,8 @@ class Packer:
         self.lenient = False
         self.only: Bools | None = None
         """Columns that may be opened, where the choice is not free."""
+        self.budget = UNLIMITED
+        """Machines that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
         self.ranks = sorted({pool.weight for pool in problem.pools}, reverse=True)
         weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
@@ -333,15 +335,16 @@ class Packer:
     def _open(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         per = self.board.per_new(ask)
         got = 0
-        while got < count and per > 0:
+        while got < count and per > 0 and self.budget > 0:
             chosen = self._target(ask, count - got, per, axis, domains)
             if chosen is None:
                 break
             column, fits = chosen
             alone = self._alone(ask)
             machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
-            for _ in range(1 if alone else machines):
+            for _ in range(1 if alone else min(machines, self.budget)):
                 take = min(fits, count - got)
+                self.budget -= 1
                 self.board.put(ask, self.board.open(column), take)
                 got += take
             if alone:

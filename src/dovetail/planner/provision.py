@@ -10,7 +10,7 @@ from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.packer import Strategy
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, pack
+from dovetail.planner.quick import Packing, hints_for, pack
 from dovetail.planner.snapshot import Snapshot
 
 #: Below this many pods several strategies are tried at once: it still takes milliseconds.
@@ -58,6 +58,10 @@ def quick(problem: Problem) -> Packing:
         best = min((best, pack(problem, Strategy(wide=True))), key=lambda each: each.rank)
     if any(count and not problem.classes[index].error for index, count in best.left.items()):
         best = _short(problem, best)
+        hints = hints_for(problem, best.left)
+        if hints:
+            tried = [best, *(pack(problem, strategy, hints) for strategy in _FIRST)]
+            best = min(tried, key=lambda each: (each.shortfall(problem), each.cost))
     return best
 
 

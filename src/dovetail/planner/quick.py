@@ -6,11 +6,13 @@ those that fill the gaps. What finds no place is tried again after everybody els
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
-from dovetail.planner.columns import Floats
+from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer, Strategy
 from dovetail.planner.problem import Problem
@@ -49,8 +51,35 @@ class Packing:
         return (*(short[priority] for priority in sorted(short, reverse=True)), *by_class)
 
 
-def pack(problem: Problem, strategy: Strategy) -> Packing:
-    """One pass over all classes, and as many more as bring something."""
+def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None = None) -> Packing:
+    """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
+    asks = [problem.ask(problem.classes[index], rung) for index in hints or () for rung in
+            range(len(problem.classes[index].levels))]  # fmt: skip
+    before = [ask.columns for ask in asks]
+    for ask in asks:
+        narrowed = ask.columns & (hints or {})[ask.cls.index]
+        ask.columns = narrowed if narrowed.any() else ask.columns
+    try:
+        return _pack(problem, strategy)
+    finally:
+        for ask, columns in zip(asks, before, strict=True):
+            ask.columns = columns
+
+
+def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
+    """Where those that others lean on should go, so that the others, who are left over, can follow."""
+    found: dict[int, Bools] = {}
+    for index in left:
+        last = problem.ask(problem.classes[index], len(problem.classes[index].levels) - 1)
+        groups = {cell.group for cell in (*last.host_owned, *last.domain_owned) if cell.group.kind == AFFINITY}
+        for one in problem.classes:
+            if one.index != index and groups & one.members:
+                known = found.get(one.index)
+                found[one.index] = last.columns if known is None else known & last.columns
+    return found
+
+
+def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
     order = class_order(problem, strategy)
     packer.waiting += demands(problem).sum(axis=0)

@@ -8,41 +8,54 @@ from __future__ import annotations
 
 import numpy as np
 
+from dovetail.planner.columns import Floats
 from dovetail.planner.optimise.bound import Fluid
 from dovetail.planner.packer import Packer, Strategy
-from dovetail.planner.problem import Ask, Problem
-from dovetail.planner.quick import Packing
+from dovetail.planner.problem import UNLIMITED, Ask, Problem
+from dovetail.planner.quick import Packing, class_order
 
 
 def rounded(problem: Problem, fluid: Fluid, left: dict[int, int]) -> Packing | None:
     """A packing along the flows, or None if somebody would lose their place by it."""
-    packer = Packer(problem, Strategy(foresight=0.5))
+    packer = Packer(problem, Strategy())
     wanted = [(problem.ask(ask.cls, 0), _whole(flow, ask.cls.count - left.get(ask.cls.index, 0)))
               for ask, flow in fluid.flows]  # fmt: skip
-    rest: dict[int, int] = {}
+    short = {one.index: one.count - left.get(one.index, 0) for one in problem.classes}
     for column in _columns(problem, wanted):
-        packer.only = np.zeros(problem.menu.size, dtype=np.bool_)
-        packer.only[column] = True
         mine = [(ask, counts[column]) for ask, counts in wanted if column in counts]
-        mine.sort(key=lambda each: (-_size(problem, each[0], column), each[0].number))
-        packer.waiting = np.zeros(len(problem.dims))
-        for ask, count in mine:
-            packer.waiting += ask.request * float(count)
-        for ask, count in mine:
-            packer.waiting -= ask.request * float(count)
-            missing = count - packer.place(ask, count)
-            if missing:
-                rest[ask.cls.index] = rest.get(ask.cls.index, 0) + missing
-    packer.only = None
+        _pour(packer, column, mine, short)
+    packer.only, packer.budget = None, UNLIMITED
+    rest = [one for one in class_order(problem, packer.strategy) if short[one.index] and not one.error]
     packer.waiting = np.zeros(len(problem.dims))
-    for ask, counts in wanted:
-        short = ask.cls.count - left.get(ask.cls.index, 0) - sum(counts.values()) + rest.get(ask.cls.index, 0)
-        for rung in range(len(ask.cls.levels)):
-            short -= packer.place(problem.ask(ask.cls, rung), short) if short else 0
-        if short:
+    for one in rest:
+        packer.waiting += problem.ask(one, 0).request * float(short[one.index])
+    for one in rest:
+        packer.waiting -= problem.ask(one, 0).request * float(short[one.index])
+        for rung in range(len(one.levels)):
+            if short[one.index]:
+                short[one.index] -= packer.place(problem.ask(one, rung), short[one.index])
+        if short[one.index]:
             return None
     packer.board.shrink()
     return Packing(packer.board, left)
+
+
+def _pour(packer: Packer, column: int, mine: list[tuple[Ask, int]], short: dict[int, int]) -> None:
+    """Fill as many machines of a column as the flows fill whole; the rest is packed with everybody else's rest."""
+    problem = packer.problem
+    total: Floats = np.zeros(len(problem.dims))
+    for ask, count in mine:
+        total += ask.request * float(count)
+    whole = int(float((total / np.maximum(problem.menu.capacity[:, column], 1)).max()) + 1e-6)
+    if not whole:
+        return
+    packer.only = np.zeros(problem.menu.size, dtype=np.bool_)
+    packer.only[column] = True
+    packer.budget = whole
+    packer.waiting = total.copy()
+    for ask, count in sorted(mine, key=lambda each: (-_size(problem, each[0], column), each[0].number)):
+        packer.waiting -= ask.request * float(count)
+        short[ask.cls.index] -= packer.place(ask, min(count, short[ask.cls.index]))
 
 
 def _whole(flow: dict[int, float], count: int) -> dict[int, int]:
