@@ -26,6 +26,7 @@ from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
 from dovetail.lab.fastlane import FastLane
 from dovetail.lab.faults import Faults
+from dovetail.lab.forgetting import Forgetting
 from dovetail.lab.invariants import Invariants
 from dovetail.lab.kubelet.fleet import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
@@ -153,6 +154,7 @@ class Lab:
             self.server.stream = self.faults.stream
         if self.parts.check:
             self.invariants = Invariants(self.server)
+        self._start("event expiry", Forgetting(self.server, self.clock).run())
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""

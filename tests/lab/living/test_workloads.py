@@ -334,3 +334,14 @@ def test_the_same_seed_tells_the_same_story(lab_run: Run) -> None:
     lab_run(body, seed=5)
     lab_run(body, seed=5)
     assert stories[0] == stories[1]
+
+
+def test_events_are_forgotten_after_an_hour(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        await living.kube.create(DEPLOYMENTS, deployment())
+        await asyncio.sleep(3000)
+        assert await living.events("ScalingReplicaSet")
+        await asyncio.sleep(1200)
+        assert not await living.events("ScalingReplicaSet")
+
+    lab_run(body)

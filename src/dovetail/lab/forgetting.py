@@ -1,0 +1,47 @@
+"""Events are forgotten an hour after they were last told, as the real API server lets them expire."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from dovetail.clock import Clock
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Event
+
+TABLE = "/events"
+LIFETIME_SECONDS = 3600.0
+SWEEP_SECONDS = 300.0
+
+
+class Forgetting:
+    """Remembers when each event was last written, oldest first."""
+
+    def __init__(self, server: ApiServer, clock: Clock) -> None:
+        self._store = server.store
+        self._clock = clock
+        self._told: deque[tuple[float, str, int]] = deque()
+        for record in self._store.table(TABLE).records.values():
+            self._told.append((clock.monotonic(), record.key, record.rv))
+        self._store.observers.append(self._written)
+
+    def _written(self, event: Event) -> None:
+        if event.table == TABLE and event.record is not None:
+            self._told.append((event.when, event.key, event.rv))
+
+    def sweep(self) -> int:
+        """Take away what is too old; returns how many."""
+        horizon = self._clock.monotonic() - LIFETIME_SECONDS
+        gone = 0
+        while self._told and self._told[0][0] <= horizon:
+            _, key, version = self._told.popleft()
+            record = self._store.get(TABLE, key)
+            if record is not None and record.rv == version:
+                self._store.delete(TABLE, key)
+                gone += 1
+        return gone
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self.sweep()
