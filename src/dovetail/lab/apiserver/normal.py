@@ -292,7 +292,7 @@ def read_quantity(reading: Reading, schema: Schema, value: Any, at: At, struct: 
     else:
         text = go_value(value)
     try:
-        return _canonical(text.strip()) if text else "0"
+        return _canonical(text.strip())
     except ValueError as error:
         reading.fail(str(error))
         return "0"

@@ -132,7 +132,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
         strategy.prepare_create(obj, ctx)
         errors = strategy.validate_create(obj, ctx) or _name_required(metadata)
         if errors:
-            raise status.invalid(resource.group, resource.kind, metadata.get("name", ""), errors)
+            raise status.invalid(resource.storage[0], resource.kind, metadata.get("name", ""), errors)
         strategy.review(obj, None, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
@@ -290,7 +290,7 @@ def update_object(
         strategy.prepare_update(obj, old, ctx)
         errors = strategy.validate_update(obj, old, ctx)
         if errors:
-            raise status.invalid(resource.group, resource.kind, obj["metadata"].get("name", ""), errors)
+            raise status.invalid(resource.storage[0], resource.kind, obj["metadata"].get("name", ""), errors)
         strategy.review(obj, old, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal

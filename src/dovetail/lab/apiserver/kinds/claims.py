@@ -134,6 +134,13 @@ class ClaimStrategy(KindStrategy):
                 found.append(forbidden("spec.resources.requests.storage", text))
         return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        size = (obj["spec"].get("resources") or {}).get("requests", {}).get("storage", "0")
+        if not size.endswith("m") or amount(size).milli % 1000 == 0:
+            return []
+        text = f'fractional byte value "{size}" is invalid, must be an integer'
+        return [f"spec.resources.requests[storage]: {text}"]
+
     def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         if obj is not None and not ctx.subresource and ctx.operation in ("CREATE", "UPDATE"):
             limits.review_claim(obj, ctx)
@@ -240,6 +247,9 @@ class VolumeStrategy(KindStrategy):
         if list(capacity) != ["storage"]:
             found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
         for name, text in sorted(capacity.items()):
+            if amount(text) < amount("0"):
+                whole = amount(text).whole
+                found.append(invalid(f"spec.capacity[{name}]", whole, "must be a valid resource quantity"))
             if not amount(text) > amount("0"):
                 found.append(invalid(f"spec.capacity[{name}]", text, _NOT_POSITIVE))
         return found

@@ -225,6 +225,10 @@ class PodTemplateStrategy(KindStrategy):
 
 
 class LimitRangeStrategy(KindStrategy):
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        if not obj["metadata"].get("name"):
+            obj["metadata"]["name"] = ctx.chance.uid()
+
     def default(self, obj: Object) -> None:
         for item in obj.setdefault("spec", {}).get("limits") or ():
             for field in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):

@@ -60,8 +60,6 @@ class CronJobStrategy(KindStrategy):
         if policy not in known:
             at = "spec.concurrencyPolicy"
             found.append(unsupported(at, policy, known) if policy else required(at))
-        found += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
-        found += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
         if "timeZone" in spec:
             complaint = zone_complaint(spec["timeZone"])
             if complaint:
@@ -73,6 +71,8 @@ class CronJobStrategy(KindStrategy):
             found.append(invalid("spec.jobTemplate.spec.selector", job["selector"], text))
         if job.get("manualSelector"):
             found.append(unsupported("spec.jobTemplate.spec.manualSelector", True, ("nil", "false")))
+        found += numbers.nonnegative(spec.get("successfulJobsHistoryLimit"), "spec.successfulJobsHistoryLimit")
+        found += numbers.nonnegative(spec.get("failedJobsHistoryLimit"), "spec.failedJobsHistoryLimit")
         return found
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:

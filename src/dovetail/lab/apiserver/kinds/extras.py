@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
-from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
+from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 
 
@@ -88,6 +88,8 @@ class RevisionStrategy(KindStrategy):
         found = numbers.nonnegative(obj.get("revision"), "revision")
         if obj.get("data") is None:
             found.append(required("data", "data is mandatory"))
+        elif not isinstance(obj["data"], dict):
+            found.append(required("data", "data must be a valid JSON object"))
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
@@ -183,7 +185,8 @@ class AttributesClassStrategy(KindStrategy):
             storage.protect(obj, "kubernetes.io/vac-protection")
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found = csi_driver_name(obj.get("driverName", ""), "driverName")
+        driver = obj.get("driverName", "")
+        found = label_name(driver.lower(), "driverName") if driver else [required("driverName")]
         if not obj.get("parameters"):
             found.append(required("parameters", "must contain at least one key/value pair"))
         return found

@@ -49,7 +49,7 @@ def owner_references(references: Sequence[Mapping[str, Any]], path: str) -> list
                     "Only one reference can have Controller set to true. "
                     f'Found "true" in references for {controller} and {current}'
                 )
-                found.append(invalid(path, references, text))
+                found.append(invalid(path, [_in_order(one) for one in references], text))
             else:
                 controller = current
     return found
@@ -64,8 +64,16 @@ def _owner_reference(reference: Mapping[str, Any], path: str) -> list[FieldError
         if not reference.get(field):
             found.append(invalid(f"{path}.{field}", reference.get(field, ""), "must not be empty"))
     if (api_version, reference.get("kind")) == ("v1", "Event"):
-        found.append(invalid(path, reference, "/v1, Kind=Event is disallowed from being an owner"))
+        text = "/v1, Kind=Event is disallowed from being an owner"
+        found.append(invalid(path, _in_order(reference), text))
     return found
+
+
+_OWNER = ("apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion")
+
+
+def _in_order(reference: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: reference[field] for field in _OWNER if field in reference}
 
 
 def finalizers(names: Sequence[str], path: str) -> list[FieldError]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.admission import priority
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden as refuse
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
@@ -44,6 +44,9 @@ class BudgetStrategy(KindStrategy):
             known = ("AlwaysAllow", "IfHealthyBudget")
             found.append(unsupported("spec.unhealthyPodEvictionPolicy", policy, known))
         return found
+
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
     def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
         return []
@@ -91,7 +94,9 @@ class PriorityClassStrategy(KindStrategy):
         elif value > _HIGHEST:
             text = f"maximum allowed value of a user defined priority is {_HIGHEST}"
             found.append(forbidden("value", text))
-        if obj.get("preemptionPolicy") not in (None, "PreemptLowerPriority", "Never"):
+        if obj.get("preemptionPolicy") == "":
+            found.append(required("preemptionPolicy"))
+        elif obj.get("preemptionPolicy") not in (None, "PreemptLowerPriority", "Never"):
             known = ("PreemptLowerPriority", "Never")
             found.append(unsupported("preemptionPolicy", obj["preemptionPolicy"], known))
         return found

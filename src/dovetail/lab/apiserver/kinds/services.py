@@ -163,6 +163,11 @@ class ServiceStrategy(KindStrategy):
             return
         if not inside:
             text = "failed to allocate IP {ip}: the provided network does not match the current range"
+            if ctx.dry_run:
+                text = (
+                    "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. "
+                    f"The range of valid IPs is {NETWORK}"
+                )
             raise _invalid(name, address, text)
 
     def _node_ports(self, obj: Object, ctx: Context) -> set[int]:

@@ -27,7 +27,7 @@ def update(pod: Pod, old: Pod) -> list[FieldError]:
     spec, before = pod["spec"], old["spec"]
     found: list[FieldError] = []
     for group in ("containers", "initContainers"):
-        complaints, stop = _containers(spec.get(group, ()), before.get(group, ()), f"spec.{group}")
+        complaints, stop = _containers((spec.get(group) or ()), (before.get(group) or ()), f"spec.{group}")
         found += complaints
         if stop:
             return found
@@ -102,7 +102,7 @@ def _other_fields(spec: Pod, before: Pod) -> list[FieldError]:
     for group in ("containers", "initContainers"):
         if group in munged:
             munged[group] = [
-                _with_image(new, old) for new, old in zip(munged[group], before.get(group, ()), strict=True)
+                _with_image(new, old) for new, old in zip(munged[group], (before.get(group) or ()), strict=True)
             ]
     for field in ("activeDeadlineSeconds", "schedulingGates", "tolerations"):
         _put(munged, field, before.get(field))
@@ -215,7 +215,7 @@ def status(pod: Pod, old: Pod) -> list[FieldError]:
 def _states(new: Mapping[str, Any], before: Mapping[str, Any], spec: Pod) -> list[FieldError]:
     """A container that ended stays ended, unless its policy restarts it."""
     found: list[FieldError] = []
-    policies = {c.get("name"): c.get("restartPolicy") for c in spec.get("containers", ())}
+    policies = {c.get("name"): c.get("restartPolicy") for c in (spec.get("containers") or ())}
     current = {entry.get("name"): entry for entry in new.get("containerStatuses", ())}
     for index, was in enumerate(before.get("containerStatuses", ())):
         ended = was.get("state", {}).get("terminated")
@@ -236,7 +236,7 @@ def resize(pod: Pod, old: Pod) -> list[FieldError]:
         shown = pod.get("status", {}).get("qosClass", "")
         found.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
     for group in ("containers", "initContainers"):
-        new, was = pod["spec"].get(group, ()), old["spec"].get(group, ())
+        new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
         if [c.get("name") for c in new] != [c.get("name") for c in was]:
             return [*found, forbidden(f"spec.{group}", "pod resize may not reorder or rename containers")]
         for index, (container, before) in enumerate(zip(new, was, strict=True)):

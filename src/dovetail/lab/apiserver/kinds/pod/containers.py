@@ -314,7 +314,7 @@ _EPHEMERAL_FORBIDDEN = ("ports", "resources", "livenessProbe", "readinessProbe",
 
 def ephemeral_containers(spec: Mapping[str, Any], path: str, around: Surroundings) -> list[FieldError]:
     found: list[FieldError] = []
-    others = {c.get("name", "") for group in ("containers", "initContainers") for c in spec.get(group, ())}
+    others = {c.get("name", "") for group in ("containers", "initContainers") for c in (spec.get(group) or ())}
     names = set(others)
     for index, container in enumerate(spec.get("ephemeralContainers", ())):
         at = f"{path}[{index}]"

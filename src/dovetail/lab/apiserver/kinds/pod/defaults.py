@@ -6,6 +6,7 @@ ports from container ports), which a template must not show.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from dovetail.model.quantity import parse
@@ -26,6 +27,9 @@ _VOLUMES: dict[str, dict[str, Any]] = {
     "azureDisk": _AZURE,
     "scaleIO": _SCALEIO,
 }
+
+
+_REFERENCE = re.compile(r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::[\w.-]+)?(?:@[\w:+.-]+)?")
 
 
 def fill(target: dict[str, Any], values: dict[str, Any]) -> None:
@@ -96,6 +100,8 @@ def _field_refs(items: Any) -> None:
 
 def pull_policy(image: str) -> str:
     """Always for the latest image, named or not."""
+    if not _REFERENCE.fullmatch(image):
+        return "IfNotPresent"
     name, _, digest = image.partition("@")
     _, colon, tag = name.rpartition(":")
     if not colon or "/" in tag:
