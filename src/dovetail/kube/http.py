@@ -95,7 +95,7 @@ class Http:
         headers = {name: value for name, value in merged.items() if value}
         try:
             answer = await self._open(request, headers)
-            if _streams(request) and answer.status < 400:
+            if _streams(request) and answer.status < 400 and answer.content_length is None:
                 stream = _Stream(answer, self._where(request))
                 return Response(status=answer.status, headers=_headers(answer), stream=stream)
             async with answer:
