@@ -6,8 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from dovetail.cloud.simulated.market import Market, Stock
+from dovetail.controllers.provisioning import planning
 from dovetail.kube import resources as kinds
+from dovetail.planner.plan import Plan
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
 
 Tell = Callable[..., None]
 ANY = [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
@@ -126,3 +132,27 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> Non
         assert not world.autoscaler.problems()
 
     tell(story, market=Market(error_rate=1.0))
+
+
+def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fragile(snapshot: Snapshot, **how: Any) -> Plan:
+        if any(pod.metadata.name == "poison0" for pod in snapshot.pending):
+            raise ZeroDivisionError("a bug")
+        return provision(snapshot, **how)
+
+    monkeypatch.setattr(planning, "provision", fragile)
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption={"consolidateAfter": "Never"})
+        world.start()
+        await world.pods(1, prefix="poison")
+        await world.pods(6, prefix="good")
+
+        async def good_bound() -> bool:
+            return all(node for name, node in (await world.bound()).items() if name.startswith("good"))
+
+        await world.until(good_bound, within=30)
+        assert not (await world.bound())["poison0"]
+        assert any("PLAN_REFUSED" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
+
+    tell(story)

@@ -24,23 +24,27 @@ class Planning:
         self._context = context
 
     async def provision(self, snapshot: Snapshot) -> Plan | None:
-        """A plan that holds, or None: then nothing is bought and everybody is told."""
+        """A plan that holds, or None: then nothing is bought for these pods together."""
         deadline = self._context.settings.plan_deadline or None
         for attempt in (deadline, None) if deadline else (None,):
-            plan = await self._plan(snapshot, attempt)
-            problems = verify(plan, snapshot)
+            try:
+                plan = await self._plan(snapshot, attempt)
+                problems = [str(each) for each in verify(plan, snapshot)]
+            except Exception as bug:
+                # A bug met on one batch must not end the process that serves all the others; it is told with its trace.
+                self._refused(f"planning failed: {bug!r}", bug)
+                continue
             if not problems:
                 self._context.safety.set(Cause.BROKEN_INVARIANT, None)
                 return plan
-            self._context.metrics.refused_plans.labels("provisioner").inc()
-            self._context.log.error(
-                "plan refused by the verifier",
-                controller="provisioner",
-                tier=plan.tier,
-                error="; ".join(str(each) for each in problems[:5]),
-            )
-            self._context.safety.set(Cause.BROKEN_INVARIANT, f"a plan broke {len(problems)} rule(s): {problems[0]}")
+            self._refused("; ".join(problems[:5]))
         return None
+
+    def _refused(self, why: str, bug: Exception | None = None) -> None:
+        context = self._context
+        context.metrics.refused_plans.labels("provisioner").inc()
+        context.log.error("plan refused by the verifier", controller="provisioner", error=why, exc_info=bug)
+        context.safety.set(Cause.BROKEN_INVARIANT, why)
 
     async def _plan(self, snapshot: Snapshot, deadline: float | None) -> Plan:
         """In virtual time thinking takes no time; in real time it must not stop the watches."""

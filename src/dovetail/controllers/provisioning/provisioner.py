@@ -18,7 +18,7 @@ from dovetail.controllers.provisioning import claims, pending, records
 from dovetail.controllers.provisioning.attempts import Attempts, owner
 from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.controllers.provisioning.planning import Planning
-from dovetail.kube.errors import ApiError, KubeError
+from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -26,7 +26,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
-from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.plan import Machine, Plan, Unschedulable
 from dovetail.planner.snapshot import Snapshot
 
 #: A pod that got no place is looked at again after so many seconds, then after twice as many, up to the last.
@@ -107,29 +107,44 @@ class Provisioner:
 
     # -- one batch
 
-    async def provision(self) -> Plan | None:
+    async def provision(self) -> None:
         """Plan for everybody who waits now, and buy what the plan says."""
         context = self._context
-        began = context.clock.monotonic()
         pods = self._wanted()
         if not pods:
-            return None
+            return
         if not any(not pool.static for pool in context.mirror.pools.store.all()):
             context.log.info("no dynamic nodepools found", controller="provisioner")
-            self._refuse(pods, "no nodepools found")
-            return None
-        offers = await context.offers.all()
-        snapshot = context.cutter.cut(offers, pods)
+            self._refuse(pods, "no nodepools found (NO_NODEPOOL)")
+            return
+        await self._serve(pods)
+
+    async def _serve(self, pods: Sequence[Pod]) -> None:
+        """One plan for all. If there is none that holds, for either half: one bad pod must not cost the others."""
+        if await self._round(pods):
+            return
+        if len(pods) == 1:
+            self._refuse(pods, f"{REASONS['PLAN_REFUSED'].told(violation='see the log')} (PLAN_REFUSED)")
+            return
+        middle = len(pods) // 2
+        await self._serve(pods[:middle])
+        await self._serve(pods[middle:])
+
+    async def _round(self, pods: Sequence[Pod]) -> bool:
+        """Cut, plan, buy, record; False if no plan could be believed."""
+        context = self._context
+        began = context.clock.monotonic()
+        snapshot = context.cutter.cut(await context.offers.all(), pods)
         plan = await self._planning.provision(snapshot)
         if plan is None:
-            return None
+            return False
         decision = context.ledger.new_id()
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
         await self._buy(plan, by_key, decision)
         self._promise(plan, by_key, decision)
         self._report_refused(plan, by_key, decision)
-        return plan
+        return True
 
     def _wanted(self) -> list[Pod]:
         """Pods to place. Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice."""
@@ -185,9 +200,10 @@ class Provisioner:
         body = claims.manifest(machine, pool, decision, [pod.metadata.uid for pod in mine])
         try:
             claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
-        except ApiError as problem:
+        except KubeError as problem:
+            # Without an answer the claim may be there all the same; then the watch brings it, pods and all.
             context.log.error(
-                "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=problem.message
+                "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=str(problem)
             )
             return ""
         context.mirror.assume(claim)
@@ -233,7 +249,7 @@ class Provisioner:
             if pod is None:
                 continue
             self._postpone(pod)
-            message = f"{why.message} ({why.code})"
+            message = _told(why)
             context.notices.failed_scheduling(pod, message, decision)
             if self._told.get(pod.metadata.uid) != message:
                 self._told[pod.metadata.uid] = message
@@ -290,6 +306,12 @@ class Provisioner:
         context.metrics.claims_created.labels(
             "provisioned", machine.pool, claim.metadata.annotations.get(keys.MIN_VALUES_RELAXED, "false")
         ).inc()
+
+
+def _told(why: Unschedulable) -> str:
+    """The reason, its cure and its code, as `kubectl describe pod` shows them."""
+    cure = REASONS[why.code].cure if why.code in REASONS else ""
+    return f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
 
 
 def _ready(pool: NodePool) -> bool:
