@@ -55,15 +55,15 @@ class CronJobStrategy(KindStrategy):
                 text = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
                 found.append(invalid("spec.schedule", schedule, text))
         found += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
+        if "timeZone" in spec:
+            complaint = zone_complaint(spec["timeZone"])
+            if complaint:
+                found.append(invalid("spec.timeZone", spec["timeZone"], complaint))
         policy = spec.get("concurrencyPolicy", "")
         known = ("Allow", "Forbid", "Replace")
         if policy not in known:
             at = "spec.concurrencyPolicy"
             found.append(unsupported(at, policy, known) if policy else required(at))
-        if "timeZone" in spec:
-            complaint = zone_complaint(spec["timeZone"])
-            if complaint:
-                found.append(invalid("spec.timeZone", spec["timeZone"], complaint))
         job = (spec.get("jobTemplate") or {}).get("spec") or {}
         found += check_job_spec(job, "spec.jobTemplate.spec")
         if "selector" in job:

@@ -207,12 +207,6 @@ class ReplicaSetStrategy(WorkloadStrategy):
         found = numbers.all_nonnegative(status, names.split(), "status")
         return found + above(status, ("fullyLabeledReplicas", "readyReplicas", "availableReplicas"))
 
-    def selectable(self, obj: Object) -> Mapping[str, str]:
-        return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
-
-    def selectable_fields(self) -> frozenset[str]:
-        return frozenset(("status.replicas",))
-
 
 class DaemonSetStrategy(WorkloadStrategy):
     def default(self, obj: Object) -> None:

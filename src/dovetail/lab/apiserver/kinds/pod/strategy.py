@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden
 from dovetail.lab.apiserver.kinds import formats, metadata
-from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, tolerations, topology
+from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, runtimeclass, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.internal import difference
 from dovetail.lab.apiserver.kinds.pod import changes
@@ -75,6 +75,7 @@ class PodStrategy(KindStrategy):
         if ctx.operation == "CREATE":
             limits.apply(obj, ctx)
             priority.admit_pod(obj, ctx)
+            runtimeclass.admit_pod(obj, ctx)
             topology.label_pod(obj, ctx)
         elif old is not None:
             priority.keep(obj, old)

@@ -1,0 +1,43 @@
+"""RuntimeClass: a pod of a runtime class carries its overhead, and goes where that runtime is."""
+
+from __future__ import annotations
+
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
+from dovetail.lab.apiserver.registry import Context, Object
+
+
+def admit_pod(pod: Object, ctx: Context) -> None:
+    spec = pod["spec"]
+    name = spec.get("runtimeClassName")
+    chosen = ctx.cluster.get("node.k8s.io", "runtimeclasses", None, name) if name else None
+    if name and chosen is None:
+        raise forbidden(pod, ctx, f'pod rejected: RuntimeClass "{name}" not found')
+    _overhead(pod, chosen, ctx)
+    if chosen is not None:
+        _scheduling(pod, chosen.get("scheduling") or {}, ctx)
+
+
+def _overhead(pod: Object, chosen: Object | None, ctx: Context) -> None:
+    spec = pod["spec"]
+    fixed = ((chosen or {}).get("overhead") or {}).get("podFixed")
+    if fixed:
+        if spec.get("overhead") and spec["overhead"] != fixed:
+            raise forbidden(pod, ctx, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+        spec["overhead"] = dict(fixed)
+    elif spec.get("overhead"):
+        text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise forbidden(pod, ctx, text)
+
+
+def _scheduling(pod: Object, rules: Object, ctx: Context) -> None:
+    spec = pod["spec"]
+    if rules.get("nodeSelector"):
+        wanted = spec.get("nodeSelector") or {}
+        for key, value in rules["nodeSelector"].items():
+            if wanted.get(key, value) != value:
+                ours = f"runtimeClass.scheduling.nodeSelector[{key}] = {value}"
+                raise forbidden(pod, ctx, f"conflict: {ours}; pod.spec.nodeSelector[{key}] = {wanted[key]}")
+        spec["nodeSelector"] = {**wanted, **rules["nodeSelector"]}
+    if rules.get("tolerations"):
+        present = spec.get("tolerations") or []
+        spec["tolerations"] = [*present, *(each for each in rules["tolerations"] if each not in present)]
