@@ -76,6 +76,10 @@ def decode(body: bytes, content_type: str, expected: Expected, validation: str, 
     return to_object(value, repeated, expected, validation, warn)
 
 
+#: Still taken from clients of before 1.22, and meaning the same.
+_OLD_EVICTION = ("Eviction", "policy/v1beta1")
+
+
 def _unrecognized(expected: Expected, text: str) -> StatusError:
     return status.bad_request(f"the object provided is unrecognized (must be of type {expected.kind}): {text}")
 
@@ -92,6 +96,8 @@ def check_identity(value: Json, expected: Expected, body: bytes) -> None:
             raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     kind = kind or expected.kind
     api_version = api_version or expected.api_version
+    if (kind, api_version) == _OLD_EVICTION and kind == expected.kind:
+        return
     if api_version != expected.api_version or kind != expected.kind:
         raise _mismatch(kind, api_version, expected)
 
