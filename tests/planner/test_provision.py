@@ -289,3 +289,10 @@ def test_a_pod_is_put_where_the_one_that_must_follow_it_can_go(solve: Solve) -> 
     follower = pod("follower", nodeSelector={ZONE: "z2"}, **near("podAffinity", HOSTNAME, app="leader"))
     plan = solve(leader, follower)
     assert zones_of(plan) == ["z2", "z2"]
+
+
+def test_a_machine_says_why_the_cheaper_ones_lost(solve: Solve) -> None:
+    plan = solve(pod("a", cpu="3"))
+    (lost,) = plan.machines[0].cheaper
+    assert lost.choice.instance_type == "small"
+    assert lost.because == "too small: cpu 3 > 2"

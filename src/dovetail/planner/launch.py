@@ -16,10 +16,13 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERV
 from dovetail.planner.board import Board
 from dovetail.planner.columns import RESERVATION, Column
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
+from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.problem import ATTACH, PORT, Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.snapshot import Pool
+
+_MOST_STORIES = 100
 
 
 class Launcher:
@@ -31,6 +34,7 @@ class Launcher:
         self.columns = problem.columns
         self.zones: Counter[str] = Counter()
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
+        self._stories = 0
         self._ties: dict[int, dict[str, int]] = {}
         self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
         self._choices: dict[int, tuple[Choice, ...]] = {}
@@ -49,7 +53,13 @@ class Launcher:
             requests=self._requests(at, choices[0], column),
             pods=pods,
             labels={key: value for key, value in column.flavour if value is not None},
+            cheaper=cheaper(self.problem, self.board, at, column) if self._told() else (),
         )
+
+    def _told(self) -> bool:
+        """Reasons are kept for the first machines only: a plan of thousands repeats itself."""
+        self._stories += 1
+        return self._stories <= _MOST_STORIES
 
     def offerings(self, at: int, column: Column) -> int:
         """All columns that hold what is on a machine."""
