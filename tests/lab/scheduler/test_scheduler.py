@@ -152,3 +152,30 @@ def test_the_least_used_node_is_chosen() -> None:
         assert sorted(used, key=str) == ["n1", "n1", "n2", "n2"]
 
     in_lab(story)
+
+
+def test_somebody_else_may_place_a_pod() -> None:
+    """A pod that was bound from outside while we decided stays where it is, and its place with us is free again."""
+
+    async def story(lab: Lab) -> None:
+        await node(lab, "n1", cpu="4")
+        await node(lab, "n2", cpu="4")
+        await pod(lab, "a")
+        await lab.kube.bind("a", "default", "n2")
+        await asyncio.sleep(30)
+        assert (await state(lab, "a"))[0] == "n2"
+        await pod(lab, "b", cpu="4")
+        await asyncio.sleep(30)
+        assert (await state(lab, "b"))[0] == "n1"
+
+    in_lab(story)
+
+
+def test_pods_of_other_schedulers_are_left_alone() -> None:
+    async def story(lab: Lab) -> None:
+        await node(lab, "n1")
+        await pod(lab, "a", schedulerName="mine")
+        await asyncio.sleep(30)
+        assert (await state(lab, "a"))[0] is None
+
+    in_lab(story)

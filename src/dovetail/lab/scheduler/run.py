@@ -14,7 +14,7 @@ import structlog
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.errors import ApiError, KubeError, NotFound
 from dovetail.lab.scheduler import words, writes
 from dovetail.lab.scheduler.decider import Decider
 from dovetail.lab.scheduler.decision import Decision
@@ -117,20 +117,27 @@ class Scheduler:
             async with self._slots:
                 await self._kube.bind(meta.name, meta.namespace, node, meta.uid or None)
         except (KubeError, writes.BindFailed) as problem:
-            self._unbind(entry, problem)
+            await self._unbind(entry, problem)
             return
         text = f"Successfully assigned {meta.namespace}/{meta.name} to {node}"
         self.events.normal(info.pod, "Scheduled", "Binding", text)
 
-    def _unbind(self, entry: Entry, problem: Exception) -> None:
+    async def _unbind(self, entry: Entry, problem: Exception) -> None:
         """The place is free again; the pod is tried again after a while if it still needs a node."""
-        key = entry.key
+        key, pod = entry.key, entry.info.pod
         if key not in self.mirror.assumed:
             return
         self.mirror.assumed.discard(key)
         self.mirror.cluster.remove(key)
         self.queue.again(entry)
-        self.events.warning(entry.info.pod, "FailedScheduling", "Scheduling", str(problem))
+        if isinstance(problem, NotFound):
+            return
+        said = problem.message if isinstance(problem, ApiError) else str(problem)
+        volumes = isinstance(problem, writes.BindFailed)
+        part = 'PreBind plugin "VolumeBinding"' if volumes else 'Bind plugin "DefaultBinder"'
+        message = f"running {part}: {said}"
+        self.events.warning(pod, "FailedScheduling", "Scheduling", message)
+        await self._tell(entry.info, writes.unscheduled(self._clock, pod, "SchedulerError", message, None), None)
 
 
 async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:

@@ -86,7 +86,7 @@ async def bind_volumes(kube: Kube, clock: Clock, cluster: Cluster, pod: Pod, nod
     deadline = clock.monotonic() + _BIND_TIMEOUT
     while claims:
         if clock.monotonic() >= deadline:
-            raise BindFailed("timed out waiting for the condition")
+            raise BindFailed("binding volumes: timed out waiting for the condition")
         await asyncio.sleep(_POLL)
         claims = [each for each in claims if not _bound(cluster, each)]
 
