@@ -32,10 +32,10 @@ $(TEST_STAMP): $(STAMP) pyproject.toml
 	@touch $@
 
 test: $(TEST_STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'not kubernetes and not slow' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not kubernetes and not slow' $(ARGS)
 
 test-slow: $(TEST_STAMP)
-	@$(BIN)/python -m pytest -n $(WORKERS) -m 'slow and not kubernetes' $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'slow and not kubernetes' $(ARGS)
 
 check: $(TEST_STAMP)
 	@$(BIN)/ruff check src tests bench

@@ -10,6 +10,7 @@ from dovetail.lab.apiserver import access
 from dovetail.lab.apiserver.registry import builtin
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status import StatusError
+from dovetail.model.kinds.convert import from_v1, to_v1
 
 #: Answers a request, or lets it pass with None.
 Door = Callable[[Request], Awaitable[Response | None]]
@@ -22,6 +23,8 @@ class LabServer(ApiServer):
         options.setdefault("registry", builtin(metrics=True))
         super().__init__(*args, **options)
         self.doors: list[Door] = []
+        for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"):
+            self.registry.converters[name] = _converted
         self.stream: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
 
     async def handle(self, request: Request) -> Response:
@@ -42,3 +45,9 @@ class LabServer(ApiServer):
         except StatusError:
             return False
         return user.name != "system:anonymous"
+
+
+def _converted(obj: dict[str, Any], version: str) -> dict[str, Any]:
+    """An object of ours in another generation: what a conversion webhook does on a real cluster."""
+    found = to_v1(obj)
+    return found if version == "v1" else from_v1(found, version)

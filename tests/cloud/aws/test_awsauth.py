@@ -1,0 +1,36 @@
+"""Who may join: by aws-auth or by an access entry, and what to do when neither knows the role."""
+
+from __future__ import annotations
+
+from dovetail.cloud.aws.awsauth import refusal
+
+ROLE = "arn:aws:iam::1:role/Nodes"
+
+
+def mapped(arn: str, *groups: str) -> dict[str, str]:
+    listed = "".join(f"\n  - {group}" for group in groups)
+    return {"mapRoles": f"- rolearn: {arn}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups:{listed}\n"}
+
+
+def test_a_mapped_role_joins() -> None:
+    assert refusal(ROLE, mapped(ROLE, "system:bootstrappers", "system:nodes"), admitted=False) is None
+
+
+def test_an_access_entry_is_enough() -> None:
+    assert refusal(ROLE, None, admitted=True) is None
+
+
+def test_a_mapping_without_the_nodes_group_is_named() -> None:
+    assert "without the group system:nodes" in str(refusal(ROLE, mapped(ROLE, "system:masters"), admitted=False))
+
+
+def test_a_mapping_written_with_the_roles_path_never_matches_as_on_eks() -> None:
+    path = "arn:aws:iam::1:role/team/Nodes"
+    assert refusal(path, mapped(path, "system:nodes"), admitted=False) is not None
+    assert refusal(path, mapped(ROLE, "system:nodes"), admitted=False) is None
+
+
+def test_no_mapping_broken_mapping_and_no_role_are_refusals_with_a_cure() -> None:
+    for data in (None, {}, {"mapRoles": "::: not yaml"}, {"mapRoles": "just text"}):
+        assert "access entry" in str(refusal(ROLE, data, admitted=False))
+    assert "instance profile" in str(refusal(None, None, admitted=False))

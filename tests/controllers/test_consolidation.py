@@ -1,0 +1,119 @@
+"""Which machines go: only for a real saving, within budgets, and never for something dearer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from dovetail.controllers.disruption import consolidation, costs
+from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
+from dovetail.controllers.disruption.consolidation import Proposal, Rejection
+from dovetail.model.pods import Pod
+from dovetail.planner.plan import Choice, Cost, Machine, Plan
+
+
+def candidate(name: str, price: float | None, pods: int = 1, kind: str = "on-demand") -> Candidate:
+    return Candidate(
+        node=name, claim=name, provider_id=name, pool="default", instance_type="m.large", zone="a",
+        capacity_type=kind, price=price, cost=1.0 + pods, pods=tuple(f"default/{name}-{i}" for i in range(pods)),
+    )  # fmt: skip
+
+
+def machine(*prices: float, kind: str = "on-demand") -> Machine:
+    offerings = tuple(
+        Choice(instance_type=f"t{i}", zone="a", capacity_type=kind, price=price) for i, price in enumerate(prices)
+    )
+    return Machine(name="m", pool="default", offerings=offerings, requirements=(), requests={}, pods=())
+
+
+def plan(*machines: Machine) -> Plan:
+    return Plan(placements={}, machines=machines, cost=Cost(per_hour=sum(each.price for each in machines)))
+
+
+def test_a_machine_whose_pods_fit_elsewhere_goes() -> None:
+    found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(), spot_to_spot=False)
+    assert isinstance(found, Proposal) and found.saving == pytest.approx(0.1) and found.evictions == 1
+
+
+def test_equal_cost_moves_nothing() -> None:
+    found = consolidation.evaluate([candidate("a", 0.1)], lambda _: plan(machine(0.1)), spot_to_spot=False)
+    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
+
+
+def test_a_replacement_keeps_only_offerings_that_keep_the_saving() -> None:
+    found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(machine(0.1, 0.15, 0.3)), spot_to_spot=False)
+    assert isinstance(found, Proposal)
+    (bought,) = found.plan.machines
+    assert [each.price for each in bought.offerings] == [0.1, 0.15]
+    assert {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["t0", "t1"]} in bought.requirements
+
+
+def test_several_may_go_for_several_others() -> None:
+    found = consolidation.evaluate(
+        [candidate("a", 0.4), candidate("b", 0.4)], lambda _: plan(machine(0.2), machine(0.3)), spot_to_spot=False
+    )
+    assert isinstance(found, Proposal) and found.saving == pytest.approx(0.3)
+
+
+def test_spot_replaces_spot_only_if_asked_and_with_enough_choice() -> None:
+    many = machine(*(0.01 * i for i in range(1, 20)), kind="spot")
+    spot = [candidate("a", 0.5, kind="spot")]
+    off = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=False)
+    few = consolidation.evaluate(spot, lambda _: plan(machine(0.1, kind="spot")), spot_to_spot=True)
+    on = consolidation.evaluate(spot, lambda _: plan(many), spot_to_spot=True)
+    assert isinstance(off, Rejection) and off.code == "SPOT_TO_SPOT_OFF"
+    assert isinstance(few, Rejection) and few.code == "SPOT_INFLEXIBLE"
+    assert isinstance(on, Proposal)
+
+
+def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:
+    assert consolidation.rank([candidate("a", None), candidate("b", 0.1)]) == [candidate("b", 0.1)]
+
+
+def test_the_balanced_policy_weighs_saving_against_disturbance() -> None:
+    proposal = Proposal(candidates=(candidate("a", 0.1),), plan=plan(), saving=0.1)
+    assert consolidation.balanced(proposal, pool_cost=1.0, pool_disruption=10.0, disruption=2.0)
+    assert not consolidation.balanced(proposal, pool_cost=1.0, pool_disruption=10.0, disruption=3.0)
+    assert not consolidation.balanced(proposal, pool_cost=0.0, pool_disruption=10.0, disruption=1.0)
+
+
+def test_the_log_says_it_in_the_words_people_grep_for() -> None:
+    command = Command(
+        id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
+    )
+    assert command.words() == (
+        "Underutilized/d-1: delete: nodepools=[default]: [n/m.large/on-demand] (savings: $0.10)"
+    )
+    assert old_words(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "priority", "cost"),
+    [
+        ({}, 0, 1.0),
+        ({"controller.kubernetes.io/pod-deletion-cost": str(2**27)}, 0, 2.0),
+        ({"karpenter.sh/disruption-cost": "1.5"}, 0, 1.0),
+        ({"karpenter.sh/disruption-cost": str(2**31)}, 0, 1.0),
+        ({"karpenter.sh/disruption-cost": str(-(2**31))}, 0, -10.0),
+        ({}, 2**31 - 1, 10.0),
+    ],
+)
+def test_moving_a_pod_costs_by_its_priority_and_its_own_word(
+    annotations: dict[str, str], priority: int, cost: float
+) -> None:
+    import msgspec
+
+    pod = msgspec.convert({"metadata": {"name": "p", "annotations": annotations}, "spec": {"priority": priority}}, Pod)
+    assert costs.eviction(pod) == pytest.approx(cost, abs=1e-6)
+
+
+def chosen(prices: Sequence[float]) -> list[str]:
+    pool = [candidate(f"n{i}", price) for i, price in enumerate(prices)]
+    best, _ = consolidation.choose(pool, lambda tried: plan() if len(tried) < 3 else None, lambda _: True,
+                                   spot_to_spot=False)  # fmt: skip
+    return [each.node for each in best.candidates] if best else []
+
+
+def test_the_dearest_go_first_and_growth_stops_where_pods_would_not_fit() -> None:
+    assert chosen([0.1, 0.4, 0.2]) == ["n1", "n2"]
