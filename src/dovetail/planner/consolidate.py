@@ -12,9 +12,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
+from dovetail.model.labels import INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
 from dovetail.planner.classes import pod_key
+from dovetail.planner.optimise.bound import WORDS, relaxed
 from dovetail.planner.plan import Cost, Move, Plan
+from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 
@@ -38,7 +41,39 @@ def consolidate(
     left = dict(budgets) if budgets is not None else None
     best = _one_by_one(best, candidates, left, lambda: stopwatch() - start > limit * 0.6)
     best = _together(best, candidates, left, seed, lambda: stopwatch() - start > limit * 0.9)
-    return _plan(best, before, stopwatch() - start)
+    plan = _plan(best, before, stopwatch() - start)
+    bound = _bound(snapshot, candidates, max(0.2, limit * 0.1))
+    if bound is None:
+        return plan
+    told = f"the whole fleet bought anew, where {WORDS}"
+    return replace(plan, cost=replace(plan.cost, lower_bound=bound, bound_of=told))
+
+
+def _bound(snapshot: Snapshot, candidates: list[NodeState], seconds: float) -> float | None:
+    """What the fleet would cost at least if everything movable were bought anew; None where keeping might be cheaper.
+
+    Keeping a machine must not beat buying it again, so every machine's own offering must still be for sale.
+    """
+    if not all(_for_sale(node, snapshot) for node in candidates):
+        return None
+    problem = Problem(_world(replace(snapshot, pending=()), tuple(candidates)))
+    fluid = relaxed(problem, {}, seconds)
+    going = {node.name for node in candidates}
+    staying = sum(node.price or 0.0 for node in snapshot.nodes if not node.deleting and node.name not in going)
+    return None if fluid is None else staying + fluid.price
+
+
+def _for_sale(node: NodeState, snapshot: Snapshot) -> bool:
+    zone, kind = node.labels.get(ZONE), node.labels.get(INSTANCE_TYPE)
+    for pool in snapshot.pools:
+        for each in pool.types if pool.name == node.pool else ():
+            enough = all(each.allocatable.get(name, 0) >= amount for name, amount in node.allocatable.items())
+            if each.name == kind and enough:
+                return any(
+                    o.zone == zone and o.available and o.price is not None and o.price <= (node.price or 0.0)
+                    for o in each.offerings
+                )
+    return False
 
 
 class _Choice:

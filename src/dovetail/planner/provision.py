@@ -61,7 +61,7 @@ def quick(problem: Problem) -> Packing:
         hints = hints_for(problem, best.left)
         if hints:
             tried = [best, *(pack(problem, strategy, hints) for strategy in _FIRST)]
-            best = min(tried, key=lambda each: (each.shortfall(problem), each.cost))
+            best = min(tried, key=lambda each: (each.shortfall(problem), each.rank))
     return best
 
 
@@ -73,7 +73,7 @@ def _short(problem: Problem, best: Packing) -> Packing:
             for order in ("reference", "max", "zones"):
                 strategy = Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish)
                 tried.append(pack(problem, replace(strategy, by_priority=True)))
-    return min(tried, key=lambda each: (each.shortfall(problem), each.cost))
+    return min(tried, key=lambda each: (each.shortfall(problem), each.rank))
 
 
 def plan_of(

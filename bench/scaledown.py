@@ -1,0 +1,170 @@
+"""A scale-down from start to rest: 1,000 mixed pods to 300 and to none, in virtual time.
+
+Prints evictions, seconds to rest, and the final price against a fresh plan for the pods that are left. Runs on
+`python -m bench.scaledown [gate ...]`; gates are feature gates to open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cloud import catalogue
+from dovetail.cloud.simulated.market import Market
+from dovetail.kube import resources as kinds
+from dovetail.lab.autoscaled import Asked, Autoscaled
+from dovetail.lab.cluster import Lab, Parts
+from dovetail.lab.kubelet.fleet import Pace
+from dovetail.planner.provision import provision
+
+SHAPES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "2Gi"), ("1500m", "6Gi"))
+POOL = {
+    "apiVersion": "karpenter.sh/v1",
+    "kind": "NodePool",
+    "metadata": {"name": "default"},
+    "spec": {
+        "template": {
+            "spec": {
+                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "expireAfter": "Never",
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+                    {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["32"]},
+                ],
+            }
+        },
+        "disruption": {
+            "consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
+            "budgets": [{"nodes": "100%"}],
+        },
+    },
+}  # fmt: skip
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one scale-down."""
+
+    rest: float
+    evictions: int
+    price: float
+    fresh: float
+    machines: int
+    bought: int
+    wall: float
+
+    @property
+    def above(self) -> float:
+        return self.price / self.fresh - 1.0 if self.fresh else 0.0
+
+
+def deployment(number: int, cpu: str, memory: str, replicas: int) -> dict[str, Any]:
+    name = f"mix{number}"
+    container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {"terminationGracePeriodSeconds": 1, "containers": [container]},
+            },
+        },
+    }
+
+
+class Yard:
+    """A lab with the autoscaler and the mixed pods."""
+
+    def __init__(self, lab: Lab, scaler: Autoscaled) -> None:
+        self.lab, self.scaler = lab, scaler
+        self.evictions = 0
+        self.wanted = 0
+        lab.server.doors.append(self._door)  # type: ignore[union-attr]
+
+    async def _door(self, request: Any) -> None:
+        if request.path.endswith("/eviction"):
+            self.evictions += 1
+
+    def price(self) -> float:
+        cloud = self.scaler.cloud
+        assert cloud is not None
+        prices = [cloud.price(each.instance_type, each.zone, each.capacity_type) for each in cloud.standing()]
+        return sum(each for each in prices if each is not None)
+
+    def settled(self) -> bool:
+        kit = self.lab.controllers.kit  # type: ignore[union-attr]
+        pods = list(kit.pods.all())
+        return len(pods) == self.wanted and all(pod.status.phase == "Running" for pod in pods)
+
+    async def scale(self, total: int) -> None:
+        self.wanted = total
+        for number in range(len(SHAPES)):
+            body = {"spec": {"replicas": total // len(SHAPES)}}
+            await self.lab.kube.patch(kinds.DEPLOYMENTS, f"mix{number}", body, "default")
+
+    async def rest(self, quiet: float, most: float = 900.0) -> float:
+        """Seconds until nothing changed any more for `quiet` seconds."""
+        clock = self.lab.clock
+        began = last = clock.monotonic()
+        before: Any = None
+        while clock.monotonic() - last < quiet and clock.monotonic() - began < most:
+            await asyncio.sleep(1.0)
+            assert self.scaler.cloud is not None
+            now = (self.settled(), self.evictions, frozenset(m.provider_id for m in self.scaler.cloud.standing()))
+            if now != before or not now[0]:
+                before, last = now, clock.monotonic()
+        return last - began
+
+    async def fresh(self) -> float:
+        """What the pods that are there would cost on an empty cluster."""
+        autoscaler = self.scaler.autoscaler
+        assert autoscaler is not None
+        context = autoscaler.context
+        unbound = [
+            msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+            for pod in context.mirror.pods.store.all()
+        ]
+        snapshot = context.cutter.cut(await context.offers.all(), unbound)
+        return provision(msgspec.structs.replace(snapshot, nodes=())).cost.per_hour
+
+
+async def measure(gates: Sequence[str] = (), steps: Sequence[int] = (300, 0), start: int = 1000) -> list[Measured]:
+    sold = tuple(kind for kind in catalogue.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
+    asked = Asked(types=sold, market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates))
+    clock = Clock(asyncio.get_running_loop(), EPOCH)
+    parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False)
+    scaler = Autoscaled(asked)
+    found = []
+    async with Lab.embedded(7, parts, clock=clock) as lab:
+        lab.add(scaler.run)
+        await asyncio.sleep(3.0)
+        yard = Yard(lab, scaler)
+        await lab.kube.create(kinds.NODEPOOLS, POOL)
+        for number, (cpu, memory) in enumerate(SHAPES):
+            await lab.kube.create(kinds.DEPLOYMENTS, deployment(number, cpu, memory, start // len(SHAPES)), "default")
+        yard.wanted = start
+        await yard.rest(120.0)
+        for total in steps:
+            began, evicted, bought = time.perf_counter(), yard.evictions, scaler.totals["machines bought"]
+            await yard.scale(total)
+            rest = await yard.rest(120.0)
+            found.append(
+                Measured(
+                    rest=rest, evictions=yard.evictions - evicted, price=yard.price(), fresh=await yard.fresh(),
+                    machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
+                    bought=scaler.totals["machines bought"] - bought, wall=time.perf_counter() - began,
+                )
+            )  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    for row in run_virtual(measure(sys.argv[1:])):
+        print(f"{row}  above {row.above:.1%}")
