@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.cloud.simulated.fleet import Fleet
 from dovetail.controllers.garbage import PERIOD
 from dovetail.kube import resources as kinds
 
@@ -98,5 +100,25 @@ def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
             return claim["metadata"]["name"] not in names
 
         await world.until(gone, within=3 * PERIOD)
+
+    tell(story)
+
+
+def test_a_simulated_cloud_that_lost_its_books_finds_its_machines_in_the_cluster(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(3, cpu="1500m")
+        before = await _settled(world)
+        machines = {machine.provider_id for machine in world.cloud.standing()}
+        await world.stop()
+        types = await world.cloud.instance_types({}, {})
+        world.cloud = SimulatedCloud(world.clock, world.chance.child("again"), types)
+        fleet = Fleet(world.kube, world.cloud, world.clock, world.chance.child("fleet again"))
+        await fleet.recover()
+        assert {machine.provider_id for machine in world.cloud.standing()} == machines
+        world.start()
+        assert await _settled(world) == before
+        assert world.cloud.sold == 0
 
     tell(story)

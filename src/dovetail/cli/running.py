@@ -46,6 +46,9 @@ def main(options: Options) -> None:
         run_scaled(_until_stopped(options))
     except (ConfigError, catalogue_file.CatalogueError, KubeError) as problem:
         raise click.ClickException(str(problem)) from problem
+    except OSError as problem:
+        way_out = "other ports are chosen by --metrics-port and --health-probe-port"
+        raise click.ClickException(f"{problem.strerror or problem}; {way_out}") from problem
 
 
 async def _until_stopped(options: Options) -> None:
@@ -73,25 +76,17 @@ async def _run(options: Options) -> None:
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
         cloud = _cloud(options, clock, chance)
-        autoscaler = Autoscaler(kube, cloud, clock, chance, settings, identity=identity, lease=unpaced)
-        async with asyncio.TaskGroup() as group:
-            if isinstance(cloud, SimulatedCloud):
-                group.create_task(_machines(beside, cloud, clock, chance, autoscaler), name="simulated machines")
-            await autoscaler.run()
+        fleet = Fleet(beside, cloud, clock, chance.child("fleet")) if isinstance(cloud, SimulatedCloud) else None
+        autoscaler = Autoscaler(
+            kube, cloud, clock, chance, settings, identity=identity, lease=unpaced, machines=fleet
+        )
+        if fleet is not None:
+            hear = fleet.pod_changed
+            autoscaler.mirror.listen(PODS, lambda change: hear(change.old, change.new))
+        await autoscaler.run()
     finally:
         for client in (kube, unpaced, beside):
             await client.close()
-
-
-async def _machines(
-    kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance, autoscaler: Autoscaler
-) -> None:
-    """The simulated machines live beside the autoscaler and share its view of pods."""
-    fleet = Fleet(kube, cloud, clock, chance.child("fleet"))
-    autoscaler.mirror.listen(PODS, lambda change: fleet.pod_changed(change.old, change.new))
-    await autoscaler.mirror.synced.wait()
-    await fleet.recover()
-    await fleet.run()
 
 
 def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:

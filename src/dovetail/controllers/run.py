@@ -54,6 +54,14 @@ class Controller(Protocol):
     async def run(self) -> None: ...
 
 
+class Machines(Protocol):
+    """Simulated machines: `recover` finds those of an earlier leader, `run` lets them live."""
+
+    async def recover(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+
 #: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Generations,
@@ -91,8 +99,13 @@ class Autoscaler:
         log: FilteringBoundLogger | None = None,
         identity: str = "dovetail",
         lease: Kube | None = None,
+        machines: Machines | None = None,
     ) -> None:
-        """`lease` is a client of its own for the election, so that nothing of ours can delay it."""
+        """`lease` is a client of its own for the election, so that nothing of ours can delay it.
+
+        `machines` are those of a simulated cloud: they live and die with whoever leads.
+        """
+        self._machines = machines
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
@@ -164,12 +177,25 @@ class Autoscaler:
             await self.ledger.restore()
         except KubeError as problem:
             self.log.error("history not read, going on without", error=str(problem))
+        await self._recover_machines()
         with self.mirror.listening():
             controllers = [make(self.context) for make in CONTROLLERS]
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
+                if self._machines is not None:
+                    group.create_task(self._machines.run(), name="machines")
                 for controller in controllers:
                     group.create_task(controller.run(), name=type(controller).__name__)
+
+    async def _recover_machines(self) -> None:
+        """Nothing is judged orphaned before the machines of an earlier leader are known again."""
+        while self._machines is not None:
+            try:
+                await self._machines.recover()
+                return
+            except KubeError as problem:
+                self.log.error("simulated machines not found again yet", error=str(problem))
+                await asyncio.sleep(1.0)
 
     def problems(self) -> list[str]:
         """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own."""

@@ -1,7 +1,7 @@
 """Asking the planner without stopping the world, and not believing it blindly.
 
-The quick answer is taken on the loop; the better one is computed beside it, with a deadline. Every plan is
-checked by the verifier, which knows nothing of the packer; a plan that breaks a rule is not carried out.
+Plans are made beside the loop, with a deadline for bettering the quick answer. Every plan is checked by the
+verifier, which knows nothing of the packer; a plan that breaks a rule is not carried out.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ class Planning:
         deadline = self._context.settings.plan_deadline or None
         for attempt in (deadline, None) if deadline else (None,):
             try:
-                plan = await self._plan(snapshot, attempt)
-                problems = [str(each) for each in verify(plan, snapshot)]
+                plan, problems = await self._checked(snapshot, attempt)
             except Exception as bug:
                 # A bug met on one batch must not end the process that serves all the others; it is told with its trace.
                 self._refused(f"planning failed: {bug!r}", bug)
@@ -46,9 +45,14 @@ class Planning:
         context.log.error("plan refused by the verifier", controller="provisioner", error=why, exc_info=bug)
         context.safety.set(Cause.BROKEN_INVARIANT, why)
 
-    async def _plan(self, snapshot: Snapshot, deadline: float | None) -> Plan:
-        """In virtual time thinking takes no time; in real time it must not stop the watches."""
+    async def _checked(self, snapshot: Snapshot, deadline: float | None) -> tuple[Plan, list[str]]:
+        """In virtual time thinking takes no time; in real time it must not stop the watches and the lease."""
         seed = self._context.chance.root
-        if deadline is None or isinstance(asyncio.get_running_loop(), VirtualLoop):
-            return provision(snapshot, seed=seed, deadline=deadline)
-        return await asyncio.to_thread(provision, snapshot, seed=seed, deadline=deadline)
+
+        def think() -> tuple[Plan, list[str]]:
+            plan = provision(snapshot, seed=seed, deadline=deadline)
+            return plan, [str(each) for each in verify(plan, snapshot)]
+
+        if isinstance(asyncio.get_running_loop(), VirtualLoop):
+            return think()
+        return await asyncio.to_thread(think)
