@@ -97,12 +97,20 @@ class Mirror:
         name = pod.spec.node_name
         self.queue.drop(key)
         self.promise(key, None, "")
+        assumed = key in self.assumed
         self.assumed.discard(key)
-        if self.cluster.placed_on(key) == name and old is not None and _same_to_us(old, pod):
+        known = self.cluster.nodes.get(name)
+        held = known.pods.get(key) if known is not None else None
+        if held is not None and old is not None and _same_to_us(old, pod):
             self.cluster.refresh(key, pod)
             return
-        before = self.cluster.remove(key)
         info = pod_info(pod)
+        if held is not None and (held.shape, held.kind, held.held) == (info.shape, info.kind, info.held):
+            self.cluster.refresh(key, pod)
+            if assumed:
+                self._wake(hints.pod_placed(info))
+            return
+        before = self.cluster.remove(key)
         self.cluster.place(info, name)
         if before is None or before.shape.labels != info.shape.labels:
             self._wake(hints.pod_placed(info))
