@@ -7,35 +7,17 @@ column it stands on, and is sized down at the end.
 
 from __future__ import annotations
 
-import msgspec
 import numpy as np
 
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
+from dovetail.planner.strategy import Strategy
+from dovetail.planner.targets import Targets
 
 #: How many machines are looked at together.
 _STRETCH = 512
-
-
-class Strategy(msgspec.Struct, frozen=True):
-    """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
-
-    `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
-    machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
-    `lavish` opens machines for what is to come rather than for the pods that ask.
-    """
-
-    foresight: float = 1.0
-    order: str = "max"
-    turn: int = 0
-    ceiling: float = float("inf")
-    grow: bool = False
-    by_priority: bool = False
-    wide: bool = False
-    thrift: bool = False
-    lavish: bool = False
 
 
 class Packer:
@@ -51,9 +33,9 @@ class Packer:
         self.budget = UNLIMITED
         """Machines that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
-        self.ranks = sorted({pool.weight for pool in problem.pools}, reverse=True)
-        weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
-        self.weights: Ints = weights[problem.menu.pools] if len(weights) else np.zeros(0, dtype=np.int64)
+        self.extra: list[tuple[int, Bools]] = []
+        """Domains of further topology keys that a pod must lie in."""
+        self.targets = Targets(self)
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -122,7 +104,7 @@ class Packer:
         if self.problem.binding or self.problem.reservations or self.board.per_new(ask) == 0:
             return False
         open_to = np.zeros(len(usable) + 1, dtype=np.bool_)
-        open_to[self.problem.menu.domains[axis][self._candidates(ask, None, None)]] = True
+        open_to[self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)]] = True
         return bool(open_to[:-1][usable].all())
 
     def _others(self, ask: Ask, axis: int, which: int) -> Ints:
@@ -179,8 +161,6 @@ class Packer:
             return self._found(ask, count, axis, allowed)
         free = allowed >= count
         if free.any():
-            if self._by_one(ask, axis):
-                free = self._first(free)
             got = self._fill(ask, count, axis, free)
             if got:
                 return got
@@ -193,16 +173,6 @@ class Packer:
             if domain < len(allowed) - 1:
                 blocked.add(domain)
         return 0
-
-    def _by_one(self, ask: Ask, axis: int) -> bool:
-        """Whether a pod put into one domain changes what the other domains allow."""
-        return False
-
-    @staticmethod
-    def _first(free: Bools) -> Bools:
-        one = np.zeros_like(free)
-        one[int(free.argmax())] = True
-        return one
 
     def _first_of_its_kind(self, ask: Ask, axis: int) -> bool:
         """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
@@ -264,13 +234,11 @@ class Packer:
         return heights
 
     def _fill_paths(self, ask: Ask, axes: list[int], chosen: list[Bools]) -> int:
-        self._extra = list(zip(axes[1:], chosen[1:], strict=True))
+        self.extra = list(zip(axes[1:], chosen[1:], strict=True))
         try:
             return self._fill(ask, 1, axes[0], chosen[0])
         finally:
-            self._extra = []
-
-    _extra: list[tuple[int, Bools]] = []  # noqa: RUF012
+            self.extra = []
 
     # -- filling ------------------------------------------------------------------------------------------------
 
@@ -288,7 +256,7 @@ class Packer:
     def _within(self, axis: int | None, domains: Bools | None, bins: Ints) -> Ints:
         if axis is not None and domains is not None:
             bins = bins[domains[self.board.domains[axis][bins]]]
-        for other, chosen in self._extra:
+        for other, chosen in self.extra:
             bins = bins[chosen[self.board.domains[other][bins]]]
         return bins
 
@@ -336,7 +304,7 @@ class Packer:
         per = self.board.per_new(ask)
         got = 0
         while got < count and per > 0 and self.budget > 0:
-            chosen = self._target(ask, count - got, per, axis, domains)
+            chosen = self.targets.best(ask, count - got, per, axis, domains)
             if chosen is None:
                 break
             column, fits = chosen
@@ -351,81 +319,6 @@ class Packer:
                 got += self._into_standing(ask, count - got, axis, domains) if got < count else 0
                 break
         return got
-
-    def _candidates(self, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
-        menu = self.problem.menu
-        ok: Bools = ask.columns.copy() if self.only is None else ask.columns & self.only
-        for dim, amount in ask.steps:
-            ok &= menu.capacity[dim] >= amount
-        if axis is not None and domains is not None:
-            ok &= domains[menu.domains[axis]]
-        for other, chosen in self._extra:
-            ok &= chosen[menu.domains[other]]
-        if self.problem.binding or self.problem.reservations:
-            ok = self.board.affordable(ok)
-        if self.strategy.wide:
-            ok &= self._widely()
-        if self.problem.diversity is not None:
-            ok = self.problem.diversity.filtered(ok, [ask])
-        return ok
-
-    def _widely(self) -> Bools:
-        """The columns within limits if every machine that stands became the largest it may."""
-        menu, board = self.problem.menu, self.board
-        ok = np.ones(menu.size, dtype=np.bool_)
-        for name in self.problem.binding:
-            limits = np.array([each.get(name, UNLIMITED) for each in self.problem.limits], dtype=np.int64)
-            for at in board.bought():
-                pool = int(menu.pools[board.column[at]])
-                sizes = menu.limited[name][(menu.pools == pool) & (menu.limited[name] <= limits[pool])]
-                limits[pool] -= int(sizes.max()) if len(sizes) else int(menu.limited[name][board.column[at]])
-            ok &= menu.limited[name] <= limits[menu.pools]
-        return ok
-
-    def _target(
-        self, ask: Ask, count: int, per: int, axis: int | None, domains: Bools | None
-    ) -> tuple[int, int] | None:
-        """The column to open, and how many pods of the ask go on it."""
-        menu = self.problem.menu
-        ok = self._candidates(ask, axis, domains)
-        if not ok.any():
-            return None
-        if len(self.ranks) > 1:
-            ok &= self.weights == self.weights[ok].max()
-        at = np.flatnonzero(ok)
-        cheap = at[menu.prices[at] <= self.strategy.ceiling]
-        at = cheap if len(cheap) else at[:1]
-        capacity = menu.capacity[:, at]
-        fits = np.full(len(at), min(per, count), dtype=np.int64)
-        for dim, amount in ask.steps:
-            np.minimum(fits, capacity[dim] // amount, out=fits)
-        demand = ask.request * float(count) + self._to_come(ask, axis, domains)
-        needed = np.ones(len(at)) if self.strategy.lavish else np.ceil(count / fits)
-        for dim in (int(each) for each in np.flatnonzero(demand)):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                share = demand[dim] / capacity[dim]
-            if dim in ask.dims:
-                np.maximum(needed, share, out=needed)
-            else:
-                np.maximum(needed, np.where(capacity[dim] > 0, share, 0.0), out=needed)
-        prices = self._limit_shares(at) if self.strategy.thrift and self.problem.binding else menu.prices[at]
-        best = int((np.where(np.isfinite(prices), prices, 1e9) * needed).argmin())
-        return int(at[best]), int(fits[best])
-
-    def _limit_shares(self, at: Ints) -> Floats:
-        """What each column takes of its pool's tightest limit."""
-        menu = self.problem.menu
-        shares = np.full(len(at), 1e-9)
-        for name in self.problem.binding:
-            limits = np.array([max(1, each.get(name, UNLIMITED)) for each in self.problem.limits], dtype=np.float64)
-            np.maximum(shares, menu.limited[name][at] / limits[menu.pools[at]], out=shares)
-        return shares
-
-    def _to_come(self, ask: Ask, axis: int | None, domains: Bools | None) -> Floats:
-        weight = self.strategy.foresight
-        if domains is not None:
-            weight *= max(1, int(domains[:-1].sum())) / max(1, len(domains) - 1)
-        return np.asarray(self.waiting * weight)
 
     # -- enlarging ----------------------------------------------------------------------------------------------
 

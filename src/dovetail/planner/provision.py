@@ -7,11 +7,11 @@ from msgspec.structs import replace
 from dovetail.clock import stopwatch
 from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
-from dovetail.planner.packer import Strategy
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, hints_for, pack
 from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.strategy import Strategy
 
 #: Below this many pods several strategies are tried at once: it still takes milliseconds.
 _FEW = 500

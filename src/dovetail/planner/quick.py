@@ -14,8 +14,9 @@ from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
-from dovetail.planner.packer import Packer, Strategy
+from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
+from dovetail.planner.strategy import Strategy
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8

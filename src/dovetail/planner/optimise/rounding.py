@@ -10,9 +10,10 @@ import numpy as np
 
 from dovetail.planner.columns import Floats
 from dovetail.planner.optimise.bound import Fluid
-from dovetail.planner.packer import Packer, Strategy
+from dovetail.planner.packer import Packer
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
 from dovetail.planner.quick import Packing, class_order
+from dovetail.planner.strategy import Strategy
 
 
 def rounded(problem: Problem, fluid: Fluid, left: dict[int, int]) -> Packing | None:

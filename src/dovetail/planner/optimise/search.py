@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from dovetail.chance import Chance
 from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY, SPREAD
-from dovetail.planner.packer import Packer, Strategy
+from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Ask, Problem
 from dovetail.planner.quick import Packing, pack
+from dovetail.planner.strategy import Strategy
 
 #: Dollars an hour below which two plans cost the same.
 EPSILON = 1e-9

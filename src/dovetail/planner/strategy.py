@@ -1,0 +1,24 @@
+"""Strategies: the knobs of a packing. Trying several and keeping the best is how the planner hedges."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Strategy(msgspec.Struct, frozen=True):
+    """How to pack: `foresight` weighs demand that is still to come, `order` sizes classes, `turn` rotates domains.
+
+    `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
+    machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
+    `lavish` opens machines for what is to come rather than for the pods that ask.
+    """
+
+    foresight: float = 1.0
+    order: str = "max"
+    turn: int = 0
+    ceiling: float = float("inf")
+    grow: bool = False
+    by_priority: bool = False
+    wide: bool = False
+    thrift: bool = False
+    lavish: bool = False
