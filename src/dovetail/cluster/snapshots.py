@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.pools import types_by_name
+from dovetail.cluster.selectors import Selectors
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.planner.snapshot import MinValues, Pool, Preferences, Snapshot
@@ -21,11 +22,13 @@ class Cutter:
         preferences: Preferences = Preferences.RESPECT,
         min_values: MinValues = MinValues.STRICT,
         default_spread: Sequence[TopologySpreadConstraint] = (),
+        selectors: Selectors | None = None,
     ) -> None:
         self._mirror = mirror
         self._preferences = preferences
         self._min_values = min_values
         self._default_spread = tuple(default_spread)
+        self._selectors = selectors
         self._offers: tuple[tuple[InstanceType, ...], ...] = ()
         self._types: dict[str, InstanceType] = {}
 
@@ -44,6 +47,7 @@ class Cutter:
             budgets=tuple(mirror.budgets.store.all()),
             priorities={each.metadata.name: each.value for each in mirror.priorities.store.all()},
             default_spread=self._default_spread,
+            selectors=dict(self._selectors.all()) if self._selectors else {},
             preferences=self._preferences,
             min_values=self._min_values,
             memory=mirror.memory,

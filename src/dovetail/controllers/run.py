@@ -14,6 +14,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock, VirtualLoop
 from dovetail.cloud.protocol import Cloud
 from dovetail.cluster.mirror import Mirror
+from dovetail.cluster.selectors import Selectors
 from dovetail.cluster.snapshots import Cutter
 from dovetail.controllers import history, logs
 from dovetail.controllers.consistency import Consistency
@@ -40,6 +41,7 @@ from dovetail.controllers.placement import Placement
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.controllers.repair import Repair
 from dovetail.controllers.safety import Cause, Safety
+from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
@@ -110,6 +112,8 @@ class Autoscaler:
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
         self.mirror = Mirror(kube, clock)
+        spread = default_constraints(settings.scheduler_config)
+        self._selectors = Selectors(kube) if spread else None
         self.safety = Safety(clock, self.metrics, self.log)
         self._namespace = settings.leader_election_namespace or NAMESPACE
         self.election = (
@@ -132,6 +136,8 @@ class Autoscaler:
                 self.mirror,
                 preferences=Preferences(settings.preference_policy),
                 min_values=MinValues(settings.min_values_policy),
+                default_spread=spread,
+                selectors=self._selectors,
             ),
             offers=Offers(self.mirror, cloud, clock, self.log, overlays=settings.gate("NodeOverlay")),
             ledger=self.ledger,
@@ -154,6 +160,8 @@ class Autoscaler:
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self.mirror.run(), name="mirror")
+            if self._selectors is not None:
+                group.create_task(self._selectors.run(), name="selectors")
             if self.election is None:
                 await self.lead()
             else:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.controllers.schedulerconfig import SchedulerConfigError, default_constraints
 from dovetail.model.duration import parse as parse_duration
 
 
@@ -176,6 +177,10 @@ def _gates(text: str) -> Mapping[str, bool]:
 
 
 def _check(settings: Settings) -> None:
+    try:
+        default_constraints(settings.scheduler_config)
+    except SchedulerConfigError as problem:
+        raise SettingsError(f"--scheduler-config: {problem}") from problem
     if settings.batch_idle_duration > settings.batch_max_duration:
         raise SettingsError("--batch-idle-duration: is longer than --batch-max-duration, which would never be reached")
     if settings.vm_memory_overhead_percent < 0:
