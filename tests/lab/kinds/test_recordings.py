@@ -32,7 +32,10 @@ def plain(value: Any, key: str = "") -> Any:
     return "PORT" if key == "nodePort" and value else value
 
 
-@pytest.mark.parametrize("topic", ["pods", "workloads", "kinds", "custom", "admission", "updates", "definitions", "edges"])
+TOPICS = ["pods", "workloads", "kinds", "custom", "admission", "updates", "definitions", "edges", "warnings"]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
 def test_every_recorded_request_is_answered_alike(api: Any, topic: str) -> None:
     different = []
     for entry in json.loads((DATA / f"{topic}.json").read_text()):

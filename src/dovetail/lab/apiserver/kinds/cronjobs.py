@@ -8,9 +8,9 @@ from typing import Any
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults
+from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
-from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
+from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaint
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -76,15 +76,15 @@ class CronJobStrategy(KindStrategy):
         return found
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
-        if old is not None:
+        if ctx.subresource:
             return []
-        found = []
-        texts = formats.label(obj["metadata"].get("name", ""))
-        if texts:
+        found = name_warnings(obj["metadata"].get("name", "")) if old is None else []
+        if old is None or obj["metadata"].get("generation") != old["metadata"].get("generation"):
+            job = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
+            found += job_warnings(job, "spec.jobTemplate.spec")
+        if old is not None and "TZ" in obj["spec"].get("schedule", ""):
             found.append(
-                "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-                f"a DNS label is recommended: [{' '.join(texts)}]"
+                "cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see "
+                "https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details"
             )
-        template = (obj["spec"].get("jobTemplate") or {}).get("spec", {}).get("template") or {}
-        path = "spec.jobTemplate.spec.template"
-        return found + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, path)
+        return found

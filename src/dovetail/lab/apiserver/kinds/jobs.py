@@ -14,9 +14,9 @@ from dovetail.lab.apiserver.fielderror import (
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
-from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults
+from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
-from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
+from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -34,7 +34,7 @@ class JobStrategy(KindStrategy):
         template_defaults(template)
         labels = (template.get("metadata") or {}).get("labels")
         if labels and not obj["metadata"].get("labels"):
-            obj["metadata"]["labels"] = dict(labels)
+            obj["metadata"]["labels"] = labels  # one and the same map, so that it gains what the template gains
         job_defaults(spec)
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
@@ -49,7 +49,7 @@ class JobStrategy(KindStrategy):
         existing = meta.get("labels") or {}
         merged = dict(sorted((labels | existing).items()))
         template["metadata"] = meta | {"labels": merged}
-        if not obj["metadata"].get("labels"):
+        if not obj["metadata"].get("labels") or obj["metadata"]["labels"] is existing:
             obj["metadata"]["labels"] = dict(merged)
         selector = spec.setdefault("selector", {})
         matched = selector.get("matchLabels") or {}
@@ -58,7 +58,7 @@ class JobStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
-        found = self._generated(obj) if not spec.get("manualSelector") else []
+        found = [] if spec.get("manualSelector") or spec.get("selector") is None else self._generated(obj)
         found += self._spec(spec)
         if spec.get("completionMode") == "Indexed" and spec.get("completions", 0) > 0:
             name = obj["metadata"].get("name", "")
@@ -88,18 +88,16 @@ class JobStrategy(KindStrategy):
     def _spec(self, spec: Spec) -> list[FieldError]:
         found = check_job_spec(spec, "spec")
         selector = spec.get("selector")
-        if selector is None:
-            return [*found, required("spec.selector")]
-        found += label_selector(selector, "spec.selector")
+        found += [required("spec.selector")] if selector is None else label_selector(selector, "spec.selector")
         labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-        if not label_selector(selector, "") and not match_labels(selector, labels):
+        if selector is None or (not label_selector(selector, "") and not match_labels(selector, labels)):
             text = "`selector` does not match template `labels`"
             found.append(invalid("spec.template.metadata.labels", labels or None, text))
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
-        found = self._spec(spec) + self._completions(spec, before)
+        found = self.check(obj, ctx) + self._spec(spec) + self._completions(spec, before)
         found += immutable(spec.get("selector"), before.get("selector"), "spec.selector")
         found += self._template(spec, before, old)
         found += immutable(spec.get("completionMode"), before.get("completionMode"), "spec.completionMode")
@@ -124,11 +122,14 @@ class JobStrategy(KindStrategy):
 
     def _template(self, spec: Spec, before: Spec, old: Object) -> list[FieldError]:
         new, was = spec.get("template") or {}, before.get("template") or {}
-        if before.get("suspend") and "startTime" not in (old.get("status") or {}):
-            was = _with_directives(was, new)
-        if new == was:
+        if not _steerable(old):
+            if new == was:
+                return []
+            return [invalid("spec.template", internal("core.PodTemplateSpec", new), metadata.IMMUTABLE)]
+        wanted = new.get("spec") or {}
+        if wanted == _steered(was.get("spec") or {}, wanted):
             return []
-        return [invalid("spec.template", internal("core.PodTemplateSpec", new), metadata.IMMUTABLE)]
+        return [invalid("spec.template.spec", internal("core.PodSpec", wanted), metadata.IMMUTABLE)]
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         status = obj.get("status") or {}
@@ -161,10 +162,11 @@ class JobStrategy(KindStrategy):
         return found
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
-        if old is not None:
+        if old is None:
+            return name_warnings(obj["metadata"].get("name", "")) + job_warnings(obj["spec"], "spec")
+        if obj["metadata"].get("generation") == old["metadata"].get("generation"):
             return []
-        template = obj["spec"].get("template") or {}
-        return template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
+        return job_warnings(obj["spec"], "spec")
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}
@@ -189,14 +191,36 @@ class JobStrategy(KindStrategy):
         return (*have, "orphan") if "orphan" not in have else tuple(have)
 
 
-def _with_directives(template: Spec, new: Spec) -> dict[str, Any]:
-    """A suspended Job that never ran may still be steered."""
-    copy = dict(template)
-    spec, wanted = dict(template.get("spec") or {}), new.get("spec") or {}
-    for field in ("nodeSelector", "tolerations", "schedulingGates", "affinity"):
-        spec.pop(field, None)
+def _steerable(job: Object) -> bool:
+    """A suspended Job with no pods may still change where and how large its pods are."""
+    status = job.get("status") or {}
+    rests = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in status.get("conditions") or ())
+    return bool(job["spec"].get("suspend") and ("startTime" not in status or rests) and not status.get("active"))
+
+
+def _steered(spec: Spec, wanted: Spec) -> dict[str, Any]:
+    """The old spec with everything taken over that a resting Job may change."""
+    copy = dict(spec)
+    for field in ("nodeSelector", "tolerations", "schedulingGates"):
+        copy.pop(field, None)
         if field in wanted:
-            spec[field] = wanted[field]
-    copy["spec"] = spec
-    copy["metadata"] = new.get("metadata") or {}
+            copy[field] = wanted[field]
+    affinity = {kind: terms for kind, terms in (spec.get("affinity") or {}).items() if kind != "nodeAffinity"}
+    given = wanted.get("affinity")
+    if given is not None and "nodeAffinity" in given:
+        affinity["nodeAffinity"] = given["nodeAffinity"]
+    copy.pop("affinity", None)
+    if affinity or given is not None:
+        copy["affinity"] = affinity
+    for group in ("containers", "initContainers"):
+        ours, theirs = spec.get(group) or (), wanted.get(group) or ()
+        if ours and len(ours) == len(theirs):
+            copy[group] = [_resized(one, other) for one, other in zip(ours, theirs, strict=True)]
     return copy
+
+
+def _resized(container: Spec, wanted: Spec) -> Spec:
+    if container.get("name") != wanted.get("name"):
+        return container
+    rest = {field: value for field, value in container.items() if field != "resources"}
+    return rest | ({"resources": wanted["resources"]} if "resources" in wanted else {})

@@ -19,6 +19,7 @@ from dovetail.lab.apiserver.fielderror import (
 from dovetail.lab.apiserver.kinds import formats, numbers
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.pod.warnings import warnings
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Object
 
@@ -180,3 +181,15 @@ def _exit_codes(codes: Spec, path: str, names: set[Any]) -> list[FieldError]:
     if any(a > b for a, b in pairwise(values)):
         found.append(invalid(f"{path}.values", values, "must be ordered"))
     return found
+
+
+def job_warnings(spec: Spec, path: str) -> list[str]:
+    found: list[str] = []
+    many = spec.get("completions", 0) > 100_000 and spec.get("parallelism", 0) > 10_000
+    if many and spec.get("completionMode") == "Indexed":
+        found.append(
+            f"{path}: In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than "
+            "10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail"
+        )
+    template = spec.get("template") or {}
+    return found + warnings(template.get("spec") or {}, template.get("metadata") or {}, f"{path}.template")

@@ -10,6 +10,7 @@ from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.pod.warnings import claim_warnings
 from dovetail.lab.apiserver.kinds.selectors import match_labels
 from dovetail.lab.apiserver.kinds.workloads import (
     MISMATCH,
@@ -29,6 +30,19 @@ from dovetail.lab.apiserver.registry import Context, Object
 
 class StatefulSetStrategy(WorkloadStrategy):
     name_rule = staticmethod(formats.label)
+    names_pods = False
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        if ctx.subresource:
+            return []
+        found = super().warnings(obj, old, ctx)
+        for index, claim in enumerate(obj["spec"].get("volumeClaimTemplates") or ()):
+            at = f"spec.volumeClaimTemplates[{index}]" + (".Spec" if old is not None else "")
+            found += claim_warnings(claim.get("spec") or {}, at)
+        if obj["spec"].get("revisionHistoryLimit", 0) < 0:
+            text = "a negative value retains all historical revisions; a value >= 0 is recommended"
+            found.append(f"spec.revisionHistoryLimit: {text}")
+        return found
 
     def default(self, obj: Object) -> None:
         super().default(obj)

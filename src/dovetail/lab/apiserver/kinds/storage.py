@@ -37,7 +37,8 @@ class StorageClassStrategy(KindStrategy):
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
-        return [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
+        found = self.check(obj, ctx)
+        return found + [error for field in fields for error in immutable(obj.get(field), old.get(field), field)]
 
 
 class CSINodeStrategy(KindStrategy):

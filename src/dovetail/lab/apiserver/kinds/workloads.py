@@ -11,6 +11,7 @@ from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
+from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings as template_warnings
 from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
@@ -78,16 +79,21 @@ def always_restarts(template: Spec, path: str, kind: str) -> list[FieldError]:
 class WorkloadStrategy(KindStrategy):
     generation = True
     status_door = True
+    names_pods = True  # a name that is no host name earns a warning
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         template_defaults(spec.setdefault("template", {"metadata": {}, "spec": {}}))
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
-        template = obj["spec"].get("template") or {}
-        if old is not None and old["spec"].get("template") == template:
+        if old is not None and not self._new_spec(obj, old):
             return []
-        return template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
+        found = name_warnings(obj["metadata"].get("name", "")) if old is None and self.names_pods else []
+        template = obj["spec"].get("template") or {}
+        return found + template_warnings(template.get("spec") or {}, template.get("metadata") or {}, "spec.template")
+
+    def _new_spec(self, obj: Object, old: Object) -> bool:
+        return bool(obj["metadata"].get("generation") != old["metadata"].get("generation"))
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -209,6 +215,11 @@ class ReplicaSetStrategy(WorkloadStrategy):
 
 
 class DaemonSetStrategy(WorkloadStrategy):
+    names_pods = False
+
+    def _new_spec(self, obj: Object, old: Object) -> bool:
+        return bool(obj["spec"].get("template") != old["spec"].get("template"))
+
     def default(self, obj: Object) -> None:
         super().default(obj)
         spec = obj["spec"]

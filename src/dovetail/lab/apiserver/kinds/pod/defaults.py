@@ -50,8 +50,6 @@ def spec_defaults(spec: Spec) -> None:
     )
     if "securityContext" not in spec:
         spec["securityContext"] = {}
-    if spec["terminationGracePeriodSeconds"] < 0:
-        spec["terminationGracePeriodSeconds"] = 1
     if "serviceAccountName" in spec:
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif "serviceAccount" in spec:
@@ -152,6 +150,8 @@ def round_up(amounts: dict[str, str]) -> None:
 def pod_defaults(spec: Spec) -> None:
     """What a pod gets beyond its spec's defaults."""
     spec.setdefault("enableServiceLinks", True)
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
     for group in ("containers", "initContainers"):
         for container in spec.get(group) or ():
             resources = container.get("resources")

@@ -35,7 +35,9 @@ class Verdicts:
             self._good[key] = warnings(spec, {})
         return found
 
-    def warnings(self, spec: dict[str, Any]) -> list[str]:
+    def warnings(self, spec: dict[str, Any], meta: dict[str, Any]) -> list[str]:
+        if any(".alpha.kubernetes.io/" in key for key in meta.get("annotations") or ()):
+            return warnings(spec, meta)
         known = self._good.get(_encode(spec))
         return list(known) if known is not None else warnings(spec, {})
 

@@ -181,7 +181,7 @@ class PodStrategy(KindStrategy):
                 "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
                 f"a DNS label is recommended: [{' '.join(texts)}]"
             )
-        return found + VERDICTS.warnings(obj["spec"])
+        return found + VERDICTS.warnings(obj["spec"], obj["metadata"])
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         spec, status = obj["spec"], obj.get("status") or {}

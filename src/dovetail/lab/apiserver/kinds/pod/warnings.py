@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import quoted
+from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 
 Spec = Mapping[str, Any]
@@ -28,6 +29,13 @@ _OLD_VOLUMES = {
     "cephfs": "deprecated in v1.28, non-functional in v1.31+",
     "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
+_SYSCTLS = 'non-functional in v1.11+; use the "sysctls" field instead'
+_OLD_ANNOTATIONS = {
+    "scheduler.alpha.kubernetes.io/critical-pod": 'non-functional in v1.16+; use the "priorityClassName" field instead',
+    "security.alpha.kubernetes.io/sysctls": _SYSCTLS,
+    "security.alpha.kubernetes.io/unsafe-sysctls": _SYSCTLS,
+}
+_FILES = (("configMap", "ConfigMap", "name"), ("secret", "Secret", "secretName"), ("downwardAPI", "DownwardAPI", ""))
 
 
 def label_text(key: str) -> str | None:
@@ -40,10 +48,137 @@ def label_text(key: str) -> str | None:
 def warnings(spec: Spec, meta: Spec, path: str = "") -> list[str]:
     """`path` leads to the template, "" for a pod."""
     at = f"{path}." if path else ""
-    found = [*_selection(spec, at), *_volumes(spec, at), *_names(spec, at)]
+    found = [*_selection(spec, at), *_annotations(meta, at), *_volumes(spec, at), *_paths(spec), *_names(spec, at)]
+    found += _fractions(spec.get("overhead") or {}, f"{at}spec.overhead")
+    found += _seccomp(spec, meta, "seccomp.security.alpha.kubernetes.io/pod", at)
     for place, container in _containers(spec, at):
+        key = f"container.seccomp.security.alpha.kubernetes.io/{container.get('name', '')}"
+        found += _seccomp(container, meta, key, at)
         found += _container(place, container)
-    return found + _ports(spec, at)
+    return [*found, *_ports(spec, at), *_port_names(spec, at), *_grace(spec, at), *_affinity(spec, at)]
+
+
+def name_warnings(name: str) -> list[str]:
+    """What is said of a workload whose pods' names cannot be host names."""
+    texts = formats.label(name)
+    if not texts:
+        return []
+    return [
+        "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
+        f"a DNS label is recommended: [{' '.join(texts)}]"
+    ]
+
+
+def _annotations(meta: Spec, at: str) -> Iterator[str]:
+    for key, text in _OLD_ANNOTATIONS.items():
+        if key in (meta.get("annotations") or {}):
+            yield f"{at}metadata.annotations[{key}]: {text}"
+
+
+def _seccomp(holder: Spec, meta: Spec, key: str, at: str) -> Iterator[str]:
+    if key in (meta.get("annotations") or {}) and "seccompProfile" not in (holder.get("securityContext") or {}):
+        yield f'{at}metadata.annotations[{key}]: non-functional in v1.27+; use the "seccompProfile" field instead'
+
+
+def _fractions(amounts: Spec, path: str) -> Iterator[str]:
+    for name in ("memory", "ephemeral-storage"):
+        yield from _fraction(amounts.get(name), f"{path}[{name}]")
+
+
+def _fraction(text: str | None, path: str) -> Iterator[str]:
+    if text is not None and text.endswith("m") and amount(text).milli % 1000:
+        yield f"{path}: fractional byte value {quoted(text)} is invalid, must be an integer"
+
+
+def claim_warnings(spec: Spec, path: str) -> Iterator[str]:
+    """`path` leads to the claim's spec."""
+    for part in ("requests", "limits"):
+        text = ((spec.get("resources") or {}).get(part) or {}).get("storage")
+        yield from _fraction(text, f"{path}.resources.{part}[storage]")
+
+
+def _grace(spec: Spec, at: str) -> Iterator[str]:
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        text = "must be >= 0; negative values are invalid and will be treated as 1"
+        yield f"{at}spec.terminationGracePeriodSeconds: {text}"
+
+
+def _affinity(spec: Spec, at: str) -> Iterator[str]:
+    text = "a null labelSelector results in matching no pod"
+    hard, soft = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+    for kind in ("podAffinity", "podAntiAffinity"):
+        affinity = (spec.get("affinity") or {}).get(kind) or {}
+        path = f"{at}spec.affinity.{kind}"
+        for index, term in enumerate(affinity.get(hard) or ()):
+            if "labelSelector" not in term:
+                yield f"{path}.{hard}[{index}].labelSelector: {text}"
+        for index, weighted in enumerate(affinity.get(soft) or ()):
+            if "labelSelector" not in (weighted.get("podAffinityTerm") or {}):
+                yield f"{path}.{soft}[{index}].podAffinityTerm.labelSelector: {text}"
+
+
+def _port_names(spec: Spec, at: str) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for place, container in _containers(spec, at):
+        for index, port in enumerate(container.get("ports") or ()):
+            name, where = port.get("name"), f"{place}.ports[{index}]"
+            if name and name in seen:
+                other = seen[name]
+                yield (
+                    f"{where}: duplicate port name {quoted(name)} with {other}, "
+                    f"services and probes that select ports by name will use {other}"
+                )
+            elif name:
+                seen[name] = where
+
+
+def _paths(spec: Spec) -> Iterator[str]:
+    """Files that a volume would put in one another's way."""
+    for volume in spec.get("volumes") or ():
+        name = quoted(volume.get("name", ""))
+        for kind, shown, key in _FILES:
+            source = volume.get(kind)
+            if source is not None:
+                owner = f"{shown} {quoted(source.get(key, ''))}" if key else shown
+                files = [(item.get("path", ""), "") for item in source.get("items") or ()]
+                yield from _overlaps(files, f"volume {name} ({owner})")
+        if "projected" in volume:
+            files = []
+            for source in volume["projected"].get("sources") or ():
+                if not source:
+                    yield f"volume {name} (Projected) has no sources provided"
+                files += _projected(source)
+            yield from _overlaps(files, f"volume {name} (Projected)")
+
+
+def _projected(source: Spec) -> list[tuple[str, str]]:
+    for kind, shown, key in _FILES:
+        part = source.get(kind)
+        if part is not None and part.get("items"):
+            key = key and "name"
+            owner = f"{shown} {quoted(part.get(key, ''))}" if key else shown
+            return [(item.get("path", ""), owner) for item in part["items"]]
+    if "serviceAccountToken" in source:
+        return [(source["serviceAccountToken"].get("path", ""), "ServiceAccountToken")]
+    if "clusterTrustBundle" in source:
+        bundle = source["clusterTrustBundle"]
+        owner = bundle.get("name", bundle.get("signerName", ""))
+        return [(bundle.get("path", ""), f"ClusterTrustBundle {quoted(owner)}")]
+    return []
+
+
+def _overlaps(files: list[tuple[str, str]], what: str) -> Iterator[str]:
+    seen: list[tuple[str, str]] = []
+    for given, owner in files:
+        path = given.rstrip("/")
+        for other, its_owner in seen:
+            if path and other and (f"{other}/".startswith(f"{path}/") or f"{path}/".startswith(f"{other}/")):
+                yield f"{what}: overlapping paths: {_file(path, owner)} with {_file(other, its_owner)}"
+        seen.append((path, owner))
+
+
+def _file(path: str, owner: str) -> str:
+    return f"{quoted(path)} ({owner})" if owner else quoted(path)
 
 
 def _containers(spec: Spec, at: str) -> Iterator[tuple[str, Spec]]:
@@ -64,7 +199,7 @@ def _selection(spec: Spec, at: str) -> Iterator[str]:
     name = "preferredDuringSchedulingIgnoredDuringExecution"
     for index, weighted in enumerate(affinity.get(name) or ()):
         term = weighted.get("preference") or {}
-        yield from _term(term, f"{at}spec.affinity.nodeAffinity.{name}[{index}].preference")
+        yield from _term(term, f"{at}spec.affinity.nodeAffinity.{name}[{index}].preference", values=True)
     for index, constraint in enumerate(spec.get("topologySpreadConstraints") or ()):
         place = f"{at}spec.topologySpreadConstraints[{index}]"
         key = constraint.get("topologyKey", "")
@@ -75,11 +210,14 @@ def _selection(spec: Spec, at: str) -> Iterator[str]:
             yield f"{place}.labelSelector: a null labelSelector results in matching no pod"
 
 
-def _term(term: Spec, path: str) -> Iterator[str]:
+def _term(term: Spec, path: str, values: bool = False) -> Iterator[str]:
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         text = label_text(expression.get("key", ""))
         if text:
             yield f"{path}.matchExpressions[{index}].key: {expression['key']} is {text}"
+        for number, value in enumerate(expression.get("values") or () if values else ()):
+            for text in formats.label_value(value):
+                yield f"{path}.matchExpressions[{index}].values[{number}]: {value} is invalid, {text}"
 
 
 def _volumes(spec: Spec, at: str) -> Iterator[str]:
@@ -88,6 +226,11 @@ def _volumes(spec: Spec, at: str) -> Iterator[str]:
             if kind in volume:
                 shown = "storageOS" if kind == "storageos" else kind
                 yield f"{at}spec.volumes[{index}].{shown}: {text}"
+        claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if claim:
+            yield from claim_warnings(
+                claim.get("spec") or {}, f"{at}spec.volumes[{index}].ephemeral.volumeClaimTemplate.spec"
+            )
 
 
 def _names(spec: Spec, at: str) -> Iterator[str]:
@@ -107,10 +250,7 @@ def _container(place: str, container: Spec) -> Iterator[str]:
     resources = container.get("resources") or {}
     for name in ("memory", "ephemeral-storage"):
         for part in ("limits", "requests"):
-            text = (resources.get(part) or {}).get(name)
-            if text is not None and text.endswith("m") and amount(text).milli % 1000:
-                shown = f"fractional byte value {quoted(text)} is invalid, must be an integer"
-                yield f"{place}.resources.{part}[{name}]: {shown}"
+            yield from _fraction((resources.get(part) or {}).get(name), f"{place}.resources.{part}[{name}]")
     seen: set[str] = set()
     for index, variable in enumerate(container.get("env") or ()):
         name, value = variable.get("name", ""), variable.get("value", "")
@@ -129,6 +269,8 @@ def _ports(spec: Spec, at: str) -> list[str]:
     for place, container in _containers(spec, at):
         for index, port in enumerate(container.get("ports") or ()):
             where = f"{place}.ports[{index}]"
+            if port.get("hostIP") and not port.get("hostPort"):
+                found.append(f"{where}: hostIP set without hostPort: {_go_port(port)}")
             key = (port.get("containerPort"), port.get("protocol"))
             for other_place, other in seen.get(key, ()):
                 text = _overlap(port, other)
@@ -136,6 +278,14 @@ def _ports(spec: Spec, at: str) -> list[str]:
                     found.append(f"{where}: {text} with {other_place}")
             seen.setdefault(key, []).append((where, port))
     return found
+
+
+def _go_port(port: Spec) -> str:
+    number = port.get("containerPort", 0)
+    return (
+        f"{{Name:{port.get('name', '')} HostPort:{port.get('hostPort', 0)} ContainerPort:{number} "
+        f"Protocol:{port.get('protocol', '')} HostIP:{port['hostIP']}}}"
+    )
 
 
 def _overlap(port: Spec, other: Spec) -> str | None:
