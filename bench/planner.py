@@ -119,7 +119,9 @@ def _karpenter(program: str, bodies: list[dict[str, Any]], types: tuple[Instance
         }
         for each in types
     ]
-    pool = {"metadata": {"name": "default"}, "spec": {"limits": {"cpu": "10000000"}}}
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    template = {"spec": {"requirements": [], "nodeClassRef": reference}}
+    pool = {"metadata": {"name": "default"}, "spec": {"template": template, "limits": {"cpu": "10000000"}}}
     scenario = {"pods": bodies, "nodePools": [pool], "catalog": catalogue}
     done = subprocess.run([program], input=json.dumps(scenario), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)

@@ -46,6 +46,8 @@ class Board:
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
+        self.starved = False
+        """Whether the machines last asked had no room of their own, whatever topology says."""
 
     def clone(self) -> Board:
         twin = object.__new__(Board)
@@ -61,6 +63,7 @@ class Board:
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
+        twin.starved = False
         return twin
 
     # -- who has room -------------------------------------------------------------------------------------------
@@ -79,6 +82,9 @@ class Board:
             for dim, amount in ask.steps:
                 np.minimum(room, free[dim, start:end] // amount, out=room)
             np.maximum(room, 0, out=room)
+        if not room.any():
+            self.starved = True
+            return room
         for cell in ask.host_owned:
             self._cap_owner(ask, cell, room, start, end)
         for cell in ask.host_members:

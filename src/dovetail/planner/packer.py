@@ -36,6 +36,8 @@ class Packer:
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(self)
+        self._full: dict[tuple[int, int, int], int] = {}
+        """How many machines from the first have no room for a kind of pod, nor ever will while this packing grows."""
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -262,10 +264,15 @@ class Packer:
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         size, alone = self.board.size, self._alone(ask)
-        got = start = 0
+        kind = (id(ask.steps), id(ask.columns), id(ask.nodes))
+        start = first = 0 if alone else self._full.get(kind, 0)
+        got = 0
         while start < size and got < count:
             end = size if alone else min(size, start + _STRETCH)
+            self.board.starved = False
             got += self._into_stretch(ask, count - got, axis, domains, start, end)
+            if self.board.starved and start == first and end - start == _STRETCH:
+                first = self._full[kind] = end
             start = end
         return got
 

@@ -15,7 +15,13 @@ from dovetail.planner.strategy import Strategy
 
 #: Below this many pods several strategies are tried at once: it still takes milliseconds.
 _FEW = 500
-_FIRST = (Strategy(), Strategy(foresight=0.0), Strategy(order="sum", grow=True), Strategy(foresight=0.3, turn=1))
+_FIRST = (
+    Strategy(),
+    Strategy(foresight=0.0),
+    Strategy(foresight=0.0, bulk=True),
+    Strategy(order="sum", grow=True),
+    Strategy(foresight=0.3, turn=1),
+)
 #: Steps of the search for each second it is given, by the machines and classes it moves: clocks differ, steps do not.
 _STEPS_A_SECOND = 600
 

@@ -10,7 +10,8 @@ class Strategy(msgspec.Struct, frozen=True):
 
     `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
     machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
-    `lavish` opens machines for what is to come rather than for the pods that ask.
+    `lavish` opens machines for what is to come rather than for the pods that ask; `bulk` takes the least price a pod
+    for as many full machines as there are, and looks again for the rest.
     """
 
     foresight: float = 1.0
@@ -22,3 +23,4 @@ class Strategy(msgspec.Struct, frozen=True):
     wide: bool = False
     thrift: bool = False
     lavish: bool = False
+    bulk: bool = False

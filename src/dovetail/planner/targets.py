@@ -45,6 +45,8 @@ class Targets:
             np.minimum(fits, capacity[dim] // amount, out=fits)
         demand = ask.request * float(count) + self._to_come(ask, axis, domains)
         needed = np.ones(len(at)) if self._packer.strategy.lavish else np.ceil(count / fits)
+        if self._packer.strategy.bulk:
+            needed = np.maximum(count / fits, 1.0)
         for dim in (int(each) for each in np.flatnonzero(demand)):
             with np.errstate(divide="ignore", invalid="ignore"):
                 share = demand[dim] / capacity[dim]

@@ -60,6 +60,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
+    found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
     if problem.weighted:
         found += [replace(each, wide=True) for each in found]
     return found
@@ -96,7 +97,7 @@ def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
 
 def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
     """A machine and a few others: its like, the emptiest, or anybody."""
-    count = min(len(bought), chance.choice((1, 2, 2, 3, 3, 4, 5, 6)))
+    count = min(len(bought), chance.choice((1, 2, 2, 3, 3, 4, 5, 6, 9, 14, 20)))
     first = chance.choice(bought)
     kind = chance.random()
     others = [at for at in bought if at != first]
@@ -143,7 +144,7 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
         foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
-        grow=chance.random() < 0.35, wide=problem.weighted and chance.random() < 0.5,
+        grow=chance.random() < 0.35, bulk=chance.random() < 0.3, wide=problem.weighted and chance.random() < 0.5,
     )  # fmt: skip
 
 
