@@ -27,10 +27,7 @@ class _Document(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     pod_topology_spread: _Spread = _Spread()
 
 
-_FIELDS = frozenset(
-    "maxSkew topologyKey whenUnsatisfiable labelSelector minDomains nodeAffinityPolicy nodeTaintsPolicy "
-    "matchLabelKeys".split()
-)
+_FIELDS = {field.encode_name for field in msgspec.structs.fields(TopologySpreadConstraint)}
 
 
 def default_constraints(text: str) -> tuple[TopologySpreadConstraint, ...]:
