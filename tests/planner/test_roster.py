@@ -1,0 +1,73 @@
+"""A cluster that changes a little must be planned as if it were seen for the first time."""
+
+from __future__ import annotations
+
+import random
+
+from msgspec.structs import replace
+
+from dovetail.planner.memory import Memory
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import NodeState, Snapshot
+
+from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
+
+
+def _pending() -> tuple[object, ...]:
+    lone = pods(4, "lone", cpu="200m", **near("podAntiAffinity", HOSTNAME, app="lone"))
+    far = pods(3, "far", cpu="200m", **near("podAntiAffinity", ZONE, app="web"))
+    return (*pods(6, cpu="300m", **spread()), *lone, *far)
+
+
+def _running(at: int, rng: random.Random) -> tuple[object, ...]:
+    kinds = ({"labels": {"app": "web"}}, {"labels": {"app": "lone"}, **near("podAntiAffinity", HOSTNAME, app="lone")},
+             {"labels": {"app": "other"}, **near("podAntiAffinity", ZONE, app="far")})  # fmt: skip
+    return tuple(
+        pod(f"r{at}-{i}-{rng.randrange(10**6)}", cpu="300m", nodeName=f"n{at}", **rng.choice(kinds))
+        for i in range(rng.randrange(4))
+    )
+
+
+def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
+    rng = random.Random(5)
+    memory = Memory()
+    nodes: list[NodeState] = [
+        node(f"n{at}", f"z{at % 3 + 1}", cpu="2", pods=_running(at, rng)) for at in range(12)
+    ]
+    for _ in range(25):
+        change = rng.random()
+        at = rng.randrange(len(nodes))
+        if change < 0.6:
+            nodes[at] = replace(nodes[at], pods=_running(at, rng))
+        elif change < 0.7:
+            nodes[at] = replace(nodes[at], deleting=not nodes[at].deleting)
+        elif change < 0.8:
+            nodes[at] = replace(nodes[at], initialized=not nodes[at].initialized)
+        elif change < 0.9 and len(nodes) > 4:
+            del nodes[at]
+        else:
+            name = f"n{rng.randrange(100, 10**6)}"
+            nodes.append(node(name, "z1", cpu="2"))
+        snapshot = Snapshot(pools=(pool(),), nodes=tuple(nodes), pending=_pending(), memory=memory)
+        known = provision(snapshot)
+        fresh = provision(replace(snapshot, memory=Memory()))
+        assert replace(known, seconds=0.0) == replace(fresh, seconds=0.0)
+
+
+def test_full_machines_are_left_out_without_changing_the_counts() -> None:
+    """Beyond some size, machines without room are not packed; what runs on them still counts for spreads."""
+    crowd = [
+        node(f"n{at:03}", "z1", cpu="1", pods=(pod(f"w{at}", labels={"app": "web"}, nodeName=f"n{at:03}"),))
+        for at in range(250)
+    ]
+    snapshot = Snapshot(pools=(pool(),), nodes=tuple(crowd), pending=pods(4, "new", labels={"app": "web"}, **spread()))
+    plan = provision(snapshot)
+    zones = {machine.choice.zone for machine in plan.machines}
+    assert zones == {"z2", "z3"}
+
+
+def test_memory_forgets_pods_that_are_gone() -> None:
+    memory = Memory()
+    memory.table("pods").update({str(n): n for n in range(50_000)})
+    memory.trim(live=10)
+    assert not memory.table("pods")
