@@ -193,7 +193,7 @@ spec:
             type: object
             properties: {length: {type: integer, minimum: 1, description: "How long it is."}}
 """
-    boat = "{apiVersion: clients.example.com/v1, kind: Boat, metadata: {name: b}, spec: {length: 5}}"
+    boat = "apiVersion: clients.example.com/v1\nkind: Boat\nmetadata: {name: b}\nspec: {length: 5}\n"
     kubectl("apply -f -", definition)
     kubectl("wait crd/boats.clients.example.com --for=condition=Established --timeout=10s")
     assert "boat.clients.example.com/b created" in kubectl("apply -f -", boat)
