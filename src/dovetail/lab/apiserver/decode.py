@@ -206,7 +206,7 @@ def _from_protobuf(body: bytes, expected: Expected) -> Json:
     try:
         api_version, kind, value = protobuf.read(body, expected.schema)
     except protobuf.ProtobufProblem as problem:
-        raise _unrecognized(expected, str(problem)) from problem
+        raise _unrecognized(expected, f"{problem} ({_hex_or_text(body)})") from problem
     if (kind, api_version) != (expected.kind, expected.api_version):
         raise _mismatch(kind, api_version, expected)
     obj, reading = normalise(expected.schema, value)

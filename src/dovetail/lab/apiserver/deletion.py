@@ -64,7 +64,10 @@ def _body_options(call: Call) -> Json:
     if media == decode.PROTOBUF:
         from dovetail.lab.apiserver import protobuf
 
-        return protobuf.read_delete_options(call.request.body)
+        try:
+            return protobuf.read_delete_options(call.request.body)
+        except protobuf.ProtobufProblem as problem:
+            raise status.bad_request(str(problem)) from problem
     parse = documents.parse_yaml if media == "application/yaml" else documents.parse_json
     try:
         value, _ = parse(call.request.body)

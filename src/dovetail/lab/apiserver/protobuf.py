@@ -30,7 +30,7 @@ def read(body: bytes, schema: Schema) -> tuple[str, str, Json]:
 
 def _envelope(body: bytes) -> tuple[str, str, bytes]:
     if not body.startswith(MAGIC):
-        raise ProtobufProblem("provided data does not appear to be a protobuf message")
+        raise ProtobufProblem("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""
     raw = b""
     for number, _, value in fields(body[4:]):
