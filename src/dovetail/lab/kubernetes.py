@@ -43,7 +43,8 @@ def binary() -> Path:
 class RealControlPlane:
     """`async with RealControlPlane() as plane:` then `plane.transport()` or `plane.kubeconfig`.
 
-    etcd and kube-apiserver always run; the scheduler and the controllers on request. `users` are further tokens: token to (user, groups).
+    etcd and kube-apiserver always run; the scheduler and the controllers on request.
+    `users` are further tokens: token to (user, groups).
     """
 
     def __init__(
