@@ -7,6 +7,7 @@ import gzip
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -14,7 +15,7 @@ from aiohttp import web
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.respond import JSON_HEADERS
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.status import internal_error
+from dovetail.lab.apiserver.status import StatusError, internal_error
 
 _log = logging.getLogger("dovetail.apiserver")
 
@@ -38,7 +39,7 @@ class HttpMount:
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
-        serving = web.Server(self._answer, access_log=None)
+        serving = web.Server(self._answer, request_factory=_request, access_log=None)
         self._runner = web.ServerRunner(serving, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self.host, self.port, ssl_context=self.context)
@@ -58,12 +59,15 @@ class HttpMount:
             taken = await self.before(incoming)
             if taken is not None:
                 return taken
+        body = await incoming.read() if incoming.body_exists else b""
+        if len(body) > MAX_BODY:
+            return self._whole(incoming, _too_large())
         request = Request(
             method=incoming.method,
             path=incoming.rel_url.path,
             query=tuple(incoming.rel_url.query.items()),
             headers={name.lower(): value for name, value in incoming.headers.items()},
-            body=await incoming.read() if incoming.body_exists else b"",
+            body=body,
         )
         try:
             response = await self.server.handle(request)
@@ -102,6 +106,17 @@ class HttpMount:
             if close is not None:
                 await close()
         return out
+
+
+def _request(message: Any, payload: Any, protocol: Any, writer: Any, task: asyncio.Task[None]) -> web.BaseRequest:
+    """A request without aiohttp's own limit: the API server has one, and its own words for it."""
+    loop = asyncio.get_running_loop()
+    return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=0)
+
+
+def _too_large() -> Response:
+    error = StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {MAX_BODY}")
+    return Response(status=413, headers=JSON_HEADERS, body=msgspec.json.encode(error.status()))
 
 
 def _headers(out: web.StreamResponse, response: Response) -> None:

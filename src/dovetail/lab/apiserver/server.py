@@ -13,7 +13,19 @@ from typing import Any
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import access, deletion, patching, reads, respond, routes, status, views, watch, writes
+from dovetail.lab.apiserver import (
+    access,
+    deletion,
+    patching,
+    reads,
+    respond,
+    routes,
+    status,
+    streams,
+    views,
+    watch,
+    writes,
+)
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.cluster import StoredCluster
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
@@ -167,6 +179,8 @@ class ApiServer:
         verb = call.verb
         if verb not in door.verbs and not (verb == "get" and call.request.method == "GET" and "get" in door.verbs):
             raise status.method_not_allowed()
+        if door.name in streams.STREAMS and not call.resource.custom:
+            raise streams.refuse(call)
         if verb == "create":
             return writes.create(call)
         if verb == "get":
@@ -183,6 +197,10 @@ class ApiServer:
         record = self.store.get(call.table, call.key)
         if record is None:
             raise status.not_found(call.resource.group, call.resource.plural, call.name)
+        if door.name == "log" and not call.resource.custom:
+            silent = streams.silence(call, record.obj)
+            if silent is not None:
+                return silent
         if door.act is not None and door.view is None:
             reply = door.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
             if reply.text is not None:

@@ -144,6 +144,7 @@ class Store:
         self.tables: dict[str, Table] = {}
         self.rv = 1
         self.compacted = 0
+        self.history_limit = HISTORY_LIMIT
         #: Watches begin no earlier than this: what was there at the start has no past.
         self.beginning = 0
         self._timeline: deque[Event] = deque()
@@ -221,7 +222,7 @@ class Store:
                 marks.popleft()
         horizon = marks[0][1] if len(marks) == 2 else 0
         timeline = self._timeline
-        while timeline and (timeline[0].rv <= horizon or len(timeline) > HISTORY_LIMIT):
+        while timeline and (timeline[0].rv <= horizon or len(timeline) > self.history_limit):
             old = timeline.popleft()
             self.tables[old.table].history.popleft()
             self.compacted = old.rv
