@@ -12,6 +12,7 @@ from dovetail.lab.apiserver import status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.status import StatusError
 
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 STREAMS = frozenset(("attach", "exec", "portforward", "proxy"))
 
 
@@ -35,7 +36,12 @@ def refuse(call: Call) -> StatusError:
 
 def silence(call: Call, pod: dict[str, Any]) -> Response | None:
     """The answer to a request for logs where nobody can have written any."""
-    node = (pod.get("spec") or {}).get("nodeName")
+    spec = pod.get("spec") or {}
+    wanted = call.request.parameter("container")
+    names = [each.get("name") for kind in _CONTAINERS for each in spec.get(kind) or []]
+    if (wanted and wanted not in names) or (not wanted and len(spec.get("containers") or []) > 1):
+        return None
+    node = spec.get("nodeName")
     if not node:
         return Response(status=204, headers={"cache-control": "no-cache, private"})
     if call.server.store.get("/nodes", node) is None:

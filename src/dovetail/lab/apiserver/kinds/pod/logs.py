@@ -26,8 +26,7 @@ def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
         return Reply(text=b"")
     text = DOOR.source(pod, container, ctx.options) if DOOR.source is not None else None
     if text is None:
-        node = pod["spec"]["nodeName"]
-        raise Refusal(500, "InternalError", f'Internal error occurred: no preferred addresses found on node "{node}"')
+        raise Refusal(500, "", "no preferred addresses found; known addresses: []")
     return Reply(text=text)
 
 
