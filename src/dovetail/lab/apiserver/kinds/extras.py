@@ -146,7 +146,6 @@ class WithStatusStrategy(KindStrategy):
 class PriorityLevelStrategy(KindStrategy):
     generation = True
     status_door = True
-    name_rule = staticmethod(formats.path_segment)
 
     def default(self, obj: Object) -> None:
         limited = (obj.get("spec") or {}).get("limited")
@@ -158,7 +157,6 @@ class PriorityLevelStrategy(KindStrategy):
 class FlowSchemaStrategy(KindStrategy):
     generation = True
     status_door = True
-    name_rule = staticmethod(formats.path_segment)
 
 
 class DeviceStrategy(KindStrategy):

@@ -184,6 +184,14 @@ class ServiceStrategy(KindStrategy):
         """Whether the request is too odd for addresses to be handed out; validation then says why."""
         return obj["spec"]["type"] not in _TYPES
 
+    def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
+        """Addresses are handed out, or not, before anything else is looked at."""
+        return self._cluster_ips(obj["spec"]) or super().validate_create(obj, ctx)
+
+    def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found = [] if ctx.subresource else self._cluster_ips(obj["spec"])
+        return found or super().validate_update(obj, old, ctx)
+
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
         kind, ports = spec["type"], spec.get("ports") or ()
@@ -194,6 +202,9 @@ class ServiceStrategy(KindStrategy):
             text = f"may not be set to 'None' for {kind} services"
             found.append(invalid("spec.clusterIPs[0]", "None", text))
         if kind == "ExternalName":
+            for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+                if spec.get(field):
+                    found.append(forbidden(f"spec.{field}", "may not be set for ExternalName services"))
             name = spec.get("externalName", "").removesuffix(".")
             if name:
                 found += [invalid("spec.externalName", name, text) for text in formats.subdomain(name)]
@@ -204,7 +215,6 @@ class ServiceStrategy(KindStrategy):
         affinity = spec.get("sessionAffinity", "")
         if affinity not in ("ClientIP", "None"):
             found.append(unsupported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
-        found += self._cluster_ips(spec) if kind != "ExternalName" else []
         for index, address in enumerate(spec.get("externalIPs") or ()):
             found += valid_ip(address, f"spec.externalIPs[{index}]")
         if kind not in _TYPES:
@@ -235,6 +245,8 @@ class ServiceStrategy(KindStrategy):
 
     def _cluster_ips(self, spec: Spec) -> list[FieldError]:
         found: list[FieldError] = []
+        if spec["type"] == "ExternalName":
+            return found
         single, several = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
         if single and several and several[0] != single:
             found.append(invalid("spec.clusterIPs", several, "first value must match `clusterIP`"))
