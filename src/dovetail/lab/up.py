@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -74,6 +75,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
         machines = plain_pool(settings.nodes, settings.node_type, settings.zones)
     except UnknownType as error:
         raise StartError(str(error)) from error
+    sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for each in (signal.SIGINT, signal.SIGTERM):

@@ -8,14 +8,14 @@ are taken back, so that no surplus machine stays.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
-from dovetail.controllers import logs
+from dovetail.controllers import tainting
 from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
@@ -23,10 +23,8 @@ from dovetail.controllers.ledger import Bought, Decision
 from dovetail.controllers.nodeclaim.launch import delete, termination_mode
 from dovetail.controllers.provisioning import claims
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
-from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.nodes import Node
-from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 
 COMMAND = "dovetail.sh/command"
@@ -144,8 +142,7 @@ class Queue:
         if node is None or claim is None or context.mirror.going(claim, node):
             return False
         try:
-            if not any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints):
-                await _write_taints(context, node, [*node.spec.taints, keys.DISRUPTED_TAINT])
+            await tainting.add(context, candidate.node)
             await _write_reason(context, claim, command.reason)
         except (Conflict, NotFound):
             return False
@@ -264,22 +261,11 @@ async def release(context: Context, node_name: str, claim_name: str) -> None:
     """Take taint and reason off a machine that stays after all."""
     node = context.mirror.nodes.store.get(node_name)
     if node is not None and node.metadata.deletion_timestamp is None:
-        left = [each for each in node.spec.taints if not same(each, keys.DISRUPTED_TAINT)]
-        if len(left) != len(node.spec.taints):
-            await _write_taints(context, node, left)
+        with suppress(NotFound):
+            await tainting.remove(context, node_name)
     claim = context.mirror.claims.store.get(claim_name)
     if claim is not None and claim.metadata.deletion_timestamp is None:
         await _write_reason(context, claim, None)
-
-
-async def _write_taints(context: Context, node: Node, taints: Sequence[Any]) -> None:
-    listed: list[Mapping[str, str]] = [
-        {"key": each.key, **({"value": each.value} if each.value else {}), "effect": each.effect} for each in taints
-    ]
-    body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": listed}}
-    await context.kube.patch(NODES, node.metadata.name, body)
-    context.log.info("tainted node" if taints else "untainted node", controller="disruption",
-                     Node=logs.ref(node.metadata.name))
 
 
 async def _write_reason(context: Context, claim: NodeClaim, reason: Reason | None) -> None:

@@ -6,13 +6,11 @@ remembered between looks that the objects do not say themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
-from dovetail.controllers import logs
+from dovetail.controllers import logs, tainting
 from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination import drain, volumes
@@ -24,10 +22,8 @@ from dovetail.kube.resources import NODECLAIMS, NODES, PODS, VOLUMEATTACHMENTS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.model.taints import same
 from dovetail.model.volumes import VolumeAttachment
 
-EXCLUDE_LB = "node.kubernetes.io/exclude-from-external-load-balancers"
 LOOK = 1.0
 LOOK_AT_MACHINE = 5.0
 #: A drain lasts at least so long, so that load balancers notice.
@@ -67,7 +63,8 @@ class Termination:
             await self._end_claim(claim)
         if not node.ready and await self._gone(node):
             return await self._release(node)
-        node = await self._tainted(node)
+        if not (tainting.tainted(node) and tainting.excluded(node)):
+            await tainting.add(context, name, leave_load_balancers=True)
         end = _end(claim)
         if not await self._drained(node, claim, end):
             return LOOK
@@ -90,23 +87,6 @@ class Termination:
         except MachineNotFound:
             return True
         return False
-
-    async def _tainted(self, node: Node) -> Node:
-        """No new pods, no new connections."""
-        tainted = any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
-        labelled = node.metadata.labels.get(EXCLUDE_LB) == "karpenter"
-        if tainted and labelled:
-            return node
-        body: dict[str, Any] = {"metadata": {"resourceVersion": node.metadata.resource_version}}
-        if not tainted:
-            body["spec"] = {"taints": [*map(_taint, node.spec.taints), _taint(keys.DISRUPTED_TAINT)]}
-            self._context.log.info(
-                "tainted node", controller="node.termination", Node=logs.ref(node.metadata.name),
-                **{"taint.Key": keys.DISRUPTED_TAINT.key, "taint.Effect": keys.DISRUPTED_TAINT.effect},
-            )  # fmt: skip
-        if not labelled:
-            body["metadata"]["labels"] = {EXCLUDE_LB: "karpenter"}
-        return await self._context.kube.patch(NODES, node.metadata.name, body, type=Node)
 
     async def _drained(self, node: Node, claim: NodeClaim | None, end: datetime | None) -> bool:
         context = self._context
@@ -214,10 +194,6 @@ class Termination:
         except NotFound:
             return
         self._context.mirror.assume(written)
-
-
-def _taint(taint: Any) -> Mapping[str, str]:
-    return {"key": taint.key, **({"value": taint.value} if taint.value else {}), "effect": taint.effect}
 
 
 def _end(claim: NodeClaim | None) -> datetime | None:

@@ -33,6 +33,8 @@ from dovetail.model.kinds import crds
 NAMESPACE = "karpenter"
 IMAGE = "dovetail/controller"
 KEPT_LINES = 20_000
+#: Seconds of the lab until AWS is asked for prices.
+FIRST_PRICES = 12 * 3600.0
 _LOG = re.compile(rf"^/api/v1/namespaces/{NAMESPACE}/pods/{NAMESPACE}-[^/]+/log$")
 
 
@@ -152,9 +154,10 @@ class Eks:
         )
 
     async def _prices(self, cloud: Aws) -> None:
+        """The catalogue's prices are the market's own at first, so a lab need not ask for them while it starts."""
         while True:
+            await asyncio.sleep(FIRST_PRICES)
             await cloud.pricing.refresh()
-            await asyncio.sleep(12 * 3600)
 
 
 async def _install(lab: Lab) -> None:

@@ -33,15 +33,30 @@ class Front:
         self._inner = inner
         self._market = market
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
+        self._written: dict[tuple[str, bytes], tuple[Any, Any, bytes]] = {}
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
         answer = self._prices(environ) or self._access(environ) or self._ec2(environ)
         if answer is None:
-            return self._inner(environ, start)
+            return self._remembered(environ, start)
         status, kind, body = answer
         start(f"{status} {'OK' if status < 300 else 'Error'}",
               [("Content-Type", kind), ("Content-Length", str(len(body)))])
         return [body]
+
+    def _remembered(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
+        """What never changes and takes seconds to write out is written out once."""
+        body = _body(environ)
+        if b"Action=DescribeInstanceTypes&" not in body or b"InstanceType.1" in body:
+            return self._inner(environ, start)
+        key = (self._market.region, body)
+        if key not in self._written:
+            kept: list[Any] = []
+            content = b"".join(self._inner(environ, lambda *head, **more: kept.extend(head)))
+            self._written[key] = (kept[0], kept[1], content)
+        status, headers, content = self._written[key]
+        start(status, headers)
+        return [content]
 
     def _prices(self, environ: Environ) -> Answer | None:
         if environ.get("HTTP_X_AMZ_TARGET") != "AWSPriceListService.GetProducts":

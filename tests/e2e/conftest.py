@@ -1,0 +1,73 @@
+"""A lab in a process of its own, driven from outside: the real kubectl, the real aws, nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BIN = Path(sys.executable).parent
+SPEED = 4
+
+
+class Outside:
+    """What a person at a terminal can do."""
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder),
+                            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
+
+    def run(self, command: str, check: bool = True, **options: Any) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command], env=self.environment, cwd=self.folder, text=True, capture_output=True, **options
+        )
+        if check and done.returncode != 0:
+            raise AssertionError(f"{command}\n{done.stdout}{done.stderr}")
+        return done.stdout if check else done.stdout + done.stderr
+
+    def apply(self, text: str) -> str:
+        return self.run("kubectl apply -f -", input=text)
+
+    def json(self, command: str) -> Any:
+        return json.loads(self.run(f"{command} -o json"))
+
+    def until(self, holds: Callable[[], Any], seconds: float = 60) -> Any:
+        """Wait for the lab, which is another process; the seconds are ours, four times as many of the lab's pass."""
+        end = time.monotonic() + seconds
+        while not (found := holds()):
+            if time.monotonic() > end:
+                raise AssertionError(f"did not happen: {self.run('kubectl get nodeclaims,nodes,pods,events -A')}")
+            time.sleep(0.3)
+        return found
+
+    def types(self) -> list[str]:
+        claims = self.json("kubectl get nodeclaims")["items"]
+        return sorted(each["metadata"]["labels"].get("node.kubernetes.io/instance-type", "?") for each in claims)
+
+    def start(self, *options: str) -> None:
+        self.run(f"dovetail up --detach --port 0 --speed {SPEED} --cluster-name {self.cluster} {' '.join(options)}")
+        ready = self.until(lambda: "AWS_ENDPOINT_URL" in self.run("dovetail env") and self.run("dovetail env"))
+        self.environment |= dict(re.findall(r"^export (\w+)=(.*)$", ready, re.M))
+
+    def stop(self) -> None:
+        self.run("dovetail down", check=False)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+    outside = Outside(tmp_path_factory.mktemp("lab"), "test-cluster")
+    try:
+        outside.start()
+        yield outside
+    finally:
+        outside.stop()

@@ -1,0 +1,105 @@
+"""The walk-throughs our users come from, typed as they stand."""
+
+from __future__ import annotations
+
+from tests.e2e import manifests
+from tests.e2e.conftest import Outside
+
+LAUNCHED = (
+    "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep 'launched nodeclaim'"
+)
+
+
+def test_inflate_gets_one_machine_then_two_and_ends_on_the_cheapest(lab: Outside) -> None:
+    lab.apply(manifests.POOL)
+    lab.apply(manifests.INFLATE)
+    lab.run("kubectl scale deployment inflate --replicas 5")
+    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
+    assert lab.types() == ["m5.large"]
+    assert '"instance-type":"m5.large"' in lab.run(LAUNCHED)
+    running = lab.run(
+        "aws ec2 describe-instances --filters Name=instance-state-name,Values=running"
+        " --query 'Reservations[].Instances[].InstanceType' --output text"
+    )
+    assert running.split() == ["m5.large"]
+
+    lab.run("kubectl scale deployment inflate --replicas 12")
+    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
+    assert lab.types() == ["m5.large", "m5.large"]
+
+    lab.run("kubectl scale deployment inflate --replicas 5")
+    lab.until(lambda: lab.types() == ["m5.large"])
+    lab.run("kubectl scale deployment inflate --replicas 1")
+    lab.until(lambda: lab.types() == ["c5.large"])
+    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
+    assert "consolidation replace" in lab.run(
+        "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep 'disrupting node(s)'"
+    )
+
+
+def test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone(lab: Outside) -> None:
+    lab.apply(manifests.NETWORK)
+    assert "test-network" in lab.run("kubectl get provisioner")
+    lab.run("kubectl create namespace nginx")
+    lab.apply(manifests.NGINX)
+    lab.run("kubectl rollout status -n nginx deployment/nginx --timeout=60s")
+    (node,) = lab.json("kubectl get nodes -l nodeType=network-node")["items"]
+    labels = node["metadata"]["labels"]
+    assert (labels["node.kubernetes.io/instance-type"], labels["phase"]) == ("c5n.4xlarge", "test")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["networkNode"]
+    assert "c5n.4xlarge" in lab.run("kubectl get machines")
+    lab.run("kubectl delete deployment -n nginx nginx")
+    lab.until(lambda: not lab.json("kubectl get nodes -l nodeType=network-node")["items"])
+
+
+def test_a_pod_that_wants_a_branch_interface_gets_a_type_that_has_them(lab: Outside) -> None:
+    lab.apply(manifests.POOL)
+    lab.apply(manifests.ENI)
+    lab.run("kubectl wait --for=condition=Ready pod/branch --timeout=60s")
+    (claim,) = lab.json("kubectl get nodeclaims -l karpenter.sh/nodepool=eni")["items"]
+    assert claim["metadata"]["labels"]["node.kubernetes.io/instance-type"].startswith("m5.")
+    lab.run("kubectl delete pod branch --now && kubectl delete nodepool eni --timeout=60s")
+
+
+def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: Outside) -> None:
+    statement = '{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}'
+    trust = f'{{"Version":"2012-10-17","Statement":[{statement}]}}'
+    lab.run(f"aws iam create-role --role-name StrangerRole --assume-role-policy-document '{trust}'")
+    lab.apply(manifests.UNMAPPED)
+    said = lab.until(lambda: "StrangerRole" in (text := lab.run("kubectl get events")) and text)
+    assert "aws-auth" in said and "access entry" in said
+    lab.run(
+        "aws eks create-access-entry --cluster-name test-cluster --type EC2_LINUX"
+        " --principal-arn arn:aws:iam::123456789012:role/StrangerRole"
+    )
+    lab.run("kubectl wait --for=condition=Ready pod/stranded --timeout=60s")
+    lab.run("kubectl delete pod stranded --now")
+
+
+def test_a_pod_nothing_can_hold_is_told_why_and_what_to_do(lab: Outside) -> None:
+    lab.apply(manifests.POOL)
+    overrides = (
+        '{"spec":{"nodeSelector":{"type":"karpenter"},"containers":[{"name":"c","image":"pause",'
+        '"resources":{"requests":{"cpu":"400"}}}]}}'
+    )
+    lab.run(f"kubectl run giant --image=pause --overrides='{overrides}'")
+    told = lab.until(lambda: "NO_TYPE_FITS" in (text := lab.run("kubectl describe pod giant")) and text)
+    assert "ask for less" in told
+    assert "NO_TYPE_FITS" in lab.run("dovetail explain pod/giant")
+    assert "left after" in lab.run("dovetail explain pod/giant -vv")
+    lab.run("kubectl delete pod giant --now")
+    assert "provision" in lab.run("dovetail history")
+
+
+def test_the_account_answers_the_questions_an_installer_asks(lab: Outside) -> None:
+    assert "oidc.eks.ap-northeast-2" in lab.run(
+        'aws eks describe-cluster --name test-cluster --query "cluster.identity.oidc.issuer" --output text'
+    )
+    assert lab.run("aws sts get-caller-identity --query Account --output text").strip() == "123456789012"
+    path = "/aws/service/eks/optimized-ami/1.34/amazon-linux-2-arm64/recommended/image_id"
+    assert lab.run(f"aws ssm get-parameter --name {path} --query Parameter.Value --output text").startswith("ami-")
+    assert "system" in lab.run("aws eks list-nodegroups --cluster-name test-cluster --output text")
+    assert lab.run(
+        "aws eks describe-nodegroup --cluster-name test-cluster --nodegroup-name system"
+        " --query nodegroup.subnets --output text"
+    ).count("subnet-") == 4
