@@ -1,0 +1,90 @@
+"""The bare server over TLS: who may enter, what is written down, what it says when it cannot start."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ssl
+import stat
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock, run_scaled
+from dovetail.lab.bare import Bare, StartError, write_private
+
+
+def _bare(port: int = 0) -> Bare:
+    return Bare(Clock(asyncio.get_running_loop()), Chance(1), port, "secret")
+
+
+async def _get(bare: Bare, path: str, token: str | None) -> tuple[int, str]:
+    trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(ssl=trust)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.get(bare.url + path, headers=headers) as got,
+    ):
+        return got.status, await got.text()
+
+
+def test_the_token_opens_the_door_and_nothing_else_does() -> None:
+    async def main() -> None:
+        bare = _bare()
+        await bare.start()
+        try:
+            assert (await _get(bare, "/api/v1/namespaces", "secret"))[0] == 200
+            assert (await _get(bare, "/api/v1/namespaces", "wrong"))[0] == 401
+            code, text = await _get(bare, "/api/v1/namespaces", None)
+            assert code == 403 and "system:anonymous" in text
+            assert await _get(bare, "/readyz", None) == (200, "ok")
+        finally:
+            await bare.stop()
+
+    run_scaled(main())
+
+
+def test_a_body_beyond_the_limit_is_refused_in_the_server_s_words() -> None:
+    async def main() -> None:
+        bare = _bare()
+        await bare.start()
+        try:
+            trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
+            url = f"{bare.url}/api/v1/namespaces/default/configmaps"
+            headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+                body = b'{"data":{"a":"' + b"x" * 3_200_000 + b'"}}'
+                async with session.post(url, data=io.BytesIO(body), headers=headers) as got:
+                    answer = await got.json()
+            assert (got.status, answer["message"]) == (413, "Request entity too large: limit is 3145728")
+        finally:
+            await bare.stop()
+
+    run_scaled(main())
+
+
+def test_a_busy_port_is_said_in_one_line() -> None:
+    async def main() -> None:
+        first = _bare()
+        await first.start()
+        second = _bare(first.mount.port)
+        with pytest.raises(StartError, match="choose another --port"):
+            await second.start()
+        await second.stop()
+        await first.stop()
+
+    run_scaled(main())
+
+
+def test_the_kubeconfig_is_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "config"
+    write_private(path, "text")
+    assert path.read_text() == "text"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(StartError, match="choose another --kubeconfig"):
+        write_private(blocked / "config", "text")
