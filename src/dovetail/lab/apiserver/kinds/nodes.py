@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid
@@ -35,6 +36,21 @@ def check_taints(taints: Sequence[Mapping[str, Any]], path: str) -> list[FieldEr
             detail = "taints must be unique by key and effect pair"
             found.append(FieldError(error.type, at, shown, detail))
         seen.add((effect, key))
+    return found
+
+
+def check_ranges(ranges: Sequence[str], path: str) -> list[FieldError]:
+    """Address ranges in the form 10.9.8.0/24."""
+    found: list[FieldError] = []
+    for index, text in enumerate(ranges):
+        try:
+            ip_network(text, strict=False)
+            sound = "/" in text
+        except ValueError:
+            sound = False
+        if not sound:
+            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+            found.append(invalid(f"{path}[{index}]", text, detail))
     return found
 
 
@@ -73,7 +89,8 @@ class NodeStrategy(KindStrategy):
             restore(obj, old, "status")
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        return check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
+        found = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
+        return found + check_ranges(obj["spec"].get("podCIDRs") or (), "spec.podCIDRs")
 
     def _resources(self, obj: Object) -> list[FieldError]:
         found: list[FieldError] = []

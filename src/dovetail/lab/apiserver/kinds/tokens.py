@@ -6,6 +6,9 @@ from datetime import timedelta
 
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
+#: A token lives ten minutes at least.
+_SHORTEST = 600
+
 
 def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     if account is None:
@@ -13,6 +16,8 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
         raise Refusal(404, "NotFound", f'serviceaccounts "{ctx.name}" not found', details)
     spec = body.setdefault("spec", {})
     seconds = spec.get("expirationSeconds") or 3600
+    if seconds < _SHORTEST:
+        raise _too_short(seconds)
     spec["expirationSeconds"] = seconds
     if not spec.get("audiences"):
         spec["audiences"] = ["https://kubernetes.default.svc"]
@@ -23,3 +28,11 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
     status = {"token": token, "expirationTimestamp": until}
     return Reply(body=body | {"metadata": meta, "status": status}, code=201)
+
+
+def _too_short(seconds: int) -> Refusal:
+    at, text = "spec.expirationSeconds", f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+    causes = [{"reason": "FieldValueInvalid", "message": text, "field": at}]
+    details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
+    message = f'TokenRequest.authentication.k8s.io "" is invalid: {at}: {text}'
+    return Refusal(422, "Invalid", message, details)
