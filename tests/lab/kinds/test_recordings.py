@@ -32,7 +32,18 @@ def plain(value: Any, key: str = "") -> Any:
     return "PORT" if key == "nodePort" and value else value
 
 
-TOPICS = ["pods", "workloads", "kinds", "custom", "admission", "updates", "definitions", "edges", "warnings"]
+TOPICS = [
+    "pods",
+    "workloads",
+    "kinds",
+    "custom",
+    "admission",
+    "updates",
+    "definitions",
+    "edges",
+    "warnings",
+    "services",
+]
 
 
 @pytest.mark.parametrize("topic", TOPICS)

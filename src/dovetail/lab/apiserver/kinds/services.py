@@ -102,12 +102,6 @@ class ServiceStrategy(KindStrategy):
         single, several = spec.get("clusterIP"), spec.get("clusterIPs")
         if single and not several:
             spec["clusterIPs"] = [single]
-        elif several and not single:
-            spec["clusterIP"] = several[0]
-        if spec["type"] == "ExternalName":
-            for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-                if not spec.get("selector") or field.startswith("clusterIP"):
-                    spec.pop(field, None)
 
     def _allocate(self, obj: Object, old: Object | None, ctx: Context) -> None:
         spec = obj["spec"]
@@ -182,7 +176,8 @@ class ServiceStrategy(KindStrategy):
 
     def check_shape(self, obj: Object) -> bool:
         """Whether the request is too odd for addresses to be handed out; validation then says why."""
-        return obj["spec"]["type"] not in _TYPES
+        spec = obj["spec"]
+        return spec["type"] not in _TYPES or bool(spec.get("clusterIPs") and not spec.get("clusterIP"))
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         """Addresses are handed out, or not, before anything else is looked at."""
@@ -250,6 +245,8 @@ class ServiceStrategy(KindStrategy):
         single, several = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
         if single and several and several[0] != single:
             found.append(invalid("spec.clusterIPs", several, "first value must match `clusterIP`"))
+        if several and not single:
+            found.append(invalid("spec.clusterIPs", several, "must be empty when `clusterIP` is not specified"))
         families = spec.get("ipFamilies") or ()
         for index, family in enumerate(families):
             if family not in ("IPv4", "IPv6"):
