@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, cluster, fleet, machines, nodeclass
+from dovetail.cloud.aws import capacity, cluster, drift, fleet, machines, nodeclass
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, code_of, explain, is_not_found, message_of
-from dovetail.cloud.aws.images import Image, Images
+from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network, Subnet
 from dovetail.cloud.aws.pricing import Pricing
@@ -41,8 +41,6 @@ from dovetail.model.instancetype import InstanceType
 T = TypeVar("T")
 
 NAME_TAG = "Name"
-HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
-HASH_VERSION = "karpenter.k8s.aws/ec2nodeclass-hash-version"
 EFA = "vpc.amazonaws.com/efa"
 ENCLAVE = "eks.amazonaws.com/nitro-sandbox"
 
@@ -141,25 +139,7 @@ class Aws:
             await self._asked(self._profiles.release(meta.get("uid", "")))
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
-        """Only what AWS positively says: an empty answer drifts nothing."""
-        if _hash_differs(claim, node_class):
-            return "NodeClassDrift"
-        status: Mapping[str, Any] = node_class.get("status") or {}
-        images = [Image(id=a["id"], name="", created="", deprecated=False,
-                        requirements=tuple(a.get("requirements") or ())) for a in status.get("amis") or ()]
-        labels = {key: (value,) for key, value in (claim["metadata"].get("labels") or {}).items()}
-        suited = {image.id for image in images if image.suits(labels)}
-        if suited and machine.image_id and machine.image_id not in suited:
-            return "AMIDrift"
-        groups = {group["id"] for group in status.get("securityGroups") or ()}
-        held = set(filter(None, machine.network.get("security-groups", "").split(",")))
-        if groups and held and groups != held:
-            return "SecurityGroupDrift"
-        subnets = {subnet["id"] for subnet in status.get("subnets") or ()}
-        placed = machine.network.get("subnet")
-        if subnets and placed and placed not in subnets:
-            return "SubnetDrift"
-        return None
+        return drift.reason(claim, machine, node_class)
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         profile = (node_class.get("status") or {}).get("instanceProfile")
@@ -390,14 +370,6 @@ class Aws:
 def _flexible(claim: Mapping[str, Any]) -> bool:
     requirements = (claim.get("spec") or {}).get("requirements") or ()
     return any(requirement.get("minValues") for requirement in requirements)
-
-
-def _hash_differs(claim: Mapping[str, Any], node_class: Mapping[str, Any]) -> bool:
-    ours = claim["metadata"].get("annotations") or {}
-    theirs = node_class["metadata"].get("annotations") or {}
-    if not all(key in side for key in (HASH, HASH_VERSION) for side in (ours, theirs)):
-        return False
-    return bool(ours[HASH_VERSION] == theirs[HASH_VERSION] and ours[HASH] != theirs[HASH])
 
 
 __all__ = ["Aws", "AwsSettings", "MachineNotFound"]
