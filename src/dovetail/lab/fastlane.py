@@ -26,6 +26,8 @@ PODS = "/pods"
 _ADMISSION = frozenset({"/namespaces", "/limitranges", "/resourcequotas", "scheduling.k8s.io/priorityclasses"})
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _KEPT_MOLDS = 4096
+#: Changes remembered for watches that resume: the past of thirty thousand pods would be most of the memory.
+HISTORY = 4000
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -37,6 +39,7 @@ class FastLane:
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self._store = server.store
+        self._store.history_limit = HISTORY
         self._molds: dict[tuple[str, bytes], Json] = {}
         self._feeds: dict[str, list[Callable[[bytes, bool], None]]] = {}
         self._chance = server.chance.child("fastlane")
@@ -112,8 +115,7 @@ class FastLane:
             name = metadata["generateName"] + self._chance.suffix()
         now = stamp(self._server.clock.now())
         own = {**metadata, "name": name, "uid": self._chance.uid(), "creationTimestamp": now}
-        if "managedFields" in own:
-            own["managedFields"] = [{**entry, "time": now} for entry in own["managedFields"]]
+        own.pop("managedFields", None)
         record = self._store.put(PODS, f"{namespace}/{name}", {**mold, "metadata": own})
         return Response(status=201, headers=_JSON, body=record.raw)
 

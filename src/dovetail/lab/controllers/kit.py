@@ -10,6 +10,7 @@ from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import NODES, PODS, Resource
 from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.sharing import share_pod
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.recorder import Recorder
 
@@ -28,6 +29,7 @@ class Kit:
         self.pods: Informer[PodView] = self._open(
             PODS,
             PodView,
+            share_pod,
             owner=lambda pod: pod.metadata.controller.uid if pod.metadata.controller else None,
             orphans=lambda pod: None if pod.metadata.controller else pod.metadata.namespace,
             node=lambda pod: pod.spec.node_name or None,
@@ -57,8 +59,8 @@ class Kit:
         found = self.informers.get(resource)
         return found if found is not None else self._open(resource, type, **indices)
 
-    def _open(self, resource: Resource, type: Any, **indices: Any) -> Informer[Any]:
-        informer: Informer[Any] = Informer(self.kube, resource, type, indices)
+    def _open(self, resource: Resource, type: Any, keep: Any = None, **indices: Any) -> Informer[Any]:
+        informer: Informer[Any] = Informer(self.kube, resource, type, indices, keep=keep)
         self.informers[resource] = informer
         return informer
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.lab.controllers.sharing import share, share_meta
 from dovetail.lab.controllers.views import Condition, Meta, Volume
 
 
@@ -61,18 +62,12 @@ class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     readiness_gates: tuple[dict[str, str], ...] = ()
 
 
-class SeenState(msgspec.Struct, frozen=True, rename="camel"):
-    running: dict[str, Any] | None = None
-    terminated: dict[str, Any] | None = None
-
-
 class SeenContainer(msgspec.Struct, frozen=True, rename="camel"):
     """A container in the status that an earlier life of the kubelet wrote."""
 
     name: str = ""
     restart_count: int = 0
     ready: bool = False
-    state: SeenState = SeenState()
 
 
 class KubeletPodStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -122,7 +117,10 @@ def slim(pod: KubeletPod) -> KubeletPod:
     spec = msgspec.structs.replace(
         pod.spec, containers=_intern(pod.spec.containers), init_containers=_intern(pod.spec.init_containers)
     )
-    return msgspec.structs.replace(pod, spec=spec)
+    status = pod.status
+    if status.phase == "Running" and not pod.spec.readiness_gates:
+        status = msgspec.structs.replace(status, conditions=(), container_statuses=share(status.container_statuses))
+    return KubeletPod(share_meta(pod.metadata), spec, status)
 
 
 def _intern(raw: msgspec.Raw) -> msgspec.Raw:
