@@ -71,6 +71,7 @@ class Board:
     def room(self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None) -> Ints:
         """How many pods of the ask the machines from `start` to `end` could take, up to `most`, domains aside."""
         end = self.size if end is None else end
+        self.problem.work += 1
         ok = self._suitable(ask, start, end)
         free = self.free
         if most == 1:
@@ -326,6 +327,7 @@ class Board:
     def holding(self, at: int, more: Ints | None = None, ask: Ask | None = None) -> Bools:
         """The columns on which a machine could stand with what is on it (and `more` beside)."""
         menu, column = self.menu, int(self.column[at])
+        self.problem.work += 1
         used = self.used(at) if more is None else self.used(at) + more
         ok: Bools = (menu.capacity >= used[:, None]).all(axis=0) & (menu.kinds == menu.kinds[column])
         axes: set[str] = set()

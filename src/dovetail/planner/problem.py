@@ -97,6 +97,8 @@ class Problem:
         self._node_taints: dict[object, Bools] = {}
         self._node_answers: dict[object, Bools] = {}
         self.weighted = False
+        self.work = 0
+        """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
         self.reservations = self._reservations()
         strict = snapshot.min_values is MinValues.STRICT

@@ -22,8 +22,8 @@ _FIRST = (
     Strategy(order="sum", grow=True),
     Strategy(foresight=0.3, turn=1),
 )
-#: Steps of the search for each second it is given, by the machines and classes it moves: clocks differ, steps do not.
-_STEPS_A_SECOND = 600
+#: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
+_WORK_A_SECOND = 20_000
 
 
 def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) -> Plan:
@@ -41,13 +41,13 @@ def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, st
     from dovetail.planner.optimise.search import improve
     from dovetail.planner.optimise.zones import widened
 
-    fluid = relaxed(problem, packing.left, deadline / 2)
+    fluid = relaxed(problem, packing.left, deadline / 3)
     bound = fluid.price if fluid is not None else None
     if fluid is not None and fluid.flows:
         other = rounded(problem, fluid, packing.left)
         packing = min((packing, other), key=lambda each: each.rank) if other is not None else packing
-    steps = int(_STEPS_A_SECOND * deadline)
-    better = improve(problem, packing, seed, steps, bound or 0.0, lambda: stopwatch() - start > deadline)
+    budget = int(_WORK_A_SECOND * deadline)
+    better = improve(problem, packing, seed, budget, bound or 0.0, lambda: stopwatch() - start > deadline)
     better = Packing(widened(better.board), better.left)
     return plan_of(problem, better, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
 

@@ -31,6 +31,7 @@ class Targets:
     ) -> tuple[int, int] | None:
         """The column to open, and how many pods of the ask go on it."""
         menu = self._packer.problem.menu
+        self._packer.problem.work += 2
         ok = self.candidates(ask, axis, domains)
         if not ok.any():
             return None

@@ -44,6 +44,7 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
     demands = _demands(problem, left)
     if not demands:
         return Fluid(0.0, [])
+    _merge_twins(problem, demands)
     for fineness in (4.0, 2.0, 1.0, 0.0):
         if sum(len(each.columns) for each in demands) <= _LARGEST:
             break
@@ -62,6 +63,22 @@ def _demands(problem: Problem, left: dict[int, int]) -> list[_Demand]:
             total = np.asarray(ask.request * float(count), dtype=np.float64)
             found.append(_Demand([(ask, float(count))], total, columns))
     return found
+
+
+def _merge_twins(problem: Problem, demands: list[_Demand]) -> None:
+    """Columns that are alike in price, size and for every demand (other zones, mostly) are one."""
+    menu = problem.menu
+    seen = {each.columns.tobytes(): each.columns for each in demands}
+    rows = [menu.prices, *menu.capacity.astype(np.float64)]
+    for columns in seen.values():
+        admitted = np.zeros(menu.size)
+        admitted[columns] = 1.0
+        rows.append(admitted)
+    _, first, twin = np.unique(np.array(rows), axis=1, return_index=True, return_inverse=True)
+    stands_for = first[twin.ravel()]
+    merged = {key: np.unique(stands_for[columns]) for key, columns in seen.items()}
+    for each in demands:
+        each.columns = merged[each.columns.tobytes()]
 
 
 def _poured(demands: list[_Demand], fineness: float) -> list[_Demand]:

@@ -1,7 +1,8 @@
 """Ruin and recreate: take a few machines apart, put their pods back another way, keep it if it costs less.
 
 Every step goes through the same board and the same rules as the first packing, so a better plan is also a valid
-one. The number of steps depends on the size of the problem and the time given, the clock only stops it early.
+one. The search is paid in work (questions asked of the board), so that it ends at the same place on every machine; the
+clock only stops it early.
 """
 
 from __future__ import annotations
@@ -20,34 +21,37 @@ from dovetail.planner.strategy import Strategy
 
 #: Dollars an hour below which two plans cost the same.
 EPSILON = 1e-9
+#: How much dearer a step may be, at first, to get out of a dead end.
+_HEAT = 0.05
 
 
 def improve(
-    problem: Problem, start: Packing, seed: int, steps: int, enough: float, out_of_time: Callable[[], bool]
+    problem: Problem, start: Packing, seed: int, budget: int, enough: float, out_of_time: Callable[[], bool]
 ) -> Packing:
-    """The best packing found in `steps` steps; stops at the price `enough`."""
+    """The best packing found with `budget` work; stops at the price `enough`."""
+    begin = problem.work
     chance = Chance(seed).child("planner", "search")
     best = start
     for strategy in _starts(problem, chance):
-        if out_of_time() or best.cost <= enough + EPSILON:
+        if out_of_time() or problem.work - begin > budget or best.cost <= enough + EPSILON:
             return best
         other = pack(problem, strategy)
         if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
-    for step in range(steps):
-        if out_of_time() or best.cost <= enough + EPSILON:
-            break
+    tries = 0
+    while problem.work - begin < budget and tries < budget and not out_of_time() and best.cost > enough + EPSILON:
+        tries += 1
         candidate = _step(problem, current, chance)
         if candidate is None:
             continue
         board, price = candidate
-        heat = 0.02 * (1 - step / steps)
-        if price < cost - EPSILON or chance.random() < heat * (price < cost * 1.02):
+        heat = _HEAT * (1 - (problem.work - begin) / budget)
+        if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
             current, cost = board, price
             if cost < best.cost - EPSILON:
                 best = Packing(board.clone(), best.left)
-        if cost > best.cost * 1.02:
+        if cost > best.cost * (1 + 2 * _HEAT):
             current, cost = best.board, best.cost
     return best
 
@@ -97,7 +101,8 @@ def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
 
 def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
     """A machine and a few others: its like, the emptiest, or anybody."""
-    count = min(len(bought), chance.choice((1, 2, 2, 3, 3, 4, 5, 6, 9, 14, 20)))
+    many = chance.random() < 0.03
+    count = min(len(bought), chance.choice((9, 14, 20) if many else (1, 2, 2, 3, 3, 4, 5, 6)))
     first = chance.choice(bought)
     kind = chance.random()
     others = [at for at in bought if at != first]
@@ -144,7 +149,7 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
         ceiling = float(prices[chance.randrange(len(prices))])
     return Strategy(
         foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
-        grow=chance.random() < 0.35, bulk=chance.random() < 0.3, wide=problem.weighted and chance.random() < 0.5,
+        grow=chance.random() < 0.35, bulk=chance.random() < 0.1, wide=problem.weighted and chance.random() < 0.5,
     )  # fmt: skip
 
 
