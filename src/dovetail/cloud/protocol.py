@@ -111,6 +111,7 @@ class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Mapping[str, Any]
     conditions: tuple[tuple[str, str, str, str], ...]  # type, status, reason, message
+    annotations: Mapping[str, str] = {}  # what a class carries so that its machines can be compared with it
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):

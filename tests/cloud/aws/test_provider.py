@@ -146,6 +146,28 @@ def test_drift_needs_positive_evidence(account: Account) -> None:
     account.run(talk)
 
 
+def test_a_changed_class_drifts_its_machines_and_a_changed_selector_does_not(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws)
+        order = await account.order(aws, "c-12", node_class, "m5.large", kind="on-demand")
+        bought = await aws.launch(order)
+        machine = await aws.get(bought.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(bought.labels), "annotations": dict(bought.annotations)}}
+
+        async def drifts(**spec: object) -> str | None:
+            changed = {**node_class, "spec": {**node_class["spec"], **spec}}
+            written = dict((await aws.resolve(changed)).annotations)
+            changed["metadata"] = {**node_class["metadata"], "annotations": written}
+            return await aws.drift(claim, machine, changed)
+
+        assert await drifts() is None
+        assert await drifts(userData="echo new") == "NodeClassDrift"
+        assert await drifts(tags={"team": "other"}) == "NodeClassDrift"
+        assert await drifts(subnetSelectorTerms=[{"id": account.world.subnets["ap-northeast-2a"]}]) is None
+
+    account.run(talk)
+
+
 def test_prices_come_from_aws_when_it_answers_and_from_the_package_before(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         before = aws.pricing.on_demand("m5.large")

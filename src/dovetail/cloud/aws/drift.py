@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
+from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.images import Image
 from dovetail.cloud.protocol import Machine
 
 HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
 HASH_VERSION = "karpenter.k8s.aws/ec2nodeclass-hash-version"
+#: Ours: two hashes are compared only if both were made this way.
+VERSION = "dovetail-1"
+#: What is compared by what it selects, not by how it says so.
+_SELECTS = frozenset({
+    "subnetSelectorTerms", "securityGroupSelectorTerms", "capacityReservationSelectorTerms", "amiSelectorTerms",
+    "amiFamily", "ipPrefixCount",
+})
+
+
+def fingerprint(node_class: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations by which a machine is known to be of an older version of its class."""
+    spec: Mapping[str, Any] = node_class.get("spec") or {}
+    kept = {key: value for key, value in spec.items() if key not in _SELECTS and value not in (None, {}, [], "")}
+    text = msgspec.json.encode([nodeclass.family_name(spec), kept], order="sorted")
+    return {HASH: str(int(hashlib.sha256(text).hexdigest()[:16], 16)), HASH_VERSION: VERSION}
 
 
 def reason(claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:

@@ -130,7 +130,8 @@ class Aws:
             await self._asked(self._machines.end(provider_id))
 
     async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
-        return await self._resolver.resolve(node_class)
+        found = await self._resolver.resolve(node_class)
+        return msgspec.structs.replace(found, annotations=drift.fingerprint(node_class))
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
         meta = node_class["metadata"]
@@ -304,6 +305,7 @@ class Aws:
             claim_name=launch.claim["metadata"]["name"],
             node_pool=tags.get(machines.POOL_TAG),
             tags=tags,
+            annotations=drift.fingerprint(launch.node_class),
             network={"subnet": bought.subnet},
         )
 
