@@ -69,8 +69,8 @@ class NodeClasses:
     async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
         found = await self._context.cloud.resolve(node_class)
         if any(meta.annotations.get(key) != value for key, value in found.annotations.items()):
-            body = {"metadata": {"annotations": dict(found.annotations)}}
-            await self._context.kube.patch(EC2NODECLASSES, meta.name, body)
+            carried = {"metadata": {"annotations": dict(found.annotations)}}
+            await self._context.kube.patch(EC2NODECLASSES, meta.name, carried)
         conditions = Conditions(
             Family(tuple(each[0] for each in found.conditions)),
             _conditions(node_class),
