@@ -68,7 +68,7 @@ def _kept(
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
     keep: list[int] = []
     for each in np.unique(family):
-        keep += _frontier(np.flatnonzero(family.ravel() == each), value)
+        keep += frontier(np.flatnonzero(family.ravel() == each), value)
     return np.asarray(candidates[sorted(keep)], dtype=np.int64)
 
 
@@ -78,7 +78,7 @@ def hash_id(columns: Columns, at: int) -> int:
     return int(table.setdefault(_kind(columns, at), len(table)))
 
 
-def _frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
+def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
     """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
     kept: list[int] = []
     held = np.empty((value.shape[0], 0), dtype=np.int64)

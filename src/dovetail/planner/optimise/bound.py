@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.columns import Floats, Ints
+from dovetail.planner.menu import frontier
 from dovetail.planner.problem import Ask, Problem
 
 WORDS = (
@@ -44,7 +45,7 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
     demands = _demands(problem, left)
     if not demands:
         return Fluid(0.0, [])
-    _merge_twins(problem, demands)
+    _leave_out_dominated(problem, demands)
     for fineness in (4.0, 2.0, 1.0, 0.0):
         if sum(len(each.columns) for each in demands) <= _LARGEST:
             break
@@ -65,20 +66,20 @@ def _demands(problem: Problem, left: dict[int, int]) -> list[_Demand]:
     return found
 
 
-def _merge_twins(problem: Problem, demands: list[_Demand]) -> None:
-    """Columns that are alike in price, size and for every demand (other zones, mostly) are one."""
+def _leave_out_dominated(problem: Problem, demands: list[_Demand]) -> None:
+    """Of columns that every demand sees alike, those that a cheaper one equals or exceeds cannot matter here."""
     menu = problem.menu
     seen = {each.columns.tobytes(): each.columns for each in demands}
-    rows = [menu.prices, *menu.capacity.astype(np.float64)]
-    for columns in seen.values():
-        admitted = np.zeros(menu.size)
-        admitted[columns] = 1.0
-        rows.append(admitted)
-    _, first, twin = np.unique(np.array(rows), axis=1, return_index=True, return_inverse=True)
-    stands_for = first[twin.ravel()]
-    merged = {key: np.unique(stands_for[columns]) for key, columns in seen.items()}
-    for each in demands:
-        each.columns = merged[each.columns.tobytes()]
+    admitted = np.zeros((len(seen), menu.size), dtype=np.bool_)
+    for row, columns in enumerate(seen.values()):
+        admitted[row, columns] = True
+    _, family = np.unique(np.packbits(admitted, axis=0), axis=1, return_inverse=True)
+    kept = np.zeros(menu.size, dtype=np.bool_)
+    for each in np.unique(family):
+        kept[frontier(np.flatnonzero(family.ravel() == each), menu.capacity)] = True
+    narrowed = {key: columns[kept[columns]] for key, columns in seen.items()}
+    for demand in demands:
+        demand.columns = narrowed[demand.columns.tobytes()]
 
 
 def _poured(demands: list[_Demand], fineness: float) -> list[_Demand]:
