@@ -20,8 +20,8 @@ _DEFAULT_REGION = "ap-northeast-2"
 @click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="A file, a folder, or - for the input.")
 @click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
 @click.option("--region", help="Region of the packaged catalogue; AWS_REGION, else ap-northeast-2.")
-@click.option("--deadline", type=click.FloatRange(min=0), default=2.0, show_default=True, metavar="SECONDS",
-              help="Time to better the quick answer in; 0 takes the quick answer.")  # fmt: skip
+@click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="Time to better the quick answer in; by default 0.5 to 2.5, by the number of pods.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 @click.option("--consolidate", "consolidating", is_flag=True, help="Plan what a running cluster could give back.")
@@ -31,7 +31,7 @@ def plan(
     paths: tuple[str, ...],
     catalog: str | None,
     region: str | None,
-    deadline: float,
+    deadline: float | None,
     seed: int,
     output: str,
     consolidating: bool,
@@ -53,6 +53,8 @@ def plan(
         sys.exit(2)
     for kind, count in sorted(objects.ignored.items()):
         click.echo(f"note: {count} {kind} ignored", err=True)
+    if deadline is None:
+        deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     found = _solve(snapshot, seed, deadline, consolidating)
     _print(found, output, consolidating)
     sys.exit(1 if found.unschedulable else 0)
