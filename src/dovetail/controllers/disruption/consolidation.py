@@ -19,10 +19,15 @@ from dovetail.planner.plan import Machine, Plan
 WORTH = 0.02
 #: How many cheaper types a spot machine that replaces a spot machine must have to choose from.
 SPOT_CHOICES = 15
-#: Machines looked at in one pass.
-MOST = 100
+#: Questions to the planner in one pass.
+MOST = 60
+#: A part this small is not divided because something must be bought for it.
+FEW = 4
+#: Nothing is bought for machines of a fleet that costs at most this share more than a fresh one would.
+SLACK = 0.05
 
 Simulate = Callable[[Sequence[Candidate]], Plan | None]
+Allow = Callable[[Sequence[Candidate]], bool]
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,25 +81,66 @@ def evaluate(
 
 
 def choose(
-    candidates: Sequence[Candidate], simulate: Simulate, allow: Callable[[Sequence[Candidate]], bool], *,
-    spot_to_spot: bool, baseline: float = 0.0,
+    candidates: Sequence[Candidate], simulate: Simulate, allow: Allow, *, thinned: Sequence[Candidate] = (),
+    fresh: float | None = None, spot_to_spot: bool, baseline: float = 0.0,
 ) -> tuple[Proposal | None, dict[str, Rejection]]:
-    """The set that saves most, grown machine by machine, and why each of the others stays."""
-    best: Proposal | None = None
+    """The set that saves most, and why each of the others stays.
+
+    First those that could go without buying (`thinned`), many at a time; then, while the whole is clearly dearer
+    than a `fresh` plan for the same pods, further ones with what must be bought for them.
+    """
+    judge = _Judge(simulate, spot_to_spot, baseline)
+    best = _together(thinned, judge)
     stays: dict[str, Rejection] = {}
-    for each in rank(candidates)[:MOST]:
+    gone = {each.node for each in best.candidates} if best else set()
+    known = sum(each.price or 0.0 for each in candidates)
+    for each in rank(candidates):
+        if each.node in gone:
+            continue
         tried = (*best.candidates, each) if best else (each,)
         if not allow(tried):
             stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
-            continue
-        found = evaluate(tried, simulate, spot_to_spot=spot_to_spot, baseline=baseline)
-        if isinstance(found, Rejection):
-            stays[each.node] = found
-        elif best is None or found.saving > best.saving + 1e-9:
-            best = found
+        elif fresh is not None and known - (best.saving if best else 0.0) <= fresh * (1 + SLACK):
+            stays[each.node] = Rejection("NEAR_BEST", "the fleet is as cheap as a fresh one, or nearly")
+        elif judge.asked >= MOST:
+            stays[each.node] = Rejection("NOT_LOOKED_AT", "other machines came first in this pass")
         else:
-            stays[each.node] = Rejection("NOT_CHEAPER", "can't replace with a cheaper node", found.saving)
+            found = judge(tried)
+            if isinstance(found, Rejection):
+                stays[each.node] = found
+            elif best is None or found.saving > best.saving + 1e-9:
+                best = found
+            else:
+                stays[each.node] = Rejection("NOT_CHEAPER", "can't replace with a cheaper node", found.saving)
     return best, stays
+
+
+class _Judge:
+    """Asks the planner, and counts how often."""
+
+    def __init__(self, simulate: Simulate, spot_to_spot: bool, baseline: float) -> None:
+        self._simulate, self._spot_to_spot, self._baseline = simulate, spot_to_spot, baseline
+        self.asked = 0
+
+    def __call__(self, candidates: Sequence[Candidate]) -> Proposal | Rejection:
+        self.asked += 1
+        return evaluate(candidates, self._simulate, spot_to_spot=self._spot_to_spot, baseline=self._baseline)
+
+
+def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
+    """As many of them as the planner confirms: all at once, or else by halves."""
+    best: Proposal | None = None
+    parts = [tuple(thinned)] if thinned else []
+    while parts and judge.asked < MOST // 2:
+        part = parts.pop(0)
+        found = judge((*best.candidates, *part) if best else part)
+        better = isinstance(found, Proposal) and (best is None or found.saving > best.saving + 1e-9)
+        if isinstance(found, Proposal) and better and (len(part) < FEW or not found.plan.machines):
+            best = found
+        elif len(part) > 1:
+            middle = (len(part) + 1) // 2
+            parts[:0] = [part[:middle], part[middle:]]
+    return best
 
 
 def cheaper(machine: Machine, ceiling: float, *, spot_only: bool) -> Machine | None:

@@ -215,44 +215,33 @@ class Disruption:
             if not each.empty and self._policy(each.pool) != "WhenEmpty" and self._moves.may(each)
         ]
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
-        allowed = Allowances(context, Reason.UNDERUTILIZED)
-        simulation = Simulation(context, pools)
-        if self._proposal is not None:
-            return await self._validate(ready, simulation, allowed)
         if not ready:
+            self._proposal = None
             return False
+        allowed = Allowances(context, Reason.UNDERUTILIZED)
+        if self._proposal is not None and context.clock.monotonic() - self._proposal[1] < VALIDATION - 0.001:
+            return False
+        simulation = Simulation(context, pools, self._in_motion())
         best, self.stays = consolidation.choose(
             ready, simulation.without, lambda tried: _fits(allowed, tried),
+            thinned=simulation.thinned(ready, allowed.left), fresh=simulation.fresh(ready),
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
         )
         self._tell_stays()
-        self._waiting |= any(each.code == "BUDGET" for each in self.stays.values())
-        if best is not None and self._approved(best):
-            self._proposal = (best, context.clock.monotonic())
-        return False
+        self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
+        return await self._hold(best if best is not None and self._approved(best) else None)
 
-    async def _validate(
-        self, ready: Sequence[Candidate], simulation: Simulation, allowed: Allowances
-    ) -> bool:
-        """Carry out a proposal that has held for a while; drop one that no longer does."""
-        assert self._proposal is not None
-        context = self._context
-        proposal, since = self._proposal
-        if context.clock.monotonic() - since < VALIDATION - 0.001:
+    async def _hold(self, best: Proposal | None) -> bool:
+        """Carry out what has been worth it for a while; one that has just turned up must hold first."""
+        held, self._proposal = self._proposal, None
+        if best is None:
+            if held is not None:
+                self._context.metrics.failed_validations.labels(_kind(held[0])).inc()
             return False
-        self._proposal = None
-        names = {each.node for each in proposal.candidates}
-        still = [each for each in ready if each.node in names]
-        kind = "multi" if len(names) > 1 else "single"
-        if len(still) == len(names) and allowed.take(still):
-            found = consolidation.evaluate(
-                still, simulation.without, spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
-                baseline=simulation.baseline(),
-            )
-            if isinstance(found, Proposal) and self._approved(found):
-                return await self._begin(Reason.UNDERUTILIZED, kind, found.candidates, found.plan, found.saving)
-        context.metrics.failed_validations.labels(kind).inc()
-        return False
+        if held is None:
+            self._proposal = (best, self._context.clock.monotonic())
+            return False
+        return await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
 
     async def _begin(
         self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
@@ -281,6 +270,20 @@ class Disruption:
             if last is None or self._context.clock.now() - last >= timedelta(seconds=at_least):
                 found.append(each)
         return found
+
+    def _in_motion(self) -> frozenset[str]:
+        """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
+        quiet = {each.node: each for each in self._quiet(self.field.candidates)}
+        found = set()
+        for claim in self._context.mirror.claims.store.all():
+            node = self._context.mirror.node_for(claim)
+            pool = self._context.mirror.pools.store.get(claim.node_pool or "")
+            if node is None or pool is None or pool.spec.disruption.consolidate_after == "Never":
+                continue
+            name = node.metadata.name
+            if not claim.is_true("Consolidatable") or (name in quiet and quiet[name].empty):
+                found.add(name)
+        return frozenset(found)
 
     def _policy(self, pool: str) -> str:
         found = self._context.mirror.pools.store.get(pool)
@@ -340,6 +343,10 @@ def _fits(allowed: Allowances, tried: Sequence[Candidate]) -> bool:
     for each in tried:
         wanted[each.pool] = wanted.get(each.pool, 0) + 1
     return all(allowed.left.get(pool, 0) >= count for pool, count in wanted.items())
+
+
+def _kind(proposal: Proposal) -> str:
+    return "multi" if len(proposal.candidates) > 1 else "single"
 
 
 def _snake(policy: str) -> str:

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
 from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import thinning
 from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.provisioning import pending
+from dovetail.model.objects import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
-from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.planner.snapshot import NodeState, Pool, Snapshot
+
+CLOSED = Taint(key="dovetail.sh/in-motion", effect="NoSchedule")
 
 
 class Simulation:
     """One instant of the cluster, asked many questions."""
 
-    def __init__(self, context: Context, pools: Sequence[Pool]) -> None:
+    def __init__(self, context: Context, pools: Sequence[Pool], closed: Collection[str] = ()) -> None:
+        """`closed` are machines where nobody should be moved to: they are in motion, or about to go."""
         waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
-        self._snapshot = context.cutter.cut(pools, waiting)
+        snapshot = context.cutter.cut(pools, waiting)
+        nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
+        self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
         self._waiting = {pod.metadata.key for pod in waiting}
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
@@ -56,8 +63,24 @@ class Simulation:
             return 0.0
         return provision(self._snapshot).cost.per_hour
 
+    def thinned(self, candidates: Sequence[Candidate], allowed: Mapping[str, int]) -> list[Candidate]:
+        """Candidates that could probably go without buying anything."""
+        pods = {each.node: self._moved(each) for each in candidates}
+        return thinning.removable(candidates, pods, thinning.room(self._snapshot.nodes), allowed)
+
+    def fresh(self, candidates: Sequence[Candidate]) -> float | None:
+        """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""
+        moved = [pod for each in candidates for pod in self._moved(each)]
+        plan = provision(msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved)))
+        return None if plan.unschedulable else plan.cost.per_hour
+
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
             found = movable(self._context, candidate.node)
             self._pods[candidate.node] = [pod for pod in found if pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
+
+
+def _shut(node: NodeState) -> NodeState:
+    """The same machine, its pods counted as ever, with the door closed."""
+    return msgspec.structs.replace(node, taints=(*node.taints, CLOSED))

@@ -1,0 +1,103 @@
+"""Thinning out: which machines could go without buying anything, judged by room alone.
+
+A quick look before the planner's exact one. Machines with the fewest pods for their price go first, and their pods
+into the tightest room that is left elsewhere. It knows resources only, so its answer is a proposal to be planned,
+never a decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.model.podrequests import requests
+from dovetail.model.pods import Pod
+from dovetail.planner.snapshot import NodeState
+
+Amounts = npt.NDArray[np.float64]
+
+
+class Room(msgspec.Struct, frozen=True):
+    """What is free on every machine: a row each, a column for each resource, in shares of an average machine."""
+
+    names: tuple[str, ...]
+    row: Mapping[str, int]
+    free: Amounts
+    scale: Amounts
+
+
+def room(nodes: Sequence[NodeState]) -> Room:
+    """Room on machines that stay: initialised, not going, and not closed by a taint."""
+    open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
+    names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
+    free = np.zeros((len(open_ones), len(names)))
+    for row, node in enumerate(open_ones):
+        free[row] = [node.allocatable.get(name, 0) for name in names]
+    scale = np.maximum(free.mean(axis=0), 1.0) if len(open_ones) else np.ones(len(names))
+    for row, node in enumerate(open_ones):
+        for pod in node.pods:
+            free[row] -= amounts(pod, names)
+    return Room(names, {node.name: row for row, node in enumerate(open_ones)}, free / scale, scale)
+
+
+def amounts(pod: Pod, names: Sequence[str]) -> Amounts:
+    wanted = requests(pod)
+    return np.array([1.0 if name == "pods" else float(wanted.get(name, 0)) for name in names])
+
+
+def removable(
+    candidates: Sequence[Candidate], pods: Mapping[str, Sequence[Pod]], there: Room, allowed: Mapping[str, int]
+) -> list[Candidate]:
+    """Candidates that could go together, best first. `pods` are those to move, by node; `allowed` is left by pool."""
+    left = dict(allowed)
+    free = there.free.copy()
+    alive = np.ones(len(free), dtype=bool)
+    load = {
+        each.node: [amounts(pod, there.names) / there.scale for pod in pods[each.node]] for each in candidates
+    }
+    by_row: dict[int, list[Amounts]] = {there.row[name]: sizes for name, sizes in load.items() if name in there.row}
+    found = []
+    for each in sorted(candidates, key=_worth):
+        row = there.row.get(each.node)
+        if row is None or each.price is None or left.get(each.pool, 0) < 1:
+            continue
+        alive[row] = False
+        placed = _place(by_row[row], free, alive)
+        if placed is None:
+            alive[row] = True
+            continue
+        for size, target in placed:
+            by_row.setdefault(target, []).append(size)
+        left[each.pool] -= 1
+        found.append(each)
+    return found
+
+
+def _worth(candidate: Candidate) -> tuple[float, float, str]:
+    """Few pods for much money first; then the dearer one."""
+    price = max(candidate.price or 0.0, 1e-9)
+    return (candidate.cost / price, -price, candidate.node)
+
+
+def _place(sizes: Sequence[Amounts], free: Amounts, alive: npt.NDArray[np.bool_]) -> list[tuple[Amounts, int]] | None:
+    """The tightest room for each, largest first; taken from `free`. None, with `free` as it was, if one has none."""
+    placed: list[tuple[Amounts, int]] = []
+    for size in sorted(sizes, key=lambda each: -float(each.max())):
+        rest = free - size
+        able = alive & (rest >= -1e-9).all(axis=1)
+        if not able.any():
+            for known, target in placed:
+                free[target] += known
+            return None
+        target = int(np.where(able, rest.sum(axis=1), np.inf).argmin())
+        free[target] -= size
+        placed.append((size, target))
+    return placed
+
+
+def _closed(node: NodeState) -> bool:
+    return any(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)
