@@ -19,6 +19,7 @@ from dovetail.cluster.snapshots import Cutter
 from dovetail.controllers import history, logs
 from dovetail.controllers.consistency import Consistency
 from dovetail.controllers.context import Context
+from dovetail.controllers.deletioncost import DeletionCosts
 from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
@@ -82,6 +83,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Interruptions,
     Repair,
     Static,
+    DeletionCosts,
     Legacy,
 )
 NAMESPACE = "kube-system"

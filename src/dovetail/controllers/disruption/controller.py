@@ -222,9 +222,10 @@ class Disruption:
         if self._proposal is not None and context.clock.monotonic() - self._proposal[1] < VALIDATION - 0.001:
             return False
         simulation = Simulation(context, pools, self._in_motion())
+        fresh = simulation.fresh(ready)
         best, self.stays = consolidation.choose(
             ready, simulation.without, lambda tried: _fits(allowed, tried),
-            thinned=simulation.thinned(ready, allowed.left), fresh=simulation.fresh(ready),
+            thinned=simulation.thinned(ready, allowed.left, fresh), fresh=fresh,
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
         )
         self._tell_stays()

@@ -63,10 +63,12 @@ class Simulation:
             return 0.0
         return provision(self._snapshot).cost.per_hour
 
-    def thinned(self, candidates: Sequence[Candidate], allowed: Mapping[str, int]) -> list[Candidate]:
+    def thinned(
+        self, candidates: Sequence[Candidate], allowed: Mapping[str, int], fresh: float | None
+    ) -> list[Candidate]:
         """Candidates that could probably go without buying anything."""
         pods = {each.node: self._moved(each) for each in candidates}
-        return thinning.removable(candidates, pods, thinning.room(self._snapshot.nodes), allowed)
+        return thinning.removable(candidates, pods, thinning.room(self._snapshot.nodes), allowed, fresh)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""

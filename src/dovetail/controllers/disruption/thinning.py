@@ -20,6 +20,11 @@ from dovetail.planner.snapshot import NodeState
 
 Amounts = npt.NDArray[np.float64]
 
+#: A fleet that costs at most this share more than a fresh one is close to it.
+CLOSE = 0.03
+#: In such a fleet a machine goes if it costs so many times what an average pod costs, for each of its pods.
+DEAR = 2.0
+
 
 class Room(msgspec.Struct, frozen=True):
     """What is free on every machine: a row each, a column for each resource, in shares of an average machine."""
@@ -50,10 +55,17 @@ def amounts(pod: Pod, names: Sequence[str]) -> Amounts:
 
 
 def removable(
-    candidates: Sequence[Candidate], pods: Mapping[str, Sequence[Pod]], there: Room, allowed: Mapping[str, int]
+    candidates: Sequence[Candidate], pods: Mapping[str, Sequence[Pod]], there: Room, allowed: Mapping[str, int],
+    fresh: float | None = None,
 ) -> list[Candidate]:
-    """Candidates that could go together, best first. `pods` are those to move, by node; `allowed` is left by pool."""
+    """Candidates that could go together, best first.
+
+    `pods` are those to move, by node; `allowed` is left by pool. Once the fleet is close to what a `fresh` one would
+    cost, only machines go that are dear for the few pods on them.
+    """
     left = dict(allowed)
+    cost = sum(each.price or 0.0 for each in candidates)
+    keep = DEAR * (fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
     free = there.free.copy()
     alive = np.ones(len(free), dtype=bool)
     load = {
@@ -65,6 +77,8 @@ def removable(
         row = there.row.get(each.node)
         if row is None or each.price is None or left.get(each.pool, 0) < 1:
             continue
+        if fresh is not None and cost <= fresh * (1 + CLOSE) and each.price < keep * len(each.pods):
+            continue
         alive[row] = False
         placed = _place(by_row[row], free, alive)
         if placed is None:
@@ -73,6 +87,7 @@ def removable(
         for size, target in placed:
             by_row.setdefault(target, []).append(size)
         left[each.pool] -= 1
+        cost -= each.price
         found.append(each)
     return found
 

@@ -1,8 +1,8 @@
 """Attempts: how many machines were bought for the pods of one owner lately.
 
 When something keeps driving pods off the machines bought for them (a taint nobody planned, an eviction loop),
-buying more does not help. An owner gets twice as many machines as it has pods, and a few, within the window;
-after that its pods wait and are told why.
+buying more does not help. An owner gets twice as many machines as it has pods, or had when most was bought for it
+at once, and a few, within the window; after that its pods wait and are told why.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from dovetail.model.pods import Pod
 
 #: Seconds that a purchase counts, and how many are always allowed.
 WINDOW, FREE = 600.0, 3
+#: Purchases within so many seconds are one: machines boot slower than that, so no pod is counted twice.
+AT_ONCE = 5.0
 
 
 def owner(pod: Pod) -> str:
@@ -25,11 +27,19 @@ def owner(pod: Pod) -> str:
 class Attempts:
     def __init__(self) -> None:
         self._bought: dict[str, deque[float]] = {}
+        self._bursts: dict[str, tuple[float, set[str]]] = {}
+        self._largest: dict[str, int] = {}
 
     def bought(self, pods: Iterable[Pod], now: float) -> None:
         """A machine was bought for these pods."""
-        for uid in {owner(pod) for pod in pods}:
+        mine: dict[str, set[str]] = {}
+        for pod in pods:
+            mine.setdefault(owner(pod), set()).add(pod.metadata.uid)
+        for uid, served in mine.items():
             self._bought.setdefault(uid, deque()).append(now)
+            since, burst = self._bursts.get(uid, (now, set()))
+            self._bursts[uid] = (since, burst | served) if now - since <= AT_ONCE else (now, served)
+            self._largest[uid] = max(self._largest.get(uid, 0), len(self._bursts[uid][1]))
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
         """The machines bought in vain, if that is enough; else 0. `count` says how many pods an owner has."""
@@ -40,8 +50,10 @@ class Attempts:
         while times and times[0] <= now - WINDOW:
             times.popleft()
         if not times:
-            del self._bought[uid]
+            for kept in (self._bought, self._bursts, self._largest):
+                kept.pop(uid, None)
             return 0
         if len(times) <= FREE:
             return 0
-        return len(times) if len(times) >= 2 * count(uid) + FREE else 0
+        pods = max(count(uid), self._largest.get(uid, 0))
+        return len(times) if len(times) >= 2 * pods + FREE else 0
