@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.chance import Chance
 from dovetail.cloud import catalogue
 from dovetail.cloud.protocol import Machine as Bought
 from dovetail.cloud.simulated.cloud import SimulatedCloud
@@ -20,13 +21,17 @@ from dovetail.controllers import logs
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.resources import CRDS, EC2NODECLASSES
+from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.machines import Machine, host_name
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds import crds
 
 HOUR = 3600.0
+#: Seconds between a kill and the next life.
+AWAY = 5.0
+#: Seconds after joining that somebody else's taint comes.
+TAINTED_AFTER = 12.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +60,10 @@ class Autoscaled:
         self._joined: dict[str, str] = {}
         self._booting: set[str] = set()
         self._addresses = 0
+        #: Set to kill the autoscaler; another life begins soon after.
+        self.restart = asyncio.Event()
+        #: A taint that somebody puts on machines as they join, and until when.
+        self.tainted: tuple[dict[str, str], float] | None = None
 
     async def run(self, lab: Lab) -> None:
         asked = self._asked
@@ -68,14 +77,43 @@ class Autoscaled:
             **{"metrics_port": 0, "health_probe_port": 0, "disable_leader_election": True, "plan_deadline": 0.0,
                "feature_gates": gates, **asked.settings}
         )  # fmt: skip
-        self.autoscaler = Autoscaler(
-            lab.client("karpenter"), cloud, lab.clock, chance, settings, log=logs.logger(lab.clock, write=self._log)
-        )
         self._since = lab.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.autoscaler.run(), name="autoscaler")
+            group.create_task(self._lives(lab, cloud, settings, chance), name="autoscaler")
             group.create_task(cloud.call_back_spot(), name="interruptions")
             group.create_task(self._machines(lab, cloud, group), name="machines")
+
+    async def _lives(self, lab: Lab, cloud: SimulatedCloud, settings: Settings, chance: Chance) -> None:
+        """The autoscaler, again after every kill, with nothing but what the cluster and the cloud know."""
+        log = logs.logger(lab.clock, write=self._log)
+        life = 0
+        while True:
+            kube = lab.client("karpenter")
+            self.autoscaler = Autoscaler(
+                kube, cloud, lab.clock, chance.child("life", str(life)) if life else chance, settings, log=log
+            )
+            process = asyncio.ensure_future(self.autoscaler.run())
+            killed = asyncio.ensure_future(self.restart.wait())
+            try:
+                await asyncio.wait({process, killed}, return_when=asyncio.FIRST_COMPLETED)
+                if not killed.done():
+                    await process
+            finally:
+                killed.cancel()
+                process.cancel()
+                await asyncio.gather(process, killed, return_exceptions=True)
+            self.restart.clear()
+            life += 1
+            await asyncio.sleep(AWAY)
+
+    async def leaks(self, lab: Lab) -> list[str]:
+        """Machines without a claim and claims without a machine, in words."""
+        claims = (await lab.kube.list(NODECLAIMS)).items
+        known = {(each.get("status") or {}).get("providerID", ""): each["metadata"]["name"] for each in claims}
+        standing = {each.provider_id for each in self.cloud.standing()} if self.cloud else set()
+        found = [f"leak: machine {each} stands without a claim" for each in sorted(standing - known.keys())]
+        lost = sorted(name for provider, name in known.items() if provider and provider not in standing)
+        return found + [f"leak: claim {name} has no machine" for name in lost]
 
     def bill(self, now: float) -> float:
         """Dollars spent on bought machines until now."""
@@ -131,6 +169,11 @@ class Autoscaled:
         )
         self._joined[bought.provider_id] = machine.name
         await lab.fleet.join(machine)
+        if self.tainted is not None and lab.clock.monotonic() < self.tainted[1]:
+            await asyncio.sleep(TAINTED_AFTER)
+            node = await lab.kube.get(NODES, machine.name)
+            taints = [*(node["spec"].get("taints") or []), self.tainted[0]]
+            await lab.kube.patch(NODES, machine.name, {"spec": {"taints": taints}})
 
     def _account(self, now: float, standing: Any, cloud: SimulatedCloud) -> None:
         self.dollars = self.bill(now)

@@ -121,6 +121,7 @@ class Disruption:
         changes = self._changes
         pools = await context.offers.all()
         self.field = survey(context, pools)
+        self._tell_field()
         self._waiting = False
         for method in (self._expire, self._emptiness, self._drift, self._consolidate):
             began = context.clock.monotonic()
@@ -330,6 +331,9 @@ class Disruption:
                 )
                 if told:
                     self._record_stay(each, why)
+
+    def _tell_field(self) -> None:
+        """On every machine that may not be disrupted: the first reason that is not its own state."""
         for name, reasons in self.field.blocked.items():
             node = self._context.mirror.nodes.store.get(name)
             claim = self._context.mirror.claim_for(node) if node is not None else None

@@ -37,9 +37,11 @@ class Attempts:
             mine.setdefault(owner(pod), set()).add(pod.metadata.uid)
         for uid, served in mine.items():
             self._bought.setdefault(uid, deque()).append(now)
-            since, burst = self._bursts.get(uid, (now, set()))
-            self._bursts[uid] = (since, burst | served) if now - since <= AT_ONCE else (now, served)
-            self._largest[uid] = max(self._largest.get(uid, 0), len(self._bursts[uid][1]))
+            since, burst = self._bursts.setdefault(uid, (now, set()))
+            if now - since > AT_ONCE:
+                since, burst = self._bursts[uid] = (now, set())
+            burst |= served
+            self._largest[uid] = max(self._largest.get(uid, 0), len(burst))
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
         """The machines bought in vain, if that is enough; else 0. `count` says how many pods an owner has."""

@@ -24,6 +24,7 @@ from dovetail.lab.faults import UnknownFault
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.scenario.expectations import unmet
 from dovetail.lab.scenario.manifests import Kinds, apply, load
 from dovetail.lab.scenario.schema import Curve, Interrupt, Pool, Scenario, ScenarioError, Step, Target, seconds
 
@@ -122,8 +123,12 @@ class Player:
                 await self._step(step)
             await self._sleep_until(end)
             self._row()
-        if self._autoscaled is not None:
-            self._totals.update(self._autoscaled.totals)
+            if self._autoscaled is not None:
+                self._totals.update(self._autoscaled.totals)
+                for text in await self._autoscaled.leaks(lab):
+                    self._problem(text)
+            for text in unmet(scenario.expect, msgspec.structs.asdict(self._rows[-1]), self._totals, self._reasons):
+                self._problem(text)
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
         return Outcome(
@@ -158,6 +163,7 @@ class Player:
                 self._pending[new.metadata.uid] = self._now()
         if new is None and old is not None:
             self._totals["pods gone"] += 1
+            self._totals["evictions"] += old.status.condition("DisruptionTarget") is not None
         pod = new or old
         if pod is not None and (new is None or new.spec.node_name) and pod.metadata.uid in self._pending:
             self._waited += self._now() - self._pending.pop(pod.metadata.uid)
@@ -252,15 +258,30 @@ class Player:
             await self._join(step.join)
         elif step.interrupt is not None:
             self._interrupt(step.interrupt)
+        elif self._autoscaled is not None and (step.taint or step.market or step.restart):
+            self._log("fault", self._strike(self._autoscaled, step))
         elif step.fault is not None and self._lab.faults is not None:
             self._log("fault", self._lab.faults.strike(step.fault))
+
+    def _strike(self, autoscaled: Autoscaled, step: Step) -> str:
+        """What befalls the autoscaler, its seller or its machines."""
+        if step.taint is not None:
+            taint = {"key": step.taint.key, "effect": step.taint.effect}
+            autoscaled.tainted = (taint, self._clock.monotonic() + step.taint.seconds)
+            return f"every machine that joins is tainted {step.taint.key}:{step.taint.effect}"
+        if step.market is not None:
+            if autoscaled.cloud is not None:
+                autoscaled.cloud.market = read_market(yaml.safe_dump(step.market))
+            return "the market is another"
+        autoscaled.restart.set()
+        return "the autoscaler is killed and comes back"
 
     def _interrupt(self, asked: Interrupt) -> None:
         cloud = self._autoscaled.cloud if self._autoscaled is not None else None
         if cloud is None:
             self._problem("interrupt: the scenario has no autoscaler, so no machine of a cloud")
             return
-        ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]]
+        ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
         self._log("fault", f"{asked.kind} of {len(ids)} machine(s)")
         cloud.interrupt(ids, asked.kind)
 

@@ -60,10 +60,36 @@ class AutoscalerPart(_Part, frozen=True, kw_only=True):
 
 
 class Interrupt(_Part, frozen=True, kw_only=True):
-    """The cloud takes machines back: so many of those that stand, oldest first."""
+    """The cloud takes machines back: so many of those that stand, oldest first, and any others by `ids`."""
 
     machines: int = 1
+    ids: tuple[str, ...] = ()
     kind: str = "spot-interruption"
+
+
+class TaintNodes(_Part, frozen=True, kw_only=True):
+    """Somebody puts a taint on every machine that was bought and joins, for so long."""
+
+    key: str
+    effect: str = "NoExecute"
+    seconds: Seconds = msgspec.field(default=Seconds(300), name="for")
+
+
+class Expect(_Part, frozen=True, kw_only=True):
+    """What must be true at the end; what is left out is not looked at."""
+
+    ready: int | None = None
+    pending: int | None = None
+    nodes_at_least: int | None = None
+    nodes_at_most: int | None = None
+    bought_at_least: int | None = None
+    bought_at_most: int | None = None
+    given_back_at_least: int | None = None
+    given_back_at_most: int | None = None
+    disruptions_at_least: int | None = None
+    disruptions_at_most: int | None = None
+    evictions_at_most: int | None = None
+    reasons: tuple[str, ...] = ()
 
 
 class Target(_Part, frozen=True, kw_only=True):
@@ -95,7 +121,14 @@ class Step(_Part, frozen=True, kw_only=True):
     cordon: str | None = None
     join: Pool | None = None
     interrupt: Interrupt | None = None
+    taint: TaintNodes | None = None
+    market: Json | None = None
+    restart: bool | None = None
     note: str = ""
+
+
+#: What a step may be.
+ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "join", "interrupt", "taint", "market", "restart")
 
 
 class Curve(_Part, frozen=True, kw_only=True):
@@ -127,6 +160,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     steps: tuple[Step, ...] = ()
     curves: tuple[Curve, ...] = ()
     report: Report = Report()
+    expect: Expect = Expect()
 
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
@@ -195,6 +229,8 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].fault": Fault,
     "steps[...].join": Pool,
     "steps[...].interrupt": Interrupt,
+    "steps[...].taint": TaintNodes,
+    "expect": Expect,
     "autoscaler": AutoscalerPart,
     "curves[...]": Curve,
     "report": Report,
@@ -216,9 +252,8 @@ def _check(scenario: Scenario, where: str) -> None:
         if value not in allowed:
             raise ScenarioError(f"{where}: cluster.{field}: {value!r} is not one of {', '.join(allowed)}")
     for number, step in enumerate(scenario.steps):
-        acts = (
-            step.apply, step.delete, step.scale, step.fault, step.evict, step.cordon, step.join, step.interrupt,
-        )  # fmt: skip
-        if sum(act is not None for act in acts) != 1:
-            names = "apply, delete, scale, fault, evict, cordon, join, interrupt"
-            raise ScenarioError(f"{where}: steps[{number}]: exactly one of {names} is needed")
+        if sum(getattr(step, name) is not None for name in ACTS) != 1:
+            raise ScenarioError(f"{where}: steps[{number}]: exactly one of {', '.join(ACTS)} is needed")
+        ours = next((name for name in ("interrupt", "taint", "market", "restart") if getattr(step, name)), None)
+        if ours is not None and scenario.autoscaler is None:
+            raise ScenarioError(f"{where}: steps[{number}].{ours}: the scenario has no autoscaler")

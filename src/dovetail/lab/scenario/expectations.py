@@ -1,0 +1,31 @@
+"""What a scenario promised against what came of it, in words that name both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from dovetail.lab.scenario.schema import Expect
+
+
+def unmet(expect: Expect, end: Mapping[str, int], totals: Mapping[str, int], reasons: Collection[str]) -> list[str]:
+    """Every expectation that does not hold. `end` is the cluster at the end, `totals` what happened on the way."""
+    counted = {
+        "bought": totals.get("machines bought", 0),
+        "given_back": totals.get("machines given back", 0),
+        "disruptions": totals.get("disruptions", 0),
+        "evictions": totals.get("evictions", 0),
+        "nodes": end["nodes"],
+    }
+    found = []
+    for name in ("ready", "pending"):
+        wanted = getattr(expect, name)
+        if wanted is not None and end[name] != wanted:
+            found.append(f"expected {wanted} pods {name} at the end, not {end[name]}")
+    for name, value in counted.items():
+        least, most = getattr(expect, f"{name}_at_least", None), getattr(expect, f"{name}_at_most", None)
+        if least is not None and value < least:
+            found.append(f"expected at least {least} {name.replace('_', ' ')}, not {value}")
+        if most is not None and value > most:
+            found.append(f"expected at most {most} {name.replace('_', ' ')}, not {value}")
+    found += [f"expected an event {reason}, there was none" for reason in expect.reasons if reason not in reasons]
+    return found

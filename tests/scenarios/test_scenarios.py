@@ -1,0 +1,36 @@
+"""Every scenario of a known incident ends as it promises, and no invariant is broken on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dovetail.clock import run_virtual
+from dovetail.lab.scenario.play import Outcome, play
+from dovetail.lab.scenario.schema import ScenarioError, convert, read
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+INCIDENTS = sorted(FOLDER.glob("f[0-9][0-9]-*.yaml"))
+
+
+def run(path: Path) -> tuple[Outcome, list[str]]:
+    log: list[str] = []
+    return run_virtual(play(read(path), FOLDER, log.append)), log
+
+
+@pytest.mark.parametrize("path", INCIDENTS, ids=lambda path: path.stem)
+def test_the_incident_ends_as_promised(path: Path) -> None:
+    outcome, log = run(path)
+    assert not outcome.problems, "\n".join([*outcome.problems, *log[-15:]])
+
+
+def test_an_expectation_that_does_not_hold_is_a_problem() -> None:
+    scenario = convert({"duration": "10s", "cluster": {"pools": [{"count": 1}]}, "expect": {"nodesAtMost": 0}})
+    outcome = run_virtual(play(scenario, FOLDER, lambda line: None))
+    assert outcome.problems == ["expected at most 0 nodes, not 1"]
+
+
+def test_a_step_for_the_autoscaler_needs_one() -> None:
+    with pytest.raises(ScenarioError, match=r"steps\[0\].restart: the scenario has no autoscaler"):
+        convert({"duration": "10s", "steps": [{"at": 1, "restart": True}]})
