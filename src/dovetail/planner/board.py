@@ -46,8 +46,8 @@ class Board:
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
-        self.starved = False
-        """Whether the machines last asked had no room of their own, whatever topology says."""
+        self.first = 0
+        """The first of the machines last asked that had room of its own, whatever hostname rules say."""
 
     def clone(self) -> Board:
         twin = object.__new__(Board)
@@ -63,29 +63,35 @@ class Board:
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
-        twin.starved = False
+        twin.first = 0
         return twin
 
     # -- who has room -------------------------------------------------------------------------------------------
 
-    def room(self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None) -> Ints:
-        """How many pods of the ask the machines from `start` to `end` could take, up to `most`, domains aside."""
+    def room(
+        self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None,
+        lying: Ints | None = None, domains: Bools | None = None,
+    ) -> Ints:  # fmt: skip
+        """How many pods of the ask the machines from `start` to `end` could take, up to `most`.
+
+        `domains` narrows to machines that lie in some domains of an axis (`lying`).
+        """
         end = self.size if end is None else end
         self.problem.work += 1
         ok = self._suitable(ask, start, end)
+        if lying is not None and domains is not None:
+            ok &= domains[lying[start:end]]
         free = self.free
-        if most == 1:
-            for dim, amount in ask.steps:
-                ok &= free[dim, start:end] >= amount
-            room = ok.astype(np.int64)
-        else:
-            room = np.where(ok, most, 0)
-            for dim, amount in ask.steps:
-                np.minimum(room, free[dim, start:end] // amount, out=room)
-            np.maximum(room, 0, out=room)
-        if not room.any():
-            self.starved = True
-            return room
+        for dim, amount in ask.steps:
+            ok &= free[dim, start:end] >= amount
+        first = int(ok.argmax()) if end > start else 0
+        if end <= start or not ok[first]:
+            self.first = end
+            return np.zeros(end - start, dtype=np.int64)
+        self.first = start + first
+        room = ok.astype(np.int64)
+        if most > 1:
+            self._cap_free(ask, most, room, start)
         for cell in ask.host_owned:
             self._cap_owner(ask, cell, room, start, end)
         for cell in ask.host_members:
@@ -93,6 +99,13 @@ class Board:
         if self.problem.diversity is not None:
             self._cap_uniform(ask, room, start)
         return room
+
+    def _cap_free(self, ask: Ask, most: int, room: Ints, start: int) -> None:
+        bins = np.flatnonzero(room)
+        fits = np.full(len(bins), most, dtype=np.int64)
+        for dim, amount in ask.steps:
+            np.minimum(fits, self.free[dim, bins + start] // amount, out=fits)
+        room[bins] = fits
 
     def _suitable(self, ask: Ask, start: int, end: int) -> Bools:
         first = self.existing

@@ -10,8 +10,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
 from dovetail.planner.columns import RESERVATION, Column
@@ -35,6 +33,9 @@ class Launcher:
         self.zones: Counter[str] = Counter()
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
         self._stories = 0
+        self._sizes: dict[str, int] = {}
+        self._kinds: dict[int, int] = {}
+        self._charged = [name for name in sorted(self.columns.charged()) if not name.startswith((PORT, ATTACH))]
         self._ties: dict[int, dict[str, int]] = {}
         self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
         self._choices: dict[int, tuple[Choice, ...]] = {}
@@ -64,19 +65,19 @@ class Launcher:
     def offerings(self, at: int, column: Column) -> int:
         """All columns that hold what is on a machine."""
         board, columns = self.board, self.columns
-        mask = kind_mask(columns, column)
+        mask = self._kinds.get(column.index)
+        if mask is None:
+            mask = self._kinds[column.index] = kind_mask(columns, column)
         axes: set[str] = set()
-        amounts = np.zeros(len(self.problem.dims), dtype=np.int64)
-        for number, count in board.contents[at].items():
+        for number in board.contents[at]:
             ask = board.asks[number]
             mask &= ask.mask
-            amounts += ask.request * count
-            axes.update(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members))
+            axes.update(ask.keys)
         for key in axes:
             mask &= columns.by_label(key).get(columns.label(column, key), 0)
-        for dim, name in enumerate(self.problem.dims):
-            if amounts[dim]:
-                mask &= columns.holding(name, int(amounts[dim]))
+        for name, amount in zip(self.problem.dims, board.used(at).tolist(), strict=True):
+            if amount:
+                mask &= columns.holding(name, amount)
         return self._within_limits(mask, column)
 
     def _within_limits(self, mask: int, column: Column) -> int:
@@ -86,8 +87,16 @@ class Launcher:
             if name == "nodes":
                 continue
             most = column.type.capacity.get(name, 0) + max(0, left) // max(1, self.counts[column.pool])
+            if most >= self._largest(name):
+                continue
             mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
         return mask
+
+    def _largest(self, name: str) -> int:
+        known = self._sizes.get(name)
+        if known is None:
+            known = self._sizes[name] = max((each.type.capacity.get(name, 0) for each in self.columns.rows), default=0)
+        return known
 
     def _listed(self, mask: int) -> tuple[Choice, ...]:
         known = self._choices.get(mask)
@@ -117,14 +126,14 @@ class Launcher:
         return known
 
     def _requests(self, at: int, choice: Choice, column: Column) -> dict[str, int]:
-        total: Counter[str] = Counter()
+        total: dict[str, int] = {}
         for number, count in self.board.contents[at].items():
             for name, amount in self.board.asks[number].cls.shape.requests.items():
-                total[name] += amount * count
-        index = self._index(choice, column)
-        for name in sorted(self.columns.charged()):
-            if not name.startswith((PORT, ATTACH)):
-                total[name] += int(self.columns.overhead(name)[index])
+                total[name] = total.get(name, 0) + amount * count
+        if self._charged:
+            index = self._index(choice, column)
+            for name in self._charged:
+                total[name] = total.get(name, 0) + int(self.columns.overhead(name)[index])
         return {name: amount for name, amount in sorted(total.items()) if amount}
 
     def _index(self, choice: Choice, column: Column) -> int:
@@ -179,7 +188,7 @@ def machines_and_placements(
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
     """The machines to buy, where every placed pod goes, and the names of those left over by class."""
     board = packing.board
-    names = {one.index: iter(one.pods) for one in problem.classes}
+    taken = [0] * len(problem.classes)
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
     machines: list[Machine] = []
@@ -195,11 +204,12 @@ def machines_and_placements(
                 place = Placement(node=target, relaxed=ask.level.given_up)
             else:
                 place = Placement(machine=target, relaxed=ask.level.given_up)
-            for _ in range(contents[number]):
-                pod = next(names[ask.cls.index])
-                placements[pod] = place
-                pods.append(pod)
+            first = taken[ask.cls.index]
+            last = taken[ask.cls.index] = first + contents[number]
+            these = ask.cls.pods[first:last]
+            placements.update(dict.fromkeys(these, place))
+            pods += these
         if at >= board.existing:
             machines.append(launcher.machine(at, target, tuple(pods)))
-    left = {index: list(rest) for index, rest in names.items()}
-    return tuple(machines), placements, {index: rest for index, rest in left.items() if rest}
+    left = {one.index: one.pods[taken[one.index] :] for one in problem.classes if taken[one.index] < one.count}
+    return tuple(machines), placements, left

@@ -16,8 +16,8 @@ from dovetail.planner.problem import UNLIMITED, Ask, Problem
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
 
-#: How many machines are looked at together.
-_STRETCH = 512
+#: How many machines are looked at together, at first and at most.
+_STRETCH, _LONGEST = 128, 2048
 
 
 class Packer:
@@ -36,7 +36,7 @@ class Packer:
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(self)
-        self._full: dict[tuple[int, int, int], int] = {}
+        self._full: dict[object, int] = {}
         """How many machines from the first have no room for a kind of pod, nor ever will while this packing grows."""
 
     # -- placing ------------------------------------------------------------------------------------------------
@@ -264,34 +264,35 @@ class Packer:
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         size, alone = self.board.size, self._alone(ask)
-        kind = (id(ask.steps), id(ask.columns), id(ask.nodes))
-        start = first = 0 if alone else self._full.get(kind, 0)
-        got = 0
+        kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"")
+        start = 0 if alone else self._full.get(kind, 0)
+        full, got, length = True, 0, size if alone else _STRETCH
         while start < size and got < count:
-            end = size if alone else min(size, start + _STRETCH)
-            self.board.starved = False
+            end = min(size, start + length)
             got += self._into_stretch(ask, count - got, axis, domains, start, end)
-            if self.board.starved and start == first and end - start == _STRETCH:
-                first = self._full[kind] = end
-            start = end
+            if full and not alone:
+                self._full[kind] = self.board.first
+                full = self.board.first == end
+            start, length = end, min(4 * length, _LONGEST)
         return got
 
     def _into_stretch(
         self, ask: Ask, count: int, axis: int | None, domains: Bools | None, start: int, end: int
     ) -> int:
         """Fill the machines of a stretch in their order; all at once would look at many that are not needed."""
-        room = self.board.room(ask, count, self.lenient, start, end)
+        lying = self.board.domains[axis] if axis is not None else None
+        room = self.board.room(ask, count, self.lenient, start, end, lying, domains)
         bins = np.flatnonzero(room)
-        if len(bins):
-            bins = self._within(axis, domains, bins + start)
+        if len(bins) and self.extra:
+            bins = self._within(None, None, bins + start) - start
         if not len(bins):
             return 0
         if self._alone(ask):
-            bins = bins[[int(room[bins - start].argmax())]]
+            bins = bins[[int(room[bins].argmax())]]
         got = 0
-        for at in bins:
-            take = min(int(room[at - start]), count - got)
-            self.board.put(ask, int(at), take)
+        for at, fits in zip(bins.tolist(), room[bins].tolist(), strict=True):
+            take = min(fits, count - got)
+            self.board.put(ask, at + start, take)
             got += take
             if got == count:
                 break
@@ -338,6 +339,7 @@ class Packer:
                 break
             at, column = found
             self.board.move(at, column)
+            self._full.clear()
             self.board.put(ask, at, 1)
             got += 1
         return got

@@ -156,6 +156,13 @@ def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
 def signature(pod: Pod) -> bytes:
     """The exact key of a pod's shape."""
     spec, meta = pod.spec, pod.metadata
+    if len(spec.containers) == 1 and not (spec.volumes or spec.init_containers or pod.status.container_statuses):
+        only = spec.containers[0]
+        return _encode((
+            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
+            spec.topology_spread_constraints, only.resources, only.ports, spec.overhead, spec.resources,
+            spec.priority, spec.priority_class_name,
+        ))  # fmt: skip
     own = list(claim_names(pod)) if spec.volumes else None
     statuses = pod.status.container_statuses
     resized = statuses if any(each.resources is not None for each in statuses) else None
