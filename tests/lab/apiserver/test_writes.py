@@ -84,3 +84,21 @@ def test_scale_moves_the_replicas_and_their_owner() -> None:
         assert [(e["manager"], e.get("subresource"), "time" in e) for e in owner] == [("test", "scale", False)]
 
     ask(scenario)
+
+
+def test_creators_of_objects_alike_own_the_same_and_of_others_what_they_sent() -> None:
+    async def scenario(api: Asker) -> None:
+        async def owned(body: dict[str, object]) -> dict[str, object]:
+            made = await api.ok("POST", CONFIGMAPS, body)
+            (entry,) = made["metadata"]["managedFields"]
+            fields: dict[str, object] = entry["fieldsV1"]
+            return fields
+
+        one = await owned(configmap("a", {"x": "1"}))
+        assert one == await owned(configmap("b", {"x": "1"})) == {"f:data": {".": {}, "f:x": {}}}
+        labelled = await owned(configmap("c", {"x": "1"}, labels={"l": "1"}))
+        assert labelled == {**one, "f:metadata": {"f:labels": {".": {}, "f:l": {}}}}
+        assert (await owned({"metadata": {"generateName": "d-"}})) == {"f:metadata": {"f:generateName": {}}}
+        assert (await owned(configmap("e", {"y": "1"}))) == {"f:data": {".": {}, "f:y": {}}}
+
+    ask(scenario)

@@ -7,6 +7,7 @@ cleared, until somebody applies.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.registry import Registry, ResourceType
 
 Json = dict[str, Any]
+_encode = msgspec.json.Encoder().encode
 MAX_UPDATERS = 10
 ANCIENT = "ancient-changes"
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -248,13 +250,32 @@ def track_create(resource: ResourceType, obj: Json, manager: str, now: datetime)
     if is_reset(given):
         return
     managers = read(given) or {}
-    empty = zero_of(resource)
-    change = ownership.compare(resource.schema, empty, obj).without(ignored(resource, ""))
-    fields = strip(fieldset.union(change.modified, change.added))
+    fields = _created_fields(resource, obj)
     if fields:
         own = Manager(manager, "Update", resource.api_version)
         managers = {**managers, own: Owned(fields, resource.api_version, stamp(now))}
     put(obj, managers)
+
+
+#: What creators came to own lately, by everything of the object that decides it: the pods of an owner are all alike.
+_created: OrderedDict[tuple[int, bytes], tuple[ResourceType, Node]] = OrderedDict()
+_CREATED_LIMIT = 512
+
+
+def _created_fields(resource: ResourceType, obj: Json) -> Node:
+    """What the creator of an object owns; the set is shared."""
+    metadata = {name: item for name, item in obj["metadata"].items() if name not in _META}
+    key = (id(resource), _encode({**obj, "metadata": metadata}))
+    found = _created.get(key)
+    if found is not None and found[0] is resource:
+        _created.move_to_end(key)
+        return found[1]
+    change = ownership.compare(resource.schema, zero_of(resource), obj).without(ignored(resource, ""))
+    fields = strip(fieldset.union(change.modified, change.added))
+    _created[key] = (resource, fields)
+    if len(_created) > _CREATED_LIMIT:
+        _created.popitem(last=False)
+    return fields
 
 
 _zeros: dict[int, tuple[ResourceType, Json]] = {}

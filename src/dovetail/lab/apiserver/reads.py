@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.kube.decode import uncollected
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import respond, selectors, status, tables
 from dovetail.lab.apiserver.call import Call
@@ -84,9 +85,11 @@ async def list_(call: Call) -> Response:
     test = selectors.compile(call, options.labels, options.fields)
     page = await paged(call, options, test)
     if wanted.form == "Table":
-        shown = [respond.show(record, call.resource) for record in page.records]
-        table = tables.of_objects(call, shown, list_metadata(page, False), wanted, tables.Options.of(call.request))
-        return respond.value(table, 200, wanted)
+        columns = tables.Options.of(call.request)
+        with uncollected():
+            shown = [respond.show(record, call.resource) for record in page.records]
+            table = tables.of_objects(call, shown, list_metadata(page, False), wanted, columns)
+            return respond.value(table, 200, wanted)
     if wanted.form == "PartialObjectMetadataList":
         items = [respond.partial(record.obj, wanted.version) for record in page.records]
         body = {
