@@ -101,7 +101,7 @@ class Board:
         return room
 
     def _cap_free(self, ask: Ask, most: int, room: Ints, start: int) -> None:
-        bins = np.flatnonzero(room)
+        bins = room.nonzero()[0]
         fits = np.full(len(bins), most, dtype=np.int64)
         for dim, amount in ask.steps:
             np.minimum(fits, self.free[dim, bins + start] // amount, out=fits)
@@ -141,6 +141,8 @@ class Board:
 
     def _cap_member(self, cell: Cell, room: Ints, start: int, end: int, lenient: bool) -> None:
         owners = self.host_owners[cell.slot, start:end]
+        if not owners.any():
+            return
         if cell.group.kind == ANTI:
             room[owners > 0] = 0
         elif cell.group.kind == SPREAD and not lenient:
@@ -166,8 +168,7 @@ class Board:
 
     def allowance(self, ask: Ask, axis: int, lenient: bool = False) -> Ints:
         """How many more pods each domain of an axis may take; the last entry is for machines that lie nowhere."""
-        size = len(self.problem.axes[axis].values)
-        allowed = np.full(size + 1, UNLIMITED, dtype=np.int64)
+        allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
         key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
             if cell.group.key == key:
@@ -175,38 +176,56 @@ class Board:
         for cell in ask.domain_members:
             if cell.group.key == key:
                 self._allow_member(cell, allowed, lenient)
-        return allowed
+        return np.array(allowed, dtype=np.int64)
 
     def minimum(self, cell: Cell) -> int:
         """The smallest count over the domains that a spread looks at."""
-        counts = self.counts[cell.slot][cell.universe]
-        if not len(counts) or len(counts) < cell.group.min_domains:
-            return 0
-        return int(counts.min())
+        return self._minimum(cell, self.counts[cell.slot].tolist())
 
-    def _allow_owner(self, ask: Ask, cell: Cell, allowed: Ints) -> None:
-        counts = self.counts[cell.slot]
+    @staticmethod
+    def _minimum(cell: Cell, counts: list[int]) -> int:
+        seen = [count for count, among in zip(counts, cell.universe.tolist(), strict=True) if among]
+        return min(seen) if seen and len(seen) >= cell.group.min_domains else 0
+
+    def _allow_owner(self, ask: Ask, cell: Cell, allowed: list[int]) -> None:
+        counts: list[int] = self.counts[cell.slot].tolist()
         mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
-            slack = self.minimum(cell) + cell.group.max_skew - counts
-            slack[~cell.universe] = -1
-            room = np.maximum(slack, 0) if mine else np.where(slack >= 0, UNLIMITED, 0)
-            np.minimum(allowed[:-1], room, out=allowed[:-1])
+            top = self._minimum(cell, counts) + cell.group.max_skew
+            universe = cell.universe.tolist()
+            for at, count in enumerate(counts):
+                if not universe[at] or count > top:
+                    allowed[at] = 0
+                elif mine:
+                    allowed[at] = min(allowed[at], top - count)
             allowed[-1] = 0
         elif cell.group.kind == ANTI:
-            np.minimum(allowed[:-1], np.where(counts > 0, 0, 1 if mine else UNLIMITED), out=allowed[:-1])
+            for at, count in enumerate(counts):
+                if count or mine:
+                    allowed[at] = 0 if count else min(allowed[at], 1)
         else:
             allowed[-1] = 0
-            if bool((counts > 0).any()) or not mine:
-                allowed[:-1][counts == 0] = 0
+            if not mine or any(counts):
+                for at, count in enumerate(counts):
+                    if not count:
+                        allowed[at] = 0
 
-    def _allow_member(self, cell: Cell, allowed: Ints, lenient: bool) -> None:
-        owners = self.owners[cell.slot]
+    def _allow_member(self, cell: Cell, allowed: list[int], lenient: bool) -> None:
+        if cell.group.kind == AFFINITY or (lenient and cell.group.kind == SPREAD):
+            return
+        owners: list[int] = self.owners[cell.slot].tolist()
+        if not any(owners):
+            return
         if cell.group.kind == ANTI:
-            allowed[:-1][owners > 0] = 0
-        elif cell.group.kind == SPREAD and not lenient:
-            slack = np.maximum(self.minimum(cell) + cell.group.max_skew - self.counts[cell.slot], 0)
-            np.minimum(allowed[:-1], np.where(owners > 0, slack, UNLIMITED), out=allowed[:-1])
+            for at, count in enumerate(owners):
+                if count > 0:
+                    allowed[at] = 0
+            return
+        counts: list[int] = self.counts[cell.slot].tolist()
+        top = self._minimum(cell, counts) + cell.group.max_skew
+        for at, count in enumerate(owners):
+            if count > 0:
+                allowed[at] = min(allowed[at], max(top - counts[at], 0))
 
     # -- putting and taking -------------------------------------------------------------------------------------
 
@@ -342,15 +361,16 @@ class Board:
         menu, column = self.menu, int(self.column[at])
         self.problem.work += 1
         used = self.used(at) if more is None else self.used(at) + more
-        ok: Bools = (menu.capacity >= used[:, None]).all(axis=0) & (menu.kinds == menu.kinds[column])
+        ok: Bools = menu.kinds == menu.kinds[column]
+        for dim, amount in enumerate(used.tolist()):
+            ok &= menu.capacity[dim] >= amount
         axes: set[str] = set()
-        for number in self.contents[at]:
-            one = self.asks[number]
-            ok &= one.columns
-            axes.update(cell.group.key for cell in (*one.domain_owned, *one.domain_members))
-        if ask is not None:
-            ok &= ask.columns
-            axes.update(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members))
+        seen: set[int] = set()
+        for one in (*(self.asks[number] for number in self.contents[at]), *((ask,) if ask is not None else ())):
+            if id(one.columns) not in seen:
+                seen.add(id(one.columns))
+                ok &= one.columns
+            axes.update(one.keys)
         for key in axes:
             axis = self.axis_at[key]
             ok &= menu.domains[axis] == self.domains[axis][at]

@@ -55,11 +55,12 @@ class Packer:
         blocked: set[int] = set()
         balance = self._balanced(ask, axis)
         while done < count:
-            allowed = self.board.allowance(ask, axis, self.lenient)
-            allowed[list(blocked)] = 0
             if balance is not None:
                 got = self._level(ask, count - done, axis, balance, blocked)
             else:
+                allowed = self.board.allowance(ask, axis, self.lenient)
+                if blocked:
+                    allowed[list(blocked)] = 0
                 got = self._anywhere(ask, count - done, axis, allowed, blocked)
             if not got:
                 break
@@ -149,7 +150,7 @@ class Packer:
         return quotas
 
     def _order(self, domains: Ints) -> list[int]:
-        found = [int(at) for at in domains]
+        found: list[int] = domains.tolist()
         turn = self.strategy.turn % len(found) if found else 0
         return found[turn:] + found[:turn]
 
@@ -269,7 +270,7 @@ class Packer:
         full, got, length = True, 0, size if alone else _STRETCH
         while start < size and got < count:
             end = min(size, start + length)
-            got += self._into_stretch(ask, count - got, axis, domains, start, end)
+            got += self._into_stretch(ask, count - got, axis, domains, start, end, alone)
             if full and not alone:
                 self._full[kind] = self.board.first
                 full = self.board.first == end
@@ -277,17 +278,17 @@ class Packer:
         return got
 
     def _into_stretch(
-        self, ask: Ask, count: int, axis: int | None, domains: Bools | None, start: int, end: int
+        self, ask: Ask, count: int, axis: int | None, domains: Bools | None, start: int, end: int, alone: bool
     ) -> int:
         """Fill the machines of a stretch in their order; all at once would look at many that are not needed."""
         lying = self.board.domains[axis] if axis is not None else None
         room = self.board.room(ask, count, self.lenient, start, end, lying, domains)
-        bins = np.flatnonzero(room)
+        bins = room.nonzero()[0]
         if len(bins) and self.extra:
             bins = self._within(None, None, bins + start) - start
         if not len(bins):
             return 0
-        if self._alone(ask):
+        if alone:
             bins = bins[[int(room[bins].argmax())]]
         got = 0
         for at, fits in zip(bins.tolist(), room[bins].tolist(), strict=True):
@@ -301,7 +302,7 @@ class Packer:
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
         size = self.board.size
-        return any(
+        return bool(ask.host_owned) and any(
             cell.group.kind == AFFINITY
             and cell.group in ask.cls.members
             and not self.board.host_counts[cell.slot, :size].any()

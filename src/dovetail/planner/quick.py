@@ -83,8 +83,8 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
 def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
     order = class_order(problem, strategy)
-    packer.waiting += demands(problem).sum(axis=0)
     waiting = demands(problem)
+    packer.waiting += waiting.sum(axis=0)
     left: dict[int, int] = {}
     for one in order:
         packer.waiting -= waiting[one.index]
