@@ -66,7 +66,11 @@ class Server:
     async def install(self, conversion: dict[str, Any] | None = None) -> None:
         code, said = await self.kubectl("apply", "-f", "-", stdin=render(definitions(conversion)))
         assert code == 0, said
-        code, said = await self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        for _ in range(20):  # kubectl gives up at once on a definition that has no conditions yet
+            code, said = await self.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+            if code == 0:
+                break
+            await asyncio.sleep(0.25)
         assert code == 0, said
         _, crds = await self.ask("GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
         conditions = [each["type"] for crd in crds["items"] for each in crd["status"]["conditions"]]
