@@ -7,7 +7,8 @@ their place must be cheaper whichever of its offerings is sold.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
@@ -82,12 +83,14 @@ def evaluate(
 
 def choose(
     candidates: Sequence[Candidate], simulate: Simulate, allow: Allow, *, thinned: Sequence[Candidate] = (),
-    fresh: float | None = None, spot_to_spot: bool, baseline: float = 0.0,
+    fresh: float | None = None, refused: Mapping[str, Rejection] = MappingProxyType({}), spot_to_spot: bool,
+    baseline: float = 0.0,
 ) -> tuple[Proposal | None, dict[str, Rejection]]:
     """The set that saves most, and why each of the others stays.
 
     First those that could go without buying (`thinned`), many at a time; then, while the whole is clearly dearer
-    than a `fresh` plan for the same pods, further ones with what must be bought for them.
+    than a `fresh` plan for the same pods, further ones with what must be bought for them. Machines that were
+    `refused` lately are not asked about again.
     """
     judge = _Judge(simulate, spot_to_spot, baseline)
     best = _together(thinned, judge)
@@ -102,6 +105,8 @@ def choose(
             stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
         elif fresh is not None and known - (best.saving if best else 0.0) <= fresh * (1 + SLACK):
             stays[each.node] = Rejection("NEAR_BEST", "the fleet is as cheap as a fresh one, or nearly")
+        elif each.node in refused:
+            stays[each.node] = refused[each.node]
         elif judge.asked >= MOST:
             stays[each.node] = Rejection("NOT_LOOKED_AT", "other machines came first in this pass")
         else:

@@ -21,6 +21,7 @@ from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.consolidation import Proposal, Rejection
 from dovetail.controllers.disruption.moves import Moves
 from dovetail.controllers.disruption.queue import Queue, release
+from dovetail.controllers.disruption.refusals import Refusals
 from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.launch import delete
@@ -46,6 +47,7 @@ class Disruption:
         self._context = context
         self.queue = Queue(context)
         self._moves = Moves(context)
+        self._refusals = Refusals()
         self._wake = asyncio.Event()
         self._proposal: tuple[Proposal, float] | None = None
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
@@ -189,7 +191,8 @@ class Disruption:
         """Drifted machines, oldest drift first, each with its own command, as many as the budgets allow."""
         context = self._context
         found = []
-        for each in survey(context, pools, waive_pods=True).candidates:
+        drifted = any(claim.is_true("Drifted") for claim in context.mirror.claims.store.all())
+        for each in survey(context, pools, waive_pods=True).candidates if drifted else ():
             claim = context.mirror.claims.store.get(each.claim)
             marked = claim.condition("Drifted") if claim else None
             if marked is not None and marked.status == "True" and marked.last_transition_time is not None:
@@ -223,12 +226,14 @@ class Disruption:
         if self._proposal is not None and context.clock.monotonic() - self._proposal[1] < VALIDATION - 0.001:
             return False
         simulation = Simulation(context, pools, self._in_motion())
-        fresh = simulation.fresh(ready)
+        fresh, now = simulation.fresh(ready), context.clock.monotonic()
         best, self.stays = consolidation.choose(
             ready, simulation.without, lambda tried: _fits(allowed, tried),
             thinned=simulation.thinned(ready, allowed.left, fresh), fresh=fresh,
+            refused=self._refusals.still(ready, pools, now),
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
         )
+        self._refusals.note(ready, self.stays, now)
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
         return await self._hold(best if best is not None and self._approved(best) else None)

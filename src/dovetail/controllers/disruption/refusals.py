@@ -1,0 +1,43 @@
+"""What the planner has already refused: a machine that did not change is not asked about again for a while.
+
+Most passes over a fleet come to the same answers; asking again costs a plan for each machine. An answer is
+forgotten when the machine's pods or price change, when other offers are sold, and in any case after some minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption.consolidation import Rejection
+from dovetail.planner.snapshot import Pool
+
+FOR = 900.0
+#: Answers of the planner; others depend on the pass they were given in.
+LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE"})
+
+
+class Refusals:
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Candidate, Rejection, float]] = {}
+        self._offers: tuple[object, ...] = ()
+
+    def still(self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float) -> dict[str, Rejection]:
+        """The answers that still hold."""
+        offers = tuple(pool.types for pool in pools)
+        if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
+            self._offers = offers
+            self._known.clear()
+        there = {each.node: each for each in candidates}
+        self._known = {
+            node: (asked, why, until)
+            for node, (asked, why, until) in self._known.items()
+            if until > now and there.get(node) == asked
+        }
+        return {node: why for node, (_, why, _) in self._known.items()}
+
+    def note(self, candidates: Sequence[Candidate], stays: Mapping[str, Rejection], now: float) -> None:
+        for each in candidates:
+            why = stays.get(each.node)
+            if why is not None and why.code in LASTING and each.node not in self._known:
+                self._known[each.node] = (each, why, now + FOR)
