@@ -14,9 +14,14 @@ from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
 
+_NOTHING: dict[int, int] = {}
+
 
 class Board:
-    """Mutable. `contents[b]` maps an ask's number to how many of its pods are on machine b."""
+    """Mutable. `contents[b]` maps an ask's number to how many of its pods are on machine b.
+
+    Those mappings are replaced, never changed, so that a clone may share them.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -41,7 +46,7 @@ class Board:
         others = [cell for cell in problem.cells.values() if not cell.host]
         self.counts: list[Ints] = [cell.counts.copy() for cell in others]
         self.owners: list[Ints] = [cell.owners.copy() for cell in others]
-        self.contents: list[dict[int, int]] = [{} for _ in range(existing)]
+        self.contents: list[dict[int, int]] = [_NOTHING] * existing
         self.asks: dict[int, Ask] = {}
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
@@ -58,7 +63,7 @@ class Board:
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
         twin.counts = [each.copy() for each in self.counts]
         twin.owners = [each.copy() for each in self.owners]
-        twin.contents = [dict(each) for each in self.contents]
+        twin.contents = list(self.contents)
         twin.asks = dict(self.asks)
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
@@ -232,12 +237,13 @@ class Board:
     def put(self, ask: Ask, bin_: int, count: int) -> None:
         """Put `count` pods of the ask on a machine (a negative count takes them away)."""
         self.asks[ask.number] = ask
-        contents = self.contents[bin_]
+        contents = dict(self.contents[bin_])
         now = contents.get(ask.number, 0) + count
         if now:
             contents[ask.number] = now
         else:
             del contents[ask.number]
+        self.contents[bin_] = contents
         self.free[:, bin_] -= ask.request * count
         for cell in ask.host_members:
             self.host_counts[cell.slot, bin_] += count
@@ -274,7 +280,7 @@ class Board:
             if at == self.free.shape[1]:
                 self._grow()
             self.size += 1
-            self.contents.append({})
+            self.contents.append(_NOTHING)
         self.free[:, at] = self.menu.capacity[:, column]
         self.host_counts[:, at] = 0
         self.host_owners[:, at] = 0

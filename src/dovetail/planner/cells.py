@@ -30,10 +30,12 @@ class Axis:
         self.key = key
         by_label = {value: mask & columns.available for value, mask in columns.by_label(key).items()}
         sold = {value for value, mask in by_label.items() if mask and value is not None}
-        lying = roster.values(key)
-        self.values = sorted(sold | {value for value in set(lying) if value is not None})
+        known, lying = roster.codes(key)
+        there = {value for value, code in known.items() if value is not None and (lying == code).any()}
+        self.values = sorted(sold | there)
         self.at = {value: index for index, value in enumerate(self.values)}
-        self.nodes: Ints = np.array([self.at.get(value or "", -1) for value in lying], dtype=np.int64)
+        place = np.array([self.at.get(value or "", -1) for value in known], dtype=np.int64)
+        self.nodes: Ints = place[lying] if len(lying) else lying
         self.columns: Ints = np.full(columns.size, -1, dtype=np.int64)
         for value, mask in by_label.items():
             if value is not None and mask:

@@ -61,7 +61,7 @@ def classes_of(
     counted: dict[tuple[str, tuple[tuple[str, str], ...]], frozenset[Group]] = {}
     for each in rungs:
         shape = each.shape
-        who = (shape.namespace, tuple(sorted(shape.labels.items()))) if groups else (shape.namespace, ())
+        who = (shape.namespace, tuple(sorted(shape.labels.items())) if groups else ())
         members = counted.get(who)
         if members is None:
             members = frozenset(g for g in groups if g.counts(shape.namespace, shape.labels))
@@ -147,8 +147,8 @@ def _priority(shape: Shape, snapshot: Snapshot) -> int:
 
 def _merge_key(each: _Rungs, members: frozenset[Group], snapshot: Snapshot) -> object:
     shape = each.shape
-    drivers = tuple(sorted(driver for driver, _ in each.storage.attached))
+    drivers = tuple(sorted(driver for driver, _ in each.storage.attached)) if each.storage.attached else ()
     return (
-        tuple(sorted(shape.requests.items())), id(each.levels), toleration_key(shape), shape.ports, members,
+        shape.amounts, id(each.levels), toleration_key(shape), shape.ports, members,
         each.storage.alternatives, drivers, each.storage.error, shape.error, _priority(shape, snapshot),
     )  # fmt: skip

@@ -75,20 +75,23 @@ class NodeFacts:
 
     def __init__(self, node: NodeState, memory: Memory) -> None:
         self.labels = node_labels(node)
-        self.used: Counter[str] = Counter()
         self.daemon_used: dict[str, Mapping[str, int]] = {}
-        self.shapes: Counter[Shape] = Counter()
+        self.shapes: dict[Shape, int] = {}
         self.ports: set[tuple[str, str, int]] = set()
+        used: dict[str, int] = {}
         for pod in node.pods:
             if pod.finished:
                 continue
             shape = shape_of(pod, memory)
-            self.used.update(shape.requests)
-            self.ports.update(shape.ports)
+            for name, amount in shape.amounts:
+                used[name] = used.get(name, 0) + amount
+            if shape.ports:
+                self.ports.update(shape.ports)
             if shape.daemon:
                 self.daemon_used[shape.controller] = shape.requests
             if not pod.terminating:
-                self.shapes[shape] += 1
+                self.shapes[shape] = self.shapes.get(shape, 0) + 1
+        self.used: Counter[str] = Counter(used)
         self.unserved: Counter[str] = Counter()
 
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:

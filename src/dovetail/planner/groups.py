@@ -18,7 +18,7 @@ from dovetail.planner.snapshot import Snapshot
 SPREAD, AFFINITY, ANTI = "spread", "affinity", "anti"
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, cache_hash=True):
     """`namespaces` None means all. `terms` and `tolerations` narrow the nodes a spread counts (its policies)."""
 
     kind: str
@@ -38,7 +38,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 def toleration_key(shape: Shape) -> tuple[tuple[str, str, str, str], ...]:
-    return tuple(sorted((t.key, t.operator, t.value, t.effect) for t in shape.tolerations))
+    return shape.tolerated
 
 
 def spread_group(shape: Shape, spread: Spread) -> Group:

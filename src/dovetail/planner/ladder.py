@@ -17,7 +17,7 @@ from dovetail.planner.shape import Near, Shape, Spread
 from dovetail.planner.snapshot import Preferences
 
 
-class Level(msgspec.Struct, frozen=True):
+class Level(msgspec.Struct, frozen=True, cache_hash=True):
     """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this rung."""
 
     terms: tuple[Term, ...]

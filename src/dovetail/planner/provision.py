@@ -10,6 +10,7 @@ from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, hints_for, pack
+from dovetail.planner.quiet import quiet
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
 
@@ -29,9 +30,13 @@ _WORK_A_SECOND = 20_000
 def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) -> Plan:
     """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it."""
     start = stopwatch()
-    problem = Problem(snapshot)
-    packing = quick(problem)
-    plan = plan_of(problem, packing) if deadline is None else _bettered(problem, packing, seed, deadline, start)
+    with quiet():
+        problem = Problem(snapshot)
+        packing = quick(problem)
+        plan = plan_of(problem, packing) if deadline is None else None
+    if deadline is not None:
+        plan = _bettered(problem, packing, seed, deadline, start)
+    assert plan is not None
     return _timed(plan, stopwatch() - start)
 
 

@@ -36,6 +36,7 @@ class Roster:
         self.facts: list[NodeFacts] = []
         self._free: dict[str, Ints] = {}
         self._values: dict[str, list[str | None]] = {}
+        self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._shapes: dict[Shape, dict[int, int]] = {}
         self._by_pair: dict[Pair, dict[Shape, None]] = {}
 
@@ -84,6 +85,8 @@ class Roster:
             free[row] = self._room(row, name)
         for key, values in self._values.items():
             values[row] = fact.labels.get(key)
+        for key, (known, codes) in self._codes.items():
+            codes[row] = known.setdefault(fact.labels.get(key), len(known))
 
     def _count(self, row: int, fact: NodeFacts, sign: int) -> None:
         for shape, count in fact.shapes.items():
@@ -116,6 +119,15 @@ class Roster:
         if known is None:
             known = self._values[key] = [fact.labels.get(key) for fact in self.facts]
         return known
+
+    def codes(self, key: str) -> tuple[dict[str | None, int], Ints]:
+        """The values of a label, each with a number (in order), and the number of every row's value."""
+        found = self._codes.get(key)
+        if found is None:
+            known: dict[str | None, int] = {}
+            numbers = [known.setdefault(value, len(known)) for value in self.values(key)]
+            found = self._codes[key] = (known, np.array(numbers, dtype=np.int64))
+        return found
 
     def where(self, test: Callable[[dict[str, str]], bool], keys: Sequence[str]) -> Bools:
         """The rows whose labels pass a test that looks at these keys alone."""

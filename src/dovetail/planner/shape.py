@@ -48,8 +48,8 @@ class Shape:
     """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
-        "affinity", "anti", "claims", "controller", "daemon", "error", "labels", "namespace", "ports",
-        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerations",
+        "affinity", "amounts", "anti", "claims", "controller", "daemon", "error", "labels", "namespace", "ports",
+        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerated", "tolerations",
     )  # fmt: skip
 
     def __init__(self, pod: Pod) -> None:
@@ -61,6 +61,8 @@ class Shape:
         self.priority_class = spec.priority_class_name
         self.error = ""
         self.requests = self._requests(pod)
+        self.amounts = tuple(sorted(self.requests.items()))
+        self.tolerated = tuple(sorted((each.key, each.operator, each.value, each.effect) for each in spec.tolerations))
         self.required = _required(pod)
         affinity = spec.affinity
         preferred = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
