@@ -72,7 +72,7 @@ class Lab:
         self.server = server
         self.kube = self.client("dovetail-lab")
         kubelet = self.client("kubelet")
-        self._kubelet_events = Recorder(kubelet, clock, chance.child("events"), "kubelet", quiet=self.parts.quiet)
+        self._kubelet_events = Recorder(kubelet, clock, "kubelet", quiet=self.parts.quiet)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
         self.metrics: Metrics | None = None

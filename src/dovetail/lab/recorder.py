@@ -1,7 +1,8 @@
 """Events as Kubernetes' own components record them: the same thing again is a higher count, not another object.
 
 Writing happens behind the caller's back, in order, by one task: an event never delays what it tells of. An
-object that talks too much is cut off, as by the real correlator (a burst of 25, then one every five minutes).
+object that talks too much is cut off, as by the real correlator (a burst of 25, then one every five minutes),
+and ten messages for one reason are combined into one. Names end in the instant, so that listings keep the order.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
-from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, NotFound
@@ -22,6 +23,9 @@ from dovetail.lab.controllers.instants import stamp
 BURST = 25
 REFILL_SECONDS = 300.0
 REMEMBER = 4096
+COMBINE = 10
+COMBINE_SECONDS = 600.0
+COMBINED = "(combined from similar events): "
 
 
 class Involved(msgspec.Struct, frozen=True):
@@ -59,6 +63,13 @@ class _Known(msgspec.Struct):
     count: int
 
 
+class _Similar(msgspec.Struct):
+    """The messages one object had for one reason."""
+
+    messages: set[str]
+    at: float
+
+
 class _Tokens(msgspec.Struct):
     left: float
     at: float
@@ -67,12 +78,9 @@ class _Tokens(msgspec.Struct):
 class Recorder:
     """Records events of one component. `quiet`: Normal events are not written (large simulations)."""
 
-    def __init__(
-        self, kube: Kube, clock: Clock, chance: Chance, component: str, host: str = "", *, quiet: bool = False
-    ) -> None:
+    def __init__(self, kube: Kube, clock: Clock, component: str, host: str = "", *, quiet: bool = False) -> None:
         self._kube = kube
         self._clock = clock
-        self._chance = chance
         self._component = component
         self._host = host
         self._quiet = quiet
@@ -80,6 +88,9 @@ class Recorder:
         self._wake = asyncio.Event()
         self._known: dict[tuple[str, ...], _Known] = {}
         self._tokens: dict[str, _Tokens] = {}
+        self._similar: dict[tuple[str, ...], _Similar] = {}
+        self._residue = crc32(component.encode()) % 1000
+        self._instant = 0
 
     def normal(self, about: Involved, reason: str, message: str, host: str = "") -> None:
         if not self._quiet:
@@ -123,23 +134,45 @@ class Recorder:
             self._wake.clear()
 
     async def _write(self, about: Involved, type_: str, reason: str, message: str, now: str, host: str) -> None:
-        key = (about.uid or about.name, about.field_path, type_, reason, message, host)
+        subject = (about.uid or about.name, about.field_path, type_, reason, host)
+        key: tuple[str, ...] = (*subject, message)
+        if self._combines(subject, message):
+            key, message = subject, f"{COMBINED}{message}"
         known = self._known.get(key)
         if known is not None:
             known.count += 1
+            change = {"count": known.count, "lastTimestamp": now} | ({"message": message} if key is subject else {})
             try:
-                await self._kube.patch(
-                    CORE_EVENTS, known.name, {"count": known.count, "lastTimestamp": now}, known.namespace
-                )
+                await self._kube.patch(CORE_EVENTS, known.name, change, known.namespace)
                 return
             except NotFound:
                 del self._known[key]
-        name = f"{about.name}.{self._chance.getrandbits(63):016x}"
+        name = f"{about.name}.{self._next_instant():x}"
         namespace = about.namespace or "default"
         if len(self._known) >= REMEMBER:
             self._known.pop(next(iter(self._known)))
         self._known[key] = _Known(name, namespace, 1)
         await self._kube.create(CORE_EVENTS, self._body(name, namespace, about, type_, reason, message, now, host))
+
+    def _combines(self, subject: tuple[str, ...], message: str) -> bool:
+        now = self._clock.monotonic()
+        similar = self._similar.get(subject)
+        if similar is None or now - similar.at > COMBINE_SECONDS:
+            if len(self._similar) >= REMEMBER:
+                self._similar.pop(next(iter(self._similar)))
+            similar = self._similar[subject] = _Similar(set(), now)
+        similar.at = now
+        similar.messages.add(message)
+        if len(similar.messages) < COMBINE:
+            return False
+        similar.messages.discard(message)
+        return True
+
+    def _next_instant(self) -> int:
+        """Nanoseconds, the last three digits the component's own: no two recorders make the same name."""
+        micros = int(self._clock.now().timestamp() * 1_000_000)
+        self._instant = max(self._instant + 1, micros)
+        return self._instant * 1000 + self._residue
 
     def _body(
         self, name: str, namespace: str, about: Involved, type_: str, reason: str, message: str, now: str, host: str

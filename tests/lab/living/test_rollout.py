@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dovetail.lab.controllers.deployment.revision import template_hash
 from dovetail.lab.controllers.deployment.rollout import (
     Scale,
     allowances,
@@ -75,7 +74,3 @@ def test_scaling_in_the_middle_of_a_rollout_is_shared_in_proportion() -> None:
     assert was_scaled(changed, [new, old])
     steps = {step.name: step.replicas for step in rescale(changed, new, [old])}
     assert steps == {"old": 15, "new": 10}
-
-
-def test_the_same_template_always_has_the_same_name() -> None:
-    assert template_hash({"a": 1, "b": 2}) == template_hash({"b": 2, "a": 1}) != template_hash({"a": 1})

@@ -9,7 +9,7 @@ from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import DAEMONSETS, PODS
 from dovetail.lab.controllers.daemonset import belongs, manage, pinned, roll, status_of, tolerations
 from dovetail.lab.controllers.deployment.rollout import share
-from dovetail.lab.controllers.history import HASH_LABEL, History, hash_of
+from dovetail.lab.controllers.history import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -100,6 +100,10 @@ class DaemonSets:
     async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
         template = workload["spec"]["template"]
         about = Involved.of(*_KIND, workload["metadata"])
+        marks = {HASH_LABEL: code}
+        generation = workload["metadata"].get("annotations", {}).get(GENERATION)
+        if generation is not None:
+            marks["pod-template-generation"] = generation
         version = 0
         try:
             for node in nodes:
@@ -107,7 +111,7 @@ class DaemonSets:
                     "affinity": pinned(template["spec"], node),
                     "tolerations": tolerations(template),
                 }
-                body = pod_of(template, _KIND, workload["metadata"], labels={HASH_LABEL: code}, spec=spec)
+                body = pod_of(template, _KIND, workload["metadata"], labels=marks, spec=spec)
                 made = await self._kit.kube.create(PODS, body, type=PodView)
                 version = int(made.metadata.resource_version)
                 self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")

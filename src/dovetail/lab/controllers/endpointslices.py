@@ -82,11 +82,11 @@ class EndpointSlices:
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         pod = new or old
         assert pod is not None
-        if old is not None and new is not None and _shape(old) == _shape(new):
+        if old is not None and new is not None and shape(old) == shape(new):
             return
         for service in self._services.by("namespace", pod.metadata.namespace):
             selector = service["spec"].get("selector")
-            if selector and any(_selects(selector, each) for each in (old, new) if each is not None):
+            if selector and any(selects(selector, each) for each in (old, new) if each is not None):
                 self.worker.add(f"{pod.metadata.namespace}/{service['metadata']['name']}")
 
     async def _reconcile(self, key: str) -> float | None:
@@ -95,7 +95,7 @@ class EndpointSlices:
             return None
         metadata = service["metadata"]
         space = self._kit.pods.by("namespace", metadata["namespace"])
-        pods = [pod for pod in space if _selects(service["spec"]["selector"], pod)]
+        pods = [pod for pod in space if selects(service["spec"]["selector"], pod)]
         items = endpoints(service, pods, self._kit.nodes.objects)
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
         mine = sorted(
@@ -150,7 +150,7 @@ class EndpointSlices:
         await self._slices.seen(written["metadata"]["resourceVersion"])
 
 
-def _selects(selector: Mapping[str, str], pod: PodView) -> bool:
+def selects(selector: Mapping[str, str], pod: PodView) -> bool:
     return all(pod.metadata.labels.get(key) == value for key, value in selector.items())
 
 
@@ -158,6 +158,6 @@ def _is_ours(item: Json) -> bool:
     return bool(item["metadata"].get("labels", {}).get(MANAGED_BY) == CONTROLLER)
 
 
-def _shape(pod: PodView) -> tuple[Any, ...]:
+def shape(pod: PodView) -> tuple[Any, ...]:
     meta = pod.metadata
     return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name

@@ -6,13 +6,16 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONTROLLERREVISIONS
-from dovetail.lab.controllers.deployment.revision import owner, template_hash
+from dovetail.lab.controllers.deployment.revision import owner
+from dovetail.lab.controllers.godump import revision_hash, template_hash
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.views import Json
 
 #: On pods, and on the revisions of DaemonSets; those of StatefulSets carry the second.
 HASH_LABEL = "controller-revision-hash"
 SET_HASH_LABEL = "controller.kubernetes.io/hash"
+#: On DaemonSets: how often their template was changed.
+GENERATION = "deprecated.daemonset.template.generation"
 
 
 def data_of(workload: Json) -> Json:
@@ -61,7 +64,11 @@ class History:
 
     async def _make(self, workload: Json, data: Json, number: int) -> Json:
         metadata = workload["metadata"]
-        suffix = template_hash(data, int(workload.get("status", {}).get("collisionCount", 0) or 0))
+        collisions = workload.get("status", {}).get("collisionCount")
+        if self._hash_key == SET_HASH_LABEL:
+            suffix = revision_hash(data, collisions or 0)
+        else:
+            suffix = template_hash(workload["spec"]["template"], collisions)
         labels = dict(workload["spec"]["template"].get("metadata", {}).get("labels", {}))
         body: dict[str, Any] = {
             "metadata": {
@@ -84,7 +91,7 @@ class History:
     def _marks(self, workload: Json) -> dict[str, str]:
         """A revision remembers why it was made, and a daemon's the number of its template."""
         given = workload["metadata"].get("annotations", {})
-        kept = ("kubernetes.io/change-cause", "deprecated.daemonset.template.generation")
+        kept = ("kubernetes.io/change-cause", GENERATION)
         return {key: given[key] for key in kept if key in given}
 
     async def trim(self, workload: Json, live: set[str]) -> None:

@@ -13,6 +13,7 @@ from dovetail.lab.controllers.attachments import Attachments
 from dovetail.lab.controllers.cronjobs import CronJobs
 from dovetail.lab.controllers.daemonsets import DaemonSets
 from dovetail.lab.controllers.deployment.controller import Deployments
+from dovetail.lab.controllers.endpoints import Endpoints
 from dovetail.lab.controllers.endpointslices import EndpointSlices
 from dovetail.lab.controllers.jobs import Jobs
 from dovetail.lab.controllers.kit import Kit
@@ -47,7 +48,7 @@ class ControllerManager:
         self._recorders: dict[str, Recorder] = {}
 
         def recorder(component: str) -> Recorder:
-            made = Recorder(kube, clock, chance.child("events", component), component, quiet=quiet)
+            made = Recorder(kube, clock, component, quiet=quiet)
             return self._recorders.setdefault(component, made)
 
         def kit(component: str) -> Kit:
@@ -73,6 +74,8 @@ class ControllerManager:
             lifecycle.worker,
             TaintEviction(base, recorder("taint-eviction-controller")).worker,
         ]
+        if not quiet:  # large simulations do without the older form of slices
+            self._workers.append(Endpoints(kit("endpoint-controller")).worker)
         self._jobs: list[tuple[str, Job]] = [("node monitor", lifecycle.run), ("pod garbage", garbage.run)]
 
     async def run(self) -> None:

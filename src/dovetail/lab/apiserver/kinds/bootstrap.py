@@ -11,9 +11,20 @@ from dovetail.lab.apiserver.registry import Cluster, Registry
 
 _MANAGER = "kube-apiserver"
 _PRIORITIES = (
-    ("system-node-critical", 2000001000, "For pods that must stay on their node."),
-    ("system-cluster-critical", 2000000000, "For pods that the cluster needs, on some node."),
+    (
+        "system-node-critical",
+        2000001000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+    (
+        "system-cluster-critical",
+        2000000000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
 )
+_KUBERNETES = {"name": "kubernetes", "namespace": "default"}
+#: Where the cluster finds its own API server; on a loopback nobody else could, so an address for documentation.
+_ADDRESS = "192.0.2.1"
 
 
 class Host(Protocol):
@@ -36,8 +47,7 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
     address = str(NETWORK[1])
     service = {
         "metadata": {
-            "name": "kubernetes",
-            "namespace": "default",
+            **_KUBERNETES,
             "labels": {"component": "apiserver", "provider": "kubernetes"},
         },
         "spec": {
@@ -50,7 +60,19 @@ def _objects() -> list[tuple[str, str, dict[str, Any]]]:
         },
         "status": {"loadBalancer": {}},
     }
-    return [*found, ("", "services", service)]
+    found.append(("", "services", service))
+    port = {"name": "https", "port": 6443, "protocol": "TCP"}
+    endpoints = {
+        "metadata": {**_KUBERNETES, "labels": {"endpointslice.kubernetes.io/skip-mirror": "true"}},
+        "subsets": [{"addresses": [{"ip": _ADDRESS}], "ports": [port]}],
+    }
+    piece = {
+        "metadata": {**_KUBERNETES, "generation": 1, "labels": {"kubernetes.io/service-name": "kubernetes"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": [_ADDRESS], "conditions": {"ready": True}}],
+        "ports": [port],
+    }
+    return [*found, ("", "endpoints", endpoints), ("discovery.k8s.io", "endpointslices", piece)]
 
 
 #: What the server puts in itself, and therefore owns no more than anybody else.

@@ -53,6 +53,11 @@ def _table() -> dict[str, Any]:
     return table
 
 
+def go_types() -> dict[str, Any]:
+    """The types as Go declares them, by full name: the fields in order, or what a name stands for."""
+    return _table()
+
+
 @cache
 def resources() -> list[dict[str, Any]]:
     """The served resources as discovery lists them."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import msgspec
-
 from dovetail.lab.controllers.deployment.rollout import (
     DESIRED,
     MAXIMUM,
@@ -20,10 +18,10 @@ from dovetail.lab.controllers.deployment.rollout import (
     oldest_first,
     replicas,
 )
+from dovetail.lab.controllers.godump import template_hash
 from dovetail.lab.controllers.views import Json
 
 HASH_LABEL = "pod-template-hash"
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _NOT_COPIED = frozenset(
     {
         "kubectl.kubernetes.io/last-applied-configuration",
@@ -35,15 +33,6 @@ _NOT_COPIED = frozenset(
     }
 )
 _HISTORY_LIMIT = 2000
-
-
-def template_hash(template: Json, collisions: int = 0) -> str:
-    """A short, speakable hash of a pod template."""
-    text = msgspec.json.encode(template, order="sorted") + (str(collisions).encode() if collisions else b"")
-    value = 2166136261
-    for byte in text:
-        value = (value ^ byte) * 16777619 & 0xFFFFFFFF
-    return "".join(_ALPHABET[ord(digit) % len(_ALPHABET)] for digit in str(value))
 
 
 def plain(template: Json) -> Json:
@@ -99,7 +88,7 @@ def next_number(old: Sequence[Json]) -> int:
 def fresh(deployment: Json, old: Sequence[Json]) -> Json:
     """The ReplicaSet for a template that has none yet."""
     template = deployment["spec"]["template"]
-    suffix = template_hash(template, int(deployment.get("status", {}).get("collisionCount", 0)))
+    suffix = template_hash(template, deployment.get("status", {}).get("collisionCount"))
     labels = {**template.get("metadata", {}).get("labels", {}), HASH_LABEL: suffix}
     selector = deployment["spec"]["selector"]
     spec: dict[str, Any] = {

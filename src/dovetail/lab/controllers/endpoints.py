@@ -1,0 +1,120 @@
+"""Services to Endpoints: the older form of EndpointSlices, one object a service, which `kubectl get endpoints` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+from typing import Any
+
+from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.resources import ENDPOINTS, SERVICES
+from dovetail.lab.controllers.endpointslices import ports, selects, shape
+from dovetail.lab.controllers.instants import stamp
+from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import finished, ready, terminating
+from dovetail.lab.controllers.views import Json, PodView
+from dovetail.lab.controllers.worker import Worker
+
+MANAGED_BY = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+HEADLESS = {"service.kubernetes.io/headless": ""}
+TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
+OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
+MAX_ADDRESSES = 1000
+
+
+def subsets(service: Json, pods: Sequence[PodView]) -> list[Json]:
+    """The addresses of the pods, ready and not, with the service's ports."""
+    publish = bool(service["spec"].get("publishNotReadyAddresses"))
+    found: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
+    for pod in sorted((pod for pod in pods if pod.status.pod_ip), key=lambda pod: ip_address(pod.status.pod_ip)):
+        if finished(pod) or (terminating(pod) and not publish):
+            continue
+        found["addresses" if publish or ready(pod) else "notReadyAddresses"].append(_address(service, pod))
+    room = MAX_ADDRESSES
+    for kind, addresses in found.items():
+        found[kind] = addresses[:room]
+        room -= len(found[kind])
+    filled: dict[str, Any] = {kind: addresses for kind, addresses in found.items() if addresses}
+    listed = [{key: value for key, value in port.items() if value != ""} for port in ports(service)]
+    return [filled | ({"ports": listed} if listed else {})] if filled else []
+
+
+def _address(service: Json, pod: PodView) -> Json:
+    meta = pod.metadata
+    address: Json = {
+        "ip": pod.status.pod_ip,
+        "targetRef": {"kind": "Pod", "namespace": meta.namespace, "name": meta.name, "uid": meta.uid},
+    }
+    if pod.spec.node_name:
+        address["nodeName"] = pod.spec.node_name
+    if pod.spec.hostname and pod.spec.subdomain == service["metadata"]["name"]:
+        address["hostname"] = pod.spec.hostname
+    return address
+
+
+class Endpoints:
+    """Keeps the Endpoints of services that have a selector."""
+
+    def __init__(self, kit: Kit) -> None:
+        self._kit = kit
+        self._services = kit.store(SERVICES)
+        self._endpoints = kit.store(ENDPOINTS)
+        self.worker = Worker("endpoint", self._reconcile, gather=0.05)
+        self._services.listen(self._changed)
+        kit.pods.listen(self._pod_changed)
+
+    def _changed(self, old: Json | None, new: Json | None) -> None:
+        metadata = (new or old or {})["metadata"]
+        self.worker.add(f"{metadata['namespace']}/{metadata['name']}")
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        pod = new or old
+        assert pod is not None
+        if old is not None and new is not None and shape(old) == shape(new):
+            return
+        for service in self._services.by("namespace", pod.metadata.namespace):
+            selector = service["spec"].get("selector")
+            if selector and any(selects(selector, each) for each in (old, new) if each is not None):
+                self.worker.add(f"{pod.metadata.namespace}/{service['metadata']['name']}")
+
+    async def _reconcile(self, key: str) -> float | None:
+        service = self._services.get(key)
+        old = self._endpoints.get(key)
+        if service is None:
+            await self._forget(old)
+            return None
+        selector = service["spec"].get("selector")
+        if not selector or service["spec"].get("type") == "ExternalName":
+            return None
+        space = self._kit.pods.by("namespace", service["metadata"]["namespace"])
+        found = subsets(service, [pod for pod in space if selects(selector, pod)])
+        labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
+        if service["spec"].get("clusterIP") == "None":
+            labels |= HEADLESS
+        if old is None or old.get("subsets", []) != found or old["metadata"].get("labels") != labels:
+            await self._write(service, old, found, labels)
+        return None
+
+    async def _forget(self, old: Json | None) -> None:
+        if old is None or not MANAGED_BY.items() <= old["metadata"].get("labels", {}).items():
+            return
+        try:
+            await self._kit.kube.delete(ENDPOINTS, old["metadata"]["name"], old["metadata"]["namespace"])
+        except NotFound:
+            return
+
+    async def _write(self, service: Json, old: Json | None, found: list[Json], labels: dict[str, str]) -> None:
+        given = service["metadata"]
+        marks = {TRIGGER: stamp(self._kit.now())}
+        if sum(len(each) for subset in found for kind, each in subset.items() if kind != "ports") >= MAX_ADDRESSES:
+            marks[OVER_CAPACITY] = "truncated"
+        metadata = {"name": given["name"], "namespace": given["namespace"], "labels": labels, "annotations": marks}
+        try:
+            if old is None:
+                written = await self._kit.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": found})
+            else:
+                body = {**old, "metadata": {**old["metadata"], **metadata}, "subsets": found}
+                written = await self._kit.kube.update(ENDPOINTS, body)
+        except (AlreadyExists, NotFound):
+            return
+        await self._endpoints.seen(written["metadata"]["resourceVersion"])
