@@ -71,15 +71,15 @@ class Owned(msgspec.Struct):
 Managers = dict[Manager, Owned]
 
 
-def read(entries: list[Json] | None) -> Managers | None:
-    """The managers of an object; None if the entries make no sense."""
+def read(entries: list[Json] | None, stored: bool = False) -> Managers | None:
+    """The managers of an object; None if the entries make no sense. Stored sets were looked at when they came."""
     managers: Managers = {}
     for entry in entries or []:
         operation = entry.get("operation", "")
         version = entry.get("apiVersion", "")
         fields = entry.get("fieldsV1") or {}
         sound = operation in ("Apply", "Update") and version and entry.get("fieldsType") == "FieldsV1"
-        if not sound or not fieldset.valid(fields):
+        if not sound or not (stored or fieldset.valid(fields)):
             return None
         applier = operation == "Apply"
         manager = Manager(entry.get("manager", ""), operation, "" if applier else version, entry.get("subresource", ""))
@@ -234,12 +234,15 @@ def _cap(managers: Managers) -> Managers:
 
 def _live_or_new(old: Json | None, new: Json, subresource: str) -> Managers:
     """The managers to go on from: those of the request if it brings sound ones, else the stored ones."""
-    stored = (read(old["metadata"].get("managedFields")) or {}) if old is not None else {}
+    kept = old["metadata"].get("managedFields") if old is not None else None
+    stored = read(kept, stored=True) or {}
     if subresource:
         return stored
     given = new["metadata"].get("managedFields")
     if is_reset(given):
         return {}
+    if given == kept:
+        return stored
     managers = read(given)
     return managers or stored
 

@@ -88,15 +88,15 @@ def _strategic(call: Call, current: Json, document: Json, options: WriteOptions)
         patched = strategic(current, document, expected.schema)
     except StrategicFailure as failure:
         raise status.internal(str(failure)) from failure
-    shown = go_map(document)
-    problem = unstructured.problem(expected.schema, patched)
+    problem = unstructured.problem(expected.schema, patched, current)
     if problem:
-        raise misfit(shown, problem)
+        raise misfit(go_map(document), problem)
     patched["kind"], patched["apiVersion"] = expected.kind, expected.api_version
     try:
         return to_object(patched, [], expected, options.validation, call.warn)
     except StatusError as error:
-        raise misfit(shown, _reason(expected, error)) from error
+        given, _ = documents.parse_json(call.request.body)  # reading may have changed the document
+        raise misfit(go_map(given), _reason(expected, error)) from error
 
 
 def _json_patched(current: Json, document: Any) -> Json:

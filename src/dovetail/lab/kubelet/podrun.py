@@ -57,7 +57,7 @@ class PodRun(msgspec.Struct):
         if self.failed is not None:
             return "Failed"
         policy = self.pod.spec.restart_policy
-        if not self.initialized:
+        if self.inits and not self.initialized:
             broken = any(r.stage == "over" and r.ended is not None and r.ended.code for r in self.inits)
             return "Failed" if broken and policy == "Never" else "Pending"
         over = [run.ended for run in self.mains if run.stage == "over"]

@@ -10,13 +10,16 @@ from dovetail.lab.apiserver.registry import Schema
 _GO_KINDS = {"integer": "int", "number": "float64", "boolean": "bool", "string": "string"}
 
 
-def problem(schema: Schema, value: Any) -> str:
-    """The first thing that does not fit, in the order of the struct's fields; nothing if all fits."""
+def problem(schema: Schema, value: Any, fits: Any = None) -> str:
+    """The first thing that does not fit, in the order of the struct's fields; nothing if all fits.
+
+    `fits` is what was there before: where it is the very same value, there is nothing to look for.
+    """
     if value is None:
         return ""
     kind = schema.kind
     if kind == "object":
-        return _struct(schema, value)
+        return _struct(schema, value, fits)
     if kind == "map":
         return _map(schema, value)
     if kind == "array":
@@ -44,12 +47,14 @@ def _kind(value: Any) -> str:
     return "int64" if isinstance(value, int) else "float64"
 
 
-def _struct(schema: Schema, value: Any) -> str:
+def _struct(schema: Schema, value: Any, fits: Any) -> str:
     if not isinstance(value, dict):
         return f"cannot restore struct from: {_kind(value)}"
+    known = fits if isinstance(fits, dict) else {}
     for name, field in schema.fields.items():
         if name in value:
-            found = problem(field.schema, value[name])
+            item, before = value[name], known.get(name)
+            found = "" if item is before else problem(field.schema, item, before)
             if found:
                 return found
     return ""
