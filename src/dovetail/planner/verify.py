@@ -16,6 +16,7 @@ from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
+from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.world import Shelf, World, available, key_of, offered
 from dovetail.planner.plan import Choice, Machine, Plan
 from dovetail.planner.snapshot import MinValues, Snapshot
@@ -42,11 +43,12 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     if found:
         return found
     world = World(_without_moved(snapshot, plan), plan.machines)
-    found += _limits(plan, snapshot)
+    lots = Lots(world)
+    found += _limits(plan, snapshot, lots)
     found += _reservations(plan, snapshot)
     found += _min_values(plan, snapshot)
     found += _replay(plan, pods, world)
-    found += _alternatives(plan, pods, world)
+    found += _alternatives(plan, pods, world, lots)
     return found
 
 
@@ -110,13 +112,13 @@ def _words(choice: Choice) -> str:
     return f"{choice.instance_type}/{choice.zone}/{choice.capacity_type}"
 
 
-def _limits(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
     """Whichever offerings are launched, no pool goes over its limits."""
     found = []
     removed = set(plan.remove)
     for pool in snapshot.pools:
         mine = [machine for machine in plan.machines if machine.pool == pool.name]
-        types = {kind.name: kind for kind in pool.types}
+        sizes = {machine.name: lots.of(machine).kinds.values() for machine in mine} if pool.limits else {}
         for name, limit in pool.limits.items() if mine else ():
             total = sum(
                 1 if name == "nodes" else state.capacity.get(name, 0)
@@ -124,8 +126,8 @@ def _limits(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 if state.pool == pool.name and not state.deleting and state.name not in removed
             )
             for machine in mine:
-                sizes = [types[choice.instance_type].capacity.get(name, 0) for choice in machine.offerings]
-                total += 1 if name == "nodes" else max(sizes)
+                largest = max(kind.capacity.get(name, 0) for kind in sizes[machine.name])
+                total += 1 if name == "nodes" else largest
             if total > limit:
                 found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
     return found
@@ -213,7 +215,7 @@ def _interleaved(plan: Plan, pods: dict[str, Pod], world: World) -> list[tuple[s
     return [(key, target, info) for _, key, target, info in ranked]
 
 
-def _alternatives(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
+def _alternatives(plan: Plan, pods: dict[str, Pod], world: World, lots: Lots) -> list[Violation]:
     """Every other offering of a machine holds its pods as well."""
     found: list[Violation] = []
     for machine in plan.machines:
@@ -223,6 +225,9 @@ def _alternatives(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violat
         need: Counter[str] = Counter(pods=len(all_of_them))
         for info in all_of_them:
             need.update(info.held)
+        first = world.cluster.nodes[machine.name].labels
+        if lots.of(machine).holds(infos.values(), {key: first.get(key) for key in keys}, need):
+            continue
         checked: set[object] = set()
         for choice in machine.offerings[1:]:
             found += _alternative(machine, choice, infos, keys, world, need, checked)
