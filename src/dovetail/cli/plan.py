@@ -61,12 +61,14 @@ def plan(
 
 
 def _objects(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Objects:
-    from dovetail.cli import plan_cluster, plan_input
+    from dovetail.cli import plan_input
 
     if not paths and not (kubeconfig or context):
         raise plan_input.InputError("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig")
     objects = plan_input.read(paths)
     if kubeconfig or context:
+        from dovetail.cli import plan_cluster
+
         plan_cluster.read(objects, kubeconfig, context)
     return objects
 
@@ -82,12 +84,13 @@ def _packaged(region: str | None) -> tuple[InstanceType, ...]:
 
 
 def _solve(snapshot: object, seed: int, deadline: float, consolidating: bool) -> Plan:
-    from dovetail.planner.consolidate import consolidate
     from dovetail.planner.provision import provision
     from dovetail.planner.snapshot import Snapshot
 
     assert isinstance(snapshot, Snapshot)
     if consolidating:
+        from dovetail.planner.consolidate import consolidate
+
         return consolidate(snapshot, seed=seed, deadline=deadline or None)
     return provision(snapshot, seed=seed, deadline=deadline or None)
 
