@@ -21,6 +21,7 @@ from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
+from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
@@ -131,6 +132,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         write_private(settings.kubeconfig, bare.kubeconfig())
         server = bare.server
         assert isinstance(server, LabServer)
+        seed_defaults(server, clock.now())
         transport = InProcess(server, {"authorization": f"Bearer {token}"})
         lab = Lab(transport, clock, chance, Parts(pace=_pace(settings)), server=server, extras=extras)
         yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority))

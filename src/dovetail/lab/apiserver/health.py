@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import respond, status
+from dovetail.lab.apiserver import status
 
 #: The release whose behaviour the server is held to.
 VERSION = "v1.36.3"
@@ -28,7 +30,8 @@ class Health:
         if request.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         if path == "/version":
-            return respond.value(version())
+            text = json.dumps(version(), indent=2)
+            return Response(status=200, headers={"content-type": "application/json"}, body=text.encode())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
         text = "ok"
         if request.parameter("verbose") is not None:
@@ -50,6 +53,6 @@ def version() -> dict[str, str]:
         "gitTreeState": "",
         "buildDate": "1970-01-01T00:00:00Z",
         "goVersion": "",
-        "compiler": "",
+        "compiler": "gc",
         "platform": "linux/amd64",
     }

@@ -1,4 +1,4 @@
-"""Services to Endpoints: the older form of EndpointSlices, one object a service, which `kubectl get endpoints` reads."""
+"""Services to Endpoints: the older form of EndpointSlices, one object a service, as `kubectl get endpoints` reads."""
 
 from __future__ import annotations
 

@@ -92,6 +92,7 @@ def body_of(machine: Machine, now: str, *, ready: bool) -> dict[str, Any]:
             "labels": labels_of(machine),
             "annotations": {
                 "alpha.kubernetes.io/provided-node-ip": machine.ip,
+                "node.alpha.kubernetes.io/ttl": "0",
                 "volumes.kubernetes.io/controller-managed-attach-detach": "true",
                 **machine.annotations,
             },

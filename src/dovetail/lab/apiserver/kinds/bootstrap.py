@@ -9,7 +9,7 @@ from dovetail.lab.apiserver import managedfields
 from dovetail.lab.apiserver.kinds.services import NETWORK
 from dovetail.lab.apiserver.registry import Cluster, Registry
 
-_MANAGER = "kube-apiserver"
+MANAGER = "kube-apiserver"
 _PRIORITIES = (
     (
         "system-node-critical",
@@ -91,7 +91,7 @@ def seed(host: Host, now: datetime) -> None:
         spec = obj.get("spec")
         if spec is not None:
             obj["spec"] = {name: item for name, item in spec.items() if name not in _ALLOCATED}
-        managedfields.track_create(resource, obj, _MANAGER, now)
+        managedfields.track_create(resource, obj, MANAGER, now)
         if spec is not None:
             obj["spec"] = spec
         host.cluster.create(group, plural, obj)

@@ -1,0 +1,28 @@
+"""Roles, flow schemas and API services as every cluster has them: nothing here depends on them, but users list them.
+
+A lab that people type into has them; a simulation does without.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from importlib.resources import files
+
+from dovetail.lab.apiserver import managedfields
+from dovetail.lab.apiserver.kinds.bootstrap import MANAGER, Host
+
+
+def seed_defaults(host: Host, now: datetime) -> None:
+    """Create what is missing of them."""
+    instant = now.strftime("%Y-%m-%dT%H:%M:%SZ")
+    rows = json.loads((files("dovetail.lab.apiserver") / "data/defaults.json").read_text())
+    for group, plural, obj in rows:
+        resource = host.registry.stored(group, plural)
+        metadata = obj["metadata"]
+        if resource is None or host.cluster.get(group, plural, metadata.get("namespace"), metadata["name"]) is not None:
+            continue
+        for condition in obj.get("status", {}).get("conditions", ()):
+            condition["lastTransitionTime"] = instant
+        managedfields.track_create(resource, obj, MANAGER, now)
+        host.cluster.create(group, plural, obj)
