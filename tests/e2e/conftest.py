@@ -24,8 +24,9 @@ class Outside:
     def __init__(self, folder: Path, cluster: str) -> None:
         self.folder = folder
         self.cluster = cluster
+        cache = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
         self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder),
-                            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
+                            "XDG_CACHE_HOME": cache, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}  # fmt: skip
 
     def run(self, command: str, check: bool = True, **options: Any) -> str:
         done = subprocess.run(
@@ -55,7 +56,7 @@ class Outside:
         return sorted(each["metadata"]["labels"].get("node.kubernetes.io/instance-type", "?") for each in claims)
 
     def start(self, *options: str) -> None:
-        self.run(f"dovetail up --detach --port 0 --speed {SPEED} --cluster-name {self.cluster} {' '.join(options)}")
+        self.run(f"dovetail up --detach --port 0 --cluster-name {self.cluster} {' '.join(options)}")
         ready = self.until(lambda: "AWS_ENDPOINT_URL" in self.run("dovetail env") and self.run("dovetail env"))
         self.environment |= dict(re.findall(r"^export (\w+)=(.*)$", ready, re.M))
 
@@ -67,7 +68,18 @@ class Outside:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     outside = Outside(tmp_path_factory.mktemp("lab"), "test-cluster")
     try:
-        outside.start()
+        outside.start(f"--speed {SPEED}")
+        yield outside
+    finally:
+        outside.stop()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+    """The same autoscaler, kubelets and AWS around a real control plane, in real time."""
+    outside = Outside(tmp_path_factory.mktemp("real"), "test-cluster")
+    try:
+        outside.start("--control-plane kubernetes")
         yield outside
     finally:
         outside.stop()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e import manifests
 from tests.e2e.conftest import Outside
+
+pytestmark = pytest.mark.timeout(400)
 
 LAUNCHED = (
     "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep 'launched nodeclaim'"
