@@ -22,6 +22,7 @@ from dovetail.lab.controllers.nodelifecycle import Liveness, NodeLifecycle
 from dovetail.lab.controllers.pdb import DisruptionBudgets
 from dovetail.lab.controllers.podgc import PodGarbage
 from dovetail.lab.controllers.replicaset import ReplicaSets
+from dovetail.lab.controllers.resourcequotas import ResourceQuotas
 from dovetail.lab.controllers.serviceaccounts import ServiceAccounts
 from dovetail.lab.controllers.statefulsets import StatefulSets
 from dovetail.lab.controllers.tainteviction import TaintEviction
@@ -69,6 +70,7 @@ class ControllerManager:
             DisruptionBudgets(kit("controllermanager")).worker,
             Namespaces(base).worker,
             ServiceAccounts(base, certificate).worker,
+            ResourceQuotas(base).worker,
             Volumes(kit("persistentvolume-controller"), recorder("ebs.csi.aws.com")).worker,
             Attachments(kit("attachdetach-controller")).worker,
             lifecycle.worker,
