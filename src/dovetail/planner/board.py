@@ -244,19 +244,18 @@ class Board:
         else:
             del contents[ask.number]
         self.contents[bin_] = contents
-        self.free[:, bin_] -= ask.request * count
+        self.free[:, bin_] -= ask.request if count == 1 else ask.request * count
         for cell in ask.host_members:
             self.host_counts[cell.slot, bin_] += count
-        for cell in ask.host_owned:
-            if cell.group in ask.level.hard:
-                self.host_owners[cell.slot, bin_] += count
+        for cell in ask.promised_hosts:
+            self.host_owners[cell.slot, bin_] += count
         for cell in ask.domain_members:
             at = self._domain(cell, bin_)
             if at >= 0 and self._counted(cell, bin_):
                 self.counts[cell.slot][at] += count
-        for cell in ask.domain_owned:
+        for cell in ask.promised_domains:
             at = self._domain(cell, bin_)
-            if at >= 0 and cell.group in ask.level.hard:
+            if at >= 0:
                 self.owners[cell.slot][at] += count
 
     def _domain(self, cell: Cell, bin_: int) -> int:

@@ -82,8 +82,11 @@ def _by_shape(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
 ) -> list[_Rungs]:
     by_shape: dict[Shape, list[str]] = {}
+    by_uid = snapshot.memory.table("pods")
     for pod in sorted(snapshot.pending, key=_pod_order):
-        by_shape.setdefault(shape_of(pod, snapshot.memory), []).append(pod_key(pod))
+        known = by_uid.get(pod.metadata.uid)
+        shape = known[1] if known is not None and known[0] is pod else shape_of(pod, snapshot.memory)
+        by_shape.setdefault(shape, []).append(pod_key(pod))
     found = []
     for shape, names in by_shape.items():
         storage = storage_of(shape.claims, snapshot)
@@ -123,7 +126,7 @@ def _pod_order(pod: Pod) -> tuple[str, str, str, int, str]:
     made = meta.creation_timestamp
     stem, _, ordinal = meta.name.rpartition("-")
     number = int(ordinal) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else -1
-    return (made.isoformat() if made else "", meta.namespace, stem, number, meta.name)
+    return (made.isoformat() if made is not None else "", meta.namespace, stem, number, meta.name)
 
 
 def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:

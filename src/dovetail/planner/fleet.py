@@ -79,10 +79,12 @@ class NodeFacts:
         self.shapes: dict[Shape, int] = {}
         self.ports: set[tuple[str, str, int]] = set()
         used: dict[str, int] = {}
+        by_uid = memory.table("pods")
         for pod in node.pods:
             if pod.finished:
                 continue
-            shape = shape_of(pod, memory)
+            known = by_uid.get(pod.metadata.uid)
+            shape: Shape = known[1] if known is not None and known[0] is pod else shape_of(pod, memory)
             for name, amount in shape.amounts:
                 used[name] = used.get(name, 0) + amount
             if shape.ports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 
 import numpy as np
 
@@ -47,8 +48,8 @@ class Ask:
     """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it."""
 
     __slots__ = (
-        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned",
-        "keys", "level", "mask", "nodes", "number", "request", "restricted", "steps",
+        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
+        "mask", "nodes", "number", "promised_domains", "promised_hosts", "request", "restricted", "steps",
     )  # fmt: skip
 
     def __init__(self, number: int, cls: PodClass, level: Level, size: Size) -> None:
@@ -65,6 +66,9 @@ class Ask:
         self.host_members: list[Cell] = []
         self.domain_owned: list[Cell] = []
         self.domain_members: list[Cell] = []
+        self.promised_hosts: list[Cell] = []
+        self.promised_domains: list[Cell] = []
+        """Of the cells owned, those that others must keep to as well."""
         self.restricted = False
         self.keys: list[str] = []
 
@@ -329,15 +333,21 @@ class Problem:
         return known
 
     def _relate(self, ask: Ask) -> None:
-        owned: list[Group] = list(dict.fromkeys([*ask.level.hard, *ask.level.soft]))
-        for group in owned:
+        for group in dict.fromkeys((*ask.level.hard, *ask.level.soft)):
             cell = self.cells[group]
             (ask.host_owned if cell.host else ask.domain_owned).append(cell)
-        for group in sorted(ask.cls.members, key=lambda group: self.cells[group].index):
-            cell = self.cells[group]
+            if group in ask.level.hard:
+                (ask.promised_hosts if cell.host else ask.promised_domains).append(cell)
+        members = [self.cells[group] for group in ask.cls.members]
+        members.sort(key=_index)
+        for cell in members:
             (ask.host_members if cell.host else ask.domain_members).append(cell)
         ask.restricted = bool(ask.domain_owned or ask.domain_members)
-        ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
+        if ask.restricted:
+            ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
+
+
+_index = attrgetter("index")
 
 
 def _with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int]:
