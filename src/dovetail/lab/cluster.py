@@ -50,6 +50,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     quiet: bool = False
     faults: bool = True
     check: bool = True
+    #: Storage as on EKS: a default class and its driver. A plain cluster has none.
+    storage: bool = True
 
 
 class Lab:
@@ -112,7 +114,8 @@ class Lab:
             chance = self.chance.child("controllers")
             self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
             self._start("controllers", self.controllers.run())
-            await bootstrap(kube)
+            if self.parts.storage:
+                await bootstrap(kube)
         if self.parts.scheduler:
             from dovetail.lab.scheduler.run import run as schedule
 

@@ -134,7 +134,8 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         assert isinstance(server, LabServer)
         seed_defaults(server, clock.now())
         transport = InProcess(server, {"authorization": f"Bearer {token}"})
-        lab = Lab(transport, clock, chance, Parts(pace=_pace(settings)), server=server, extras=extras)
+        parts = Parts(pace=_pace(settings), storage=settings.autoscaler)
+        lab = Lab(transport, clock, chance, parts, server=server, extras=extras)
         yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority))
     finally:
         await bare.stop()
