@@ -23,12 +23,14 @@ from dovetail.planner.strategy import Strategy
 EPSILON = 1e-9
 #: How much dearer a step may be, at first, to get out of a dead end.
 _HEAT = 0.05
+#: How often pods are also taken off machines that are there.
+_UNLOAD = 0.3
 
 
 def improve(
     problem: Problem, start: Packing, seed: int, budget: int, enough: float, out_of_time: Callable[[], bool]
 ) -> Packing:
-    """The best packing found with `budget` work; stops at the price `enough`."""
+    """The best packing found with `budget` work; stops at the price `enough`, or when little is left to try."""
     begin = problem.work
     chance = Chance(seed).child("planner", "search")
     best = start
@@ -39,9 +41,13 @@ def improve(
         if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
-    tries = 0
+    tries = idle = 0
+    patience = 200 + 50 * len(current.bought()) * len(problem.classes)
     while problem.work - begin < budget and tries < budget and not out_of_time() and best.cost > enough + EPSILON:
         tries += 1
+        idle += 1
+        if idle > patience:
+            break
         candidate = _step(problem, current, chance)
         if candidate is None:
             continue
@@ -50,7 +56,7 @@ def improve(
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
             current, cost = board, price
             if cost < best.cost - EPSILON:
-                best = Packing(board.clone(), best.left)
+                best, idle = Packing(board.clone(), best.left), 0
         if cost > best.cost * (1 + 2 * _HEAT):
             current, cost = best.board, best.cost
     return best
@@ -64,6 +70,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
+    found += [Strategy(order="reference", foresight=weight) for weight in (1.0, 0.0)]
     found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
     if problem.weighted:
         found += [replace(each, wide=True) for each in found]
@@ -78,6 +85,8 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
     pods: dict[int, int] = {}
     for at in _victims(board, bought, chance):
         _collect(pods, board.clear(at))
+    if board.existing and chance.random() < _UNLOAD:
+        _unload(board, pods, chance)
     _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
     for number in pods:
@@ -89,9 +98,28 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
             return None
     board = packer.board
     board.shrink()
-    if not sound(board):
+    if not sound(board) or _left_behind(board):
         return None
     return board, board.cost()
+
+
+def _unload(board: Board, pods: dict[int, int], chance: Chance) -> None:
+    """Take pods of this plan off a few machines that are there; others may make better use of the room."""
+    held = [at for at in range(board.existing) if board.contents[at]]
+    chance.shuffle(held)
+    for at in held[: chance.choice((1, 2, 4, 8))]:
+        for number, count in board.contents[at].items():
+            ask = board.asks[number]
+            if not any(cell.group.kind == AFFINITY for cell in (*ask.host_members, *ask.domain_members)):
+                board.put(ask, at, -count)
+                _collect(pods, {number: count})
+
+
+def _left_behind(board: Board) -> bool:
+    """Whether a pod on a machine that is there has lost the company it needs."""
+    if not any(cell.group.kind == AFFINITY for cell in board.problem.cells.values()):
+        return False
+    return any(widowed(board, at) for at in range(board.existing) if board.contents[at])
 
 
 def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
