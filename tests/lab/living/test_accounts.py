@@ -13,6 +13,7 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.errors import Forbidden
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, PODS, RESOURCEQUOTAS, SERVICES
+from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.recorder import Involved
 from dovetail.lab.server import LabServer
@@ -81,5 +82,28 @@ def test_a_lab_has_the_default_roles_once() -> None:
         roles = [each["metadata"]["name"] for each in server.cluster.list("rbac.authorization.k8s.io", "clusterroles")]
         assert {"cluster-admin", "admin", "edit", "view"} <= set(roles)
         assert len(roles) == len(set(roles))
+
+    run_virtual(body())
+
+
+def test_roles_decide_for_those_the_administrator_speaks_for() -> None:
+    async def body() -> None:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        server = LabServer(clock, Chance(1))
+        seed_defaults(server, clock.now())
+
+        async def pods(user: str) -> int:
+            path = "/api/v1/namespaces/default/pods"
+            return (await server.handle(Request(method="GET", path=path, headers={"impersonate-user": user}))).status
+
+        assert await pods("bob") == 403
+        binding = {
+            "metadata": {"name": "watchers"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+            "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
+        }
+        server.cluster.create("rbac.authorization.k8s.io", "clusterrolebindings", binding)
+        assert await pods("bob") == 200
+        assert await pods("system:serviceaccount:default:robot") == 403
 
     run_virtual(body())

@@ -1,6 +1,6 @@
 """Access: who asks, and the refusal of those who did not say.
 
-Roles are stored and served, and decide nothing here: a known token may do everything, nobody else anything.
+A known token may do everything, nobody else anything; roles decide only for those whom its holder speaks for.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from dovetail.kube.transport import Request
-from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver import rbac, status
+from dovetail.lab.apiserver.registry import Cluster
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import StatusError
 
@@ -17,6 +18,8 @@ class User(msgspec.Struct, frozen=True):
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    #: Spoken for by somebody else.
+    borrowed: bool = False
 
 
 ADMIN = User("kubernetes-admin", ("system:masters", "system:authenticated"))
@@ -35,13 +38,29 @@ def authenticate(request: Request, tokens: dict[str, User] | None) -> User:
     return user
 
 
-def authorize(user: User, route: Route, verb: str) -> None:
-    if user is not ANONYMOUS:
+def impersonate(request: Request, user: User) -> User:
+    """The user that the administrator speaks for, where the request says so."""
+    name = request.headers.get("impersonate-user")
+    if not name or user is ANONYMOUS:
+        return user
+    given = request.headers.get("impersonate-group", "")
+    groups = rbac.groups_of(name, (group.strip() for group in given.split(",") if group.strip()))
+    return User(name, groups, request.headers.get("impersonate-uid", ""), borrowed=True)
+
+
+def authorize(user: User, route: Route, verb: str, cluster: Cluster) -> None:
+    if user is not ANONYMOUS and not (user.borrowed and not _may(user, route, verb, cluster)):
         return
     plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
     scope = f'in the namespace "{route.namespace}"' if route.namespace else "at the cluster scope"
     why = f'User "{user.name}" cannot {verb} resource "{plural}" in API group "{route.group}" {scope}'
     raise status.forbidden(route.group, route.plural, route.name, why)
+
+
+def _may(user: User, route: Route, verb: str, cluster: Cluster) -> bool:
+    plural = f"{route.plural}/{route.subresource}" if route.subresource else route.plural
+    ask = rbac.Ask(verb=verb, group=route.group, resource=plural, namespace=route.namespace, name=route.name)
+    return rbac.allowed(cluster, user.name, user.groups, ask)
 
 
 def authorize_path(user: User, path: str, method: str) -> None:

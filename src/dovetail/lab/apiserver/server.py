@@ -97,13 +97,13 @@ class ApiServer:
         return response
 
     async def _handle(self, request: Request) -> Response:
-        user = access.authenticate(request, self.tokens)
+        user = access.impersonate(request, access.authenticate(request, self.tokens))
         route = routes.parse(request.path)
         if route is None:
             return self._elsewhere(request, user)
         watching = route.old_watch or request.parameter("watch") not in (None, "false", "0", "False")
         verb = route.verb(request.method, watching)
-        access.authorize(user, route, verb)
+        access.authorize(user, route, verb, self.cluster)
         resource = self._resource(route)
         call = Call(self, request, route, resource, verb, user.name, user.groups)
         try:

@@ -1,7 +1,8 @@
-"""Reviews: questions that are answered and not kept. Whoever holds the token may do everything here."""
+"""Reviews: questions that are answered and not kept."""
 
 from __future__ import annotations
 
+from dovetail.lab.apiserver import rbac
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.kinds.admission import lifecycle
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Strategy
@@ -41,13 +42,27 @@ class AccessReviewStrategy(ReviewStrategy):
         return found
 
     def answer(self, obj: Object, ctx: Context) -> Object:
-        allowed = not self.subject or _is_admin(obj.get("spec") or {})
-        status: Object = {"allowed": allowed}
-        return obj | {"status": status}
+        spec = obj.get("spec") or {}
+        if self.subject:
+            allowed = rbac.MASTERS in (spec.get("groups") or ())
+        else:
+            allowed = _may(spec.get("resourceAttributes"), ctx)
+        return obj | {"status": {"allowed": allowed}}
 
 
-def _is_admin(spec: Object) -> bool:
-    return "system:masters" in (spec.get("groups") or ())
+def _may(asked: Object | None, ctx: Context) -> bool:
+    """Whether the one who asks may do it to a resource; paths are open to everybody with a name."""
+    if asked is None:
+        return True
+    parts = (asked.get("resource", ""), asked.get("subresource", ""))
+    ask = rbac.Ask(
+        verb=asked.get("verb", ""),
+        group=asked.get("group", ""),
+        resource="/".join(part for part in parts if part),
+        namespace=asked.get("namespace", ""),
+        name=asked.get("name", ""),
+    )
+    return rbac.allowed(ctx.cluster, ctx.user, ctx.groups, ask)
 
 
 class RulesReviewStrategy(ReviewStrategy):

@@ -1,0 +1,77 @@
+"""Roles decide for those whom the administrator speaks for (`kubectl --as`), where the default roles are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from dovetail.lab.apiserver.registry import Cluster
+
+GROUP = "rbac.authorization.k8s.io"
+MASTERS = "system:masters"
+_ACCOUNT = "system:serviceaccount:"
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants to do to a resource."""
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+
+def groups_of(name: str, given: Iterable[str]) -> tuple[str, ...]:
+    """The groups somebody is in, beside those that were named."""
+    found = list(given)
+    if name.startswith(_ACCOUNT):
+        namespace = name.removeprefix(_ACCOUNT).partition(":")[0]
+        found += ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
+    if name != "system:anonymous":
+        found.append("system:authenticated")
+    return tuple(dict.fromkeys(found))
+
+
+def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> bool:
+    """True where no roles are kept at all: a bare server asks nobody."""
+    held = frozenset(groups)
+    if MASTERS in held or cluster.get(GROUP, "clusterroles", None, "cluster-admin") is None:
+        return True
+    return any(_covers(rule, ask) for rule in _rules(cluster, user, held, ask.namespace))
+
+
+def _rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
+    bindings = list(cluster.list(GROUP, "clusterrolebindings"))
+    if namespace:
+        bindings += cluster.list(GROUP, "rolebindings", namespace)
+    for binding in bindings:
+        if not any(_is(subject, user, groups) for subject in binding.get("subjects") or ()):
+            continue
+        reference = binding["roleRef"]
+        local = reference["kind"] == "Role"
+        place = binding["metadata"].get("namespace") if local else None
+        role = cluster.get(GROUP, "roles" if local else "clusterroles", place, reference["name"])
+        if role is not None:
+            yield from role.get("rules") or ()
+
+
+def _is(subject: dict[str, Any], user: str, groups: frozenset[str]) -> bool:
+    kind, name = subject["kind"], subject["name"]
+    if kind == "ServiceAccount":
+        return user == f"{_ACCOUNT}{subject.get('namespace', '')}:{name}"
+    return user == name if kind == "User" else name in groups
+
+
+def _covers(rule: dict[str, Any], ask: Ask) -> bool:
+    names = rule.get("resourceNames") or ()
+    subresource = ask.resource.partition("/")[2]
+    wanted = {"*", ask.resource, *([f"*/{subresource}"] if subresource else [])}
+    return (
+        not {"*", ask.verb}.isdisjoint(rule.get("verbs") or ())
+        and not {"*", ask.group}.isdisjoint(rule.get("apiGroups") or ())
+        and not wanted.isdisjoint(rule.get("resources") or ())
+        and (not names or ask.name in names)
+    )
