@@ -40,6 +40,8 @@ def of_objects(
 ) -> Json:
     headers, cells = layout(call.resource, call)
     now = call.server.clock.now()
+    if call.resource.plural == "flowschemas":  # the one kind that is shown in the order of its effect
+        objects = sorted(objects, key=lambda obj: (obj["spec"].get("matchingPrecedence", 0), obj["metadata"]["name"]))
     rows = [{"cells": cells(obj, now), "object": _object(obj, options, wanted)} for obj in objects]
     if call.resource.plural == "pods" and not call.resource.group:
         for row, obj in zip(rows, objects, strict=True):

@@ -352,6 +352,6 @@ def priority_level(obj: Json, now: datetime) -> list[Any]:
     spec = obj.get("spec") or {}
     limited = spec.get("limited")
     queuing = ((limited or {}).get("limitResponse") or {}).get("queuing") or {}
-    shares = (limited or spec.get("exempt") or {}).get("nominalConcurrencyShares", "<none>")
+    shares = (limited or {}).get("nominalConcurrencyShares", "<none>")
     sizes = [queuing.get(key, "<none>") for key in ("queues", "handSize", "queueLengthLimit")]
     return [_name(obj), spec.get("type", ""), shares, *sizes, created(obj, now)]
