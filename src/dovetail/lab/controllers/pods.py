@@ -62,13 +62,27 @@ def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: 
     """The `count` pods to delete first. `ranks`: pods of the same family on each node (doubling up goes first)."""
     if count >= len(pods):
         return list(pods)
-    return [loss.pod for loss in sorted((_Loss.of(pod, ranks, now) for pod in pods), key=cmp_to_key(_compare))][:count]
+    alike: dict[tuple[bool, int, bool, int, int], list[PodView]] = {}
+    for pod in pods:
+        alike.setdefault(_first(pod, ranks), []).append(pod)
+    chosen: list[PodView] = []
+    for first in sorted(alike):
+        losses = sorted((_Loss.of(pod, now) for pod in alike[first]), key=cmp_to_key(_compare))
+        chosen += [loss.pod for loss in losses]
+        if len(chosen) >= count:
+            break
+    return chosen[:count]
+
+
+def _first(pod: PodView, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
+    """What is looked at before anything else."""
+    node = pod.spec.node_name
+    return (node != "", _PHASES.get(pod.status.phase, 0), ready(pod), deletion_cost(pod), -ranks.get(node, 0))
 
 
 class _Loss(NamedTuple):
-    """What decides who goes first, computed once a pod."""
+    """What decides among pods that are alike at first, computed once a pod."""
 
-    first: tuple[bool, int, bool, int, int]
     ready_since: str | None
     ready_age: int
     restarts: int
@@ -78,19 +92,12 @@ class _Loss(NamedTuple):
     pod: PodView
 
     @classmethod
-    def of(cls, pod: PodView, ranks: Mapping[str, int], now: datetime) -> _Loss:
+    def of(cls, pod: PodView, now: datetime) -> _Loss:
         condition = pod.status.condition("Ready")
         is_ready = condition is not None and condition.status == "True"
         since = condition.last_transition_time if condition and is_ready else None
         created = pod.metadata.creation_timestamp
         return cls(
-            first=(
-                pod.spec.node_name != "",
-                _PHASES.get(pod.status.phase, 0),
-                is_ready,
-                deletion_cost(pod),
-                -ranks.get(pod.spec.node_name, 0),
-            ),
             ready_since=since,
             ready_age=_log_age(since, now),
             restarts=max((status.restart_count for status in pod.status.container_statuses), default=0),
@@ -102,8 +109,6 @@ class _Loss(NamedTuple):
 
 
 def _compare(one: _Loss, two: _Loss) -> int:
-    if one.first != two.first:
-        return -1 if one.first < two.first else 1
     if one.ready_since != two.ready_since:
         return one.ready_age - two.ready_age or _by_uid(one, two)
     if one.restarts != two.restarts:

@@ -28,19 +28,17 @@ _KIND = ("apps/v1", "ReplicaSet")
 
 def status_of(rs: Json, pods: Sequence[PodView], failure: tuple[str, str] | None, now: datetime) -> tuple[Json, float]:
     """The status, and the seconds until the next pod turns available by merely staying ready."""
-    living = [pod for pod in pods if active(pod)]
-    wanted = rs["spec"].get("template", {}).get("metadata", {}).get("labels", {}).items()
-    min_ready = int(rs["spec"].get("minReadySeconds", 0))
-    waits = [available_in(pod, min_ready, now) for pod in living if ready(pod)]
+    census = _Census(rs, pods, now)
+    waits = census.waits
     old = rs.get("status", {})
-    status: Json = {"replicas": len(living)}
+    status: Json = {"replicas": census.living}
     counts = {
-        "fullyLabeledReplicas": sum(wanted <= pod.metadata.labels.items() for pod in living),
+        "fullyLabeledReplicas": census.labelled,
         "readyReplicas": len(waits),
         "availableReplicas": sum(wait <= 0 for wait in waits),
     }
     status |= {field: count for field, count in counts.items() if count}
-    status["terminatingReplicas"] = sum(terminating(pod) and not finished(pod) for pod in pods)
+    status["terminatingReplicas"] = census.going
     status["observedGeneration"] = rs["metadata"].get("generation", 0)
     conditions = old.get("conditions", [])
     if failure is None:
@@ -52,6 +50,35 @@ def status_of(rs: Json, pods: Sequence[PodView], failure: tuple[str, str] | None
     if conditions:
         status["conditions"] = conditions
     return status, min((wait for wait in waits if wait > 0), default=math.inf)
+
+
+class _Census:
+    """The pods of a set, counted in one go. Pods share equal labels and conditions, so each is looked at once."""
+
+    def __init__(self, rs: Json, pods: Sequence[PodView], now: datetime) -> None:
+        self.living = self.labelled = self.going = 0
+        #: Of the ready ones, the seconds until they count as available.
+        self.waits: list[float] = []
+        wanted = rs["spec"].get("template", {}).get("metadata", {}).get("labels", {}).items()
+        min_ready = int(rs["spec"].get("minReadySeconds", 0))
+        labelled: dict[int, bool] = {}
+        waits: dict[int, float | None] = {}
+        for pod in pods:
+            if finished(pod):
+                continue
+            if terminating(pod):
+                self.going += 1
+                continue
+            self.living += 1
+            labels, conditions = id(pod.metadata.labels), id(pod.status.conditions)
+            if labels not in labelled:
+                labelled[labels] = wanted <= pod.metadata.labels.items()
+            if conditions not in waits:
+                waits[conditions] = available_in(pod, min_ready, now) if ready(pod) else None
+            self.labelled += labelled[labels]
+            wait = waits[conditions]
+            if wait is not None:
+                self.waits.append(wait)
 
 
 class ReplicaSets:
