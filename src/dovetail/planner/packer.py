@@ -55,7 +55,7 @@ class Packer:
         blocked: set[int] = set()
         balance = self._balanced(ask, axis)
         while done < count:
-            if balance is not None:
+            if balance is not None and not self._first_of_its_kind(ask, axis):
                 got = self._level(ask, count - done, axis, balance, blocked)
             else:
                 allowed = self.board.allowance(ask, axis, self.lenient)
