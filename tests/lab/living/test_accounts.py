@@ -15,6 +15,7 @@ from dovetail.kube.errors import Forbidden
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, ENDPOINTS, PODS, RESOURCEQUOTAS, SERVICES
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver.kinds.defaults import seed_defaults
+from dovetail.lab.controllers.endpointslices import ports
 from dovetail.lab.recorder import Involved
 from dovetail.lab.server import LabServer
 
@@ -40,6 +41,11 @@ def test_a_service_has_endpoints_as_long_as_it_lives(lab_run: Run) -> None:
         assert names == ["kubernetes"]
 
     lab_run(body)
+
+
+def test_a_named_port_is_looked_up_in_the_pod() -> None:
+    service = {"spec": {"ports": [{"port": 80, "targetPort": "web"}, {"port": 81, "targetPort": "none"}, {"port": 82}]}}
+    assert [port["port"] for port in ports(service, {"web": 8080})] == [8080, 82]
 
 
 def test_a_quota_counts_what_is_there_and_refuses_more(lab_run: Run) -> None:

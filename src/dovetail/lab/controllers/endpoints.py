@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, SERVICES
-from dovetail.lab.controllers.endpointslices import ports, selects, shape
+from dovetail.lab.controllers.endpointslices import port_names, ports, selects, shape
 from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
@@ -22,7 +22,7 @@ OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 MAX_ADDRESSES = 1000
 
 
-def subsets(service: Json, pods: Sequence[PodView]) -> list[Json]:
+def subsets(service: Json, pods: Sequence[PodView], names: Mapping[str, int]) -> list[Json]:
     """The addresses of the pods, ready and not, with the service's ports."""
     publish = bool(service["spec"].get("publishNotReadyAddresses"))
     found: dict[str, list[Json]] = {"addresses": [], "notReadyAddresses": []}
@@ -35,7 +35,7 @@ def subsets(service: Json, pods: Sequence[PodView]) -> list[Json]:
         found[kind] = addresses[:room]
         room -= len(found[kind])
     filled: dict[str, Any] = {kind: addresses for kind, addresses in found.items() if addresses}
-    listed = [{key: value for key, value in port.items() if value != ""} for port in ports(service)]
+    listed = [{key: value for key, value in port.items() if value != ""} for port in ports(service, names)]
     return [filled | ({"ports": listed} if listed else {})] if filled else []
 
 
@@ -87,7 +87,8 @@ class Endpoints:
         if not selector or service["spec"].get("type") == "ExternalName":
             return None
         space = self._kit.pods.by("namespace", service["metadata"]["namespace"])
-        found = subsets(service, [pod for pod in space if selects(selector, pod)])
+        pods = [pod for pod in space if selects(selector, pod)]
+        found = subsets(service, pods, await port_names(self._kit.kube, service, pods))
         labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
         if service["spec"].get("clusterIP") == "None":
             labels |= HEADLESS

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.resources import ENDPOINTSLICES, SERVICES
+from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
@@ -51,12 +52,32 @@ def endpoints(service: Json, pods: Sequence[PodView], nodes: Mapping[str, NodeVi
     return found
 
 
-def ports(service: Json) -> list[Json]:
-    """Target ports by number; a named target keeps its service port, which is what a slice can say without the pod."""
+async def port_names(kube: Kube, service: Json, pods: Sequence[PodView]) -> dict[str, int]:
+    """The numbers of named ports, by one of the pods; they are read only where a service speaks of names."""
+    targets = (port.get("targetPort") for port in service["spec"].get("ports", []))
+    if not pods or not any(isinstance(target, str) for target in targets):
+        return {}
+    meta = pods[0].metadata
+    try:
+        pod = await kube.get(PODS, meta.name, meta.namespace)
+    except NotFound:
+        return {}
+    return {
+        port["name"]: port["containerPort"]
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", [])
+        if "name" in port
+    }
+
+
+def ports(service: Json, names: Mapping[str, int]) -> list[Json]:
+    """Target ports by number; a name that no container has is left out."""
     items = []
     for port in service["spec"].get("ports", []):
-        target = port.get("targetPort", port["port"])
-        number = target if isinstance(target, int) and target else port["port"]
+        target = port.get("targetPort") or port["port"]
+        number = names.get(target) if isinstance(target, str) else target
+        if number is None:
+            continue
         item = {"name": port.get("name", ""), "port": number, "protocol": port.get("protocol", "TCP")}
         if port.get("appProtocol"):
             item["appProtocol"] = port["appProtocol"]
@@ -97,13 +118,14 @@ class EndpointSlices:
         space = self._kit.pods.by("namespace", metadata["namespace"])
         pods = [pod for pod in space if selects(service["spec"]["selector"], pod)]
         items = endpoints(service, pods, self._kit.nodes.objects)
+        listed = ports(service, await port_names(self._kit.kube, service, pods)) if items else []
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
         mine = sorted(
             (each for each in self._slices.by("owner", metadata["uid"]) if _is_ours(each)),
             key=lambda each: each["metadata"]["name"],
         )
         for number, page in enumerate(pages):
-            await self._write(service, mine[number] if number < len(mine) else None, page)
+            await self._write(service, mine[number] if number < len(mine) else None, page, listed)
         for extra in mine[len(pages) :]:
             try:
                 await self._kit.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], metadata["namespace"])
@@ -114,14 +136,13 @@ class EndpointSlices:
     def _trigger(self) -> dict[str, str]:
         return {"endpoints.kubernetes.io/last-change-trigger-time": stamp(self._kit.now())}
 
-    async def _write(self, service: Json, old: Json | None, page: list[Json]) -> None:
+    async def _write(self, service: Json, old: Json | None, page: list[Json], wanted_ports: list[Json]) -> None:
         metadata = service["metadata"]
-        wanted_ports = ports(service)
         if old is not None:
-            if old.get("endpoints") == page and old.get("ports") == wanted_ports:
+            if (old.get("endpoints") or []) == page and (old.get("ports") or []) == wanted_ports:
                 return
             marks = {**old["metadata"].get("annotations", {}), **self._trigger()}
-            body = {**old, "endpoints": page, "ports": wanted_ports}
+            body = {**old, "endpoints": page or None, "ports": wanted_ports or None}
             body["metadata"] = {**old["metadata"], "annotations": marks}
             try:
                 written = await self._kit.kube.update(ENDPOINTSLICES, body)
@@ -140,8 +161,8 @@ class EndpointSlices:
                     "ownerReferences": [owner("v1", "Service", metadata)],
                 },
                 "addressType": "IPv4",
-                "endpoints": page,
-                "ports": wanted_ports,
+                "endpoints": page or None,
+                "ports": wanted_ports or None,
             }
             try:
                 written = await self._kit.kube.create(ENDPOINTSLICES, body)
