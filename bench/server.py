@@ -182,7 +182,11 @@ async def real(got: float, made: float) -> None:
 
 
 async def kubectl(count: int = 30_000) -> None:
-    """The real kubectl lists every pod of a big cluster, over TLS."""
+    """The real kubectl lists every pod of a big cluster, over TLS.
+
+    kubectl asks for pages of 500 and allows itself ten requests at once and five a second after that: sixty pages take
+    it ten seconds with any server. Hence the same in one page, and what the server itself spent.
+    """
     from dovetail.lab.bare import Bare
 
     program = Path(sys.executable).parent / "kubectl"
@@ -199,8 +203,12 @@ async def kubectl(count: int = 30_000) -> None:
         config = Path(folder) / "kubeconfig"
         config.write_text(bare.kubeconfig())
         command = [str(program), "get", "pods", "-A", "--kubeconfig", str(config)]
+        busy = time.process_time()
         best = await _best(command, count)
-    say(f"kubectl get pods -A of {count:,}", f"{best:.2f} s", "target 3 s")
+        busy = (time.process_time() - busy) / 2
+        whole = await _best([*command, "--chunk-size=0"], count)
+    say(f"kubectl get pods -A of {count:,}", f"{best:.2f} s", f"target 3 s; {busy:.2f} s of processor in the server")
+    say("  the same in one page (--chunk-size=0)", f"{whole:.2f} s")
     await bare.stop()
 
 

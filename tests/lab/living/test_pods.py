@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.controllers.pods import victims
+from dovetail.lab.controllers.replicaset import status_of
 from dovetail.lab.controllers.tainteviction import patience
 from dovetail.lab.controllers.views import PodView, Taint, Toleration
 
@@ -64,3 +65,20 @@ def test_a_pod_leaves_when_its_shortest_patience_is_over() -> None:
     assert patience(stays, taints) == 30
     assert patience(stays[:1], taints) == 0
     assert patience([Toleration(operator="Exists")], taints) is None
+
+
+def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:
+    going = msgspec.convert({"metadata": {"name": "g", "deletionTimestamp": "2026-01-01T11:59:00Z"}}, PodView)
+    fresh = pod("fresh", ready="2026-01-01T11:59:50Z")
+    pods = [pod("a"), pod("b"), fresh, pod("unready", ready=None), pod("done", phase="Succeeded"), going]
+    rs = {"metadata": {"generation": 3}, "spec": {"minReadySeconds": 30, "template": {"metadata": {"labels": {}}}}}
+    status, wait = status_of(rs, pods, None, NOW)
+    assert status == {
+        "replicas": 4,
+        "fullyLabeledReplicas": 4,
+        "readyReplicas": 3,
+        "availableReplicas": 2,
+        "terminatingReplicas": 1,
+        "observedGeneration": 3,
+    }
+    assert wait == 20
