@@ -265,6 +265,8 @@ class Packer:
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         size, alone = self.board.size, self._alone(ask)
+        if alone and self.strategy.lavish and not self._room_for_all(ask):
+            return 0
         kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"")
         start = 0 if alone else self._full.get(kind, 0)
         full, got, length = True, 0, size if alone else _STRETCH
@@ -298,6 +300,11 @@ class Packer:
             if got == count:
                 break
         return got
+
+    def _room_for_all(self, ask: Ask) -> bool:
+        """Whether a standing machine holds the whole class; else one of its own may take more of it."""
+        need = ask.request[:, None] * ask.cls.count
+        return bool((self.board.free[:, : self.board.size] >= need).all(axis=0).any())
 
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
