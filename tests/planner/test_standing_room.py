@@ -13,7 +13,7 @@ def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
     lonely = pods(2, "lonely", cpu="1", **near("podAntiAffinity", HOSTNAME, "lonely"))
     large = pods(2, "large", cpu="3500m")
     shop = (pool(types=(SMALL, MEDIUM)),)
-    plan = solve(*lonely, *large, pools=shop, nodes=(node("n1"), node("n2")))
+    plan = solve(*lonely, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
     assert [plan.placements[f"default/large-{at}"].node is not None for at in range(2)] == [True, True]
     assert [machine.choice.instance_type for machine in plan.machines] == ["small", "small"]
 
@@ -41,3 +41,8 @@ def test_an_affinity_to_its_own_kind_outweighs_a_soft_spread_over_the_same_key(s
     plan = solve(*pods(5, cpu="1500m", **soft, **near("podAffinity", ZONE)))
     assert len(set(zones_of(plan))) == 1
     assert not plan.unschedulable
+
+
+def test_a_kind_that_must_share_one_machine_stops_at_the_skew_of_its_zone_spread(solve: Solve) -> None:
+    plan = solve(*pods(4, **spread(), **near("podAffinity", HOSTNAME)))
+    assert len(plan.unschedulable) == 3

@@ -106,6 +106,8 @@ class Packer:
         """Whether every domain can be filled as high as wanted; else the water rises one level at a time."""
         if self.problem.binding or self.problem.reservations or self.board.per_new(ask) == 0:
             return False
+        if any(cell.group.kind == AFFINITY for cell in ask.host_owned):
+            return False
         open_to = np.zeros(len(usable) + 1, dtype=np.bool_)
         open_to[self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)]] = True
         return bool(open_to[:-1][usable].all())

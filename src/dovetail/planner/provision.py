@@ -22,7 +22,6 @@ _FIRST = (
     Strategy(foresight=0.0, bulk=True),
     Strategy(order="sum", grow=True),
     Strategy(foresight=0.3, turn=1),
-    Strategy(order="reference"),
 )
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 20_000

@@ -70,7 +70,6 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
-    found += [Strategy(order="reference", foresight=weight) for weight in (1.0, 0.0)]
     found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
     if problem.weighted:
         found += [replace(each, wide=True) for each in found]
