@@ -91,6 +91,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         missing = _place_class(packer, one, one.count)
         if missing:
             left[one.index] = missing
+    strict, short = (packer.board.clone(), dict(left)) if left else (packer.board, left)
     while left:
         before = sum(left.values())
         packer.lenient = True
@@ -101,6 +102,8 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         left = {index: count for index, count in left.items() if count}
         if sum(left.values()) == before:
             break
+    if not sound(packer.board):
+        packer.board, left = strict, short
     packer.board.shrink()
     return Packing(packer.board, left)
 
@@ -187,3 +190,17 @@ def _depths(problem: Problem) -> dict[int, int]:
         if settled:
             break
     return depth
+
+
+def sound(board: Board) -> bool:
+    """Whether every spread still holds after pods were taken and put: a minimum may have fallen."""
+    for cell in board.problem.cells.values():
+        if cell.host or cell.group.kind != SPREAD:
+            continue
+        owners = board.owners[cell.slot]
+        if not owners.any():
+            continue
+        counts = board.counts[cell.slot]
+        if bool((counts[owners > 0] - board.minimum(cell) > cell.group.max_skew).any()):
+            return False
+    return True

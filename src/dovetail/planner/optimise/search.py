@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dovetail.chance import Chance
 from dovetail.planner.board import Board
-from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Ask, Problem
-from dovetail.planner.quick import Packing, pack
+from dovetail.planner.quick import Packing, pack, sound
 from dovetail.planner.strategy import Strategy
 
 #: Dollars an hour below which two plans cost the same.
@@ -201,17 +201,3 @@ def _leans(ask: Ask) -> int:
             for cell in (*ask.host_owned, *ask.domain_owned)
         )
     )
-
-
-def sound(board: Board) -> bool:
-    """Whether every spread still holds after pods were taken and put: a minimum may have fallen."""
-    for cell in board.problem.cells.values():
-        if cell.host or cell.group.kind != SPREAD:
-            continue
-        owners = board.owners[cell.slot]
-        if not owners.any():
-            continue
-        counts = board.counts[cell.slot]
-        if bool((counts[owners > 0] - board.minimum(cell) > cell.group.max_skew).any()):
-            return False
-    return True

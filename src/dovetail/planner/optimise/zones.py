@@ -9,7 +9,8 @@ import numpy as np
 
 from dovetail.model.labels import ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.optimise.search import sound, widowed
+from dovetail.planner.optimise.search import widowed
+from dovetail.planner.quick import sound
 
 
 def widened(board: Board) -> Board:
