@@ -102,7 +102,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         left = {index: count for index, count in left.items() if count}
         if sum(left.values()) == before:
             break
-    if not sound(packer.board):
+    if sum(one.count for one in order) <= 500 and not sound(packer.board):
         packer.board, left = strict, short
     packer.board.shrink()
     return Packing(packer.board, left)
