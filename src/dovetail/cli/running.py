@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock, run_scaled
+from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.cloud.protocol import Cloud
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cloud.simulated import market as market_file
@@ -22,11 +23,15 @@ from dovetail.controllers import logs
 from dovetail.controllers.pacing import Paced
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.worker import every
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import PODS
+
+#: Between two looks at what of the cloud is due for upkeep, in seconds.
+UPKEEP = 60.0
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,10 +88,24 @@ async def _run(options: Options) -> None:
         if fleet is not None:
             hear = fleet.pod_changed
             autoscaler.mirror.listen(PODS, lambda change: hear(change.old, change.new))
-        await autoscaler.run()
+        upkeep = asyncio.create_task(_upkeep(cloud, autoscaler), name="upkeep")
+        try:
+            await autoscaler.run()
+        finally:
+            upkeep.cancel()
     finally:
         for client in (kube, unpaced, beside):
             await client.close()
+
+
+async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
+    """Only the leader looks after prices and templates: one that stands by does not know which are in use."""
+
+    async def look() -> None:
+        if isinstance(cloud, Aws) and (autoscaler.election is None or autoscaler.election.leading):
+            await cloud.refresh()
+
+    await every(UPKEEP, look, "providers.pricing", autoscaler.log)
 
 
 def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
@@ -99,8 +118,6 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
             types = catalogue.load(options.region or "ap-northeast-2")
         market = market_file.read(Path(options.market).read_bytes()) if options.market else None
         return SimulatedCloud(clock, chance.child("cloud"), types, market)
-    from dovetail.cloud.aws.provider import Aws, AwsSettings
-
     settings = options.settings
     if not settings.cluster_name:
         raise click.ClickException("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")

@@ -181,6 +181,25 @@ def test_prices_come_from_aws_when_it_answers_and_from_the_package_before(accoun
     account.run(talk)
 
 
+def test_upkeep_learns_prices_and_spares_templates_still_in_use(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws, userData="echo upkeep")
+        await aws.launch(await account.order(aws, "c-13", node_class, "m5.large", kind="on-demand"))
+        held = await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"})
+        await aws.refresh()
+        known = aws.pricing.on_demand("m5.large")
+        assert known is not None and known.source == "aws price list"
+        assert await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"}) == held
+        calls = len(account.records)
+        await aws.refresh()
+        assert len(account.records) == calls, "nothing is due again so soon"
+        aws.templates._used = dict.fromkeys(aws.templates._used, -1e6)
+        await aws.templates.sweep()
+        assert not await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"})
+
+    account.run(talk)
+
+
 def test_a_steady_state_asks_little_of_ec2(account: Account) -> None:
     """Answers are kept: a second look at the same class within its minute costs no call."""
 

@@ -10,16 +10,17 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, cluster, drift, fleet, machines, nodeclass
+from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, code_of, explain, is_not_found, message_of
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network, Subnet
-from dovetail.cloud.aws.pricing import Pricing
+from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import Profiles
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.status import Resolver
-from dovetail.cloud.aws.templates import Blueprint, Templates
+from dovetail.cloud.aws.templates import IDLE, Blueprint, Templates
 from dovetail.cloud.aws.types import Types
 from dovetail.cloud.aws.userdata import Boot, render
 from dovetail.cloud.protocol import (
@@ -94,6 +95,8 @@ class Aws:
         self._resolver = Resolver(self._network, self._images, self._profiles, self._version, self._tags)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
+        self._priced: Ageing[None] = Ageing(clock, REFRESH)
+        self._swept: Ageing[None] = Ageing(clock, IDLE / 2)
         self._facts: cluster.ClusterFacts | None = None
         self._bought: dict[str, Machine] | None = None
         self._starting = asyncio.Lock()
@@ -164,6 +167,16 @@ class Aws:
             RepairPolicy(condition_type=kind, condition_status=status, toleration_seconds=float(seconds))
             for kind, status, seconds in _REPAIRS
         )
+
+    async def refresh(self) -> None:
+        """What is due: prices twice a day, idle launch templates twice an hour. Old prices stay where AWS fails."""
+
+        async def price() -> None:
+            await self.pricing.refresh()
+            self._types.forget()
+
+        await self._asked(self._priced.get("prices", price))
+        await self._asked(self._swept.get("templates", self.templates.sweep))
 
     async def _buy(self, launch: Launch, kind: str, options: Sequence[LaunchOption]) -> Machine:
         spec = launch.node_class["spec"]
