@@ -17,6 +17,8 @@ from tests.conformance.steps import Step
 _HOLE = re.compile(r"\{([a-z][a-zA-Z0-9]*)((?:\.[A-Za-z0-9_-]+)*)\}")
 #: How long a watch may be silent before it has said all it has to say.
 _QUIET = 0.7
+#: What a server says of a new custom resource until its storage is ready, which takes it a moment of no fixed length.
+_NOT_YET = b"storage is (re)initializing"
 
 
 class Run:
@@ -43,6 +45,9 @@ class Run:
         if step.hears:
             return await self._hear(step.hears)
         response = await self._transport.send(self._request(step))
+        while response.status == 429 and _NOT_YET in response.body:
+            await asyncio.sleep(_QUIET)
+            response = await self._transport.send(self._request(step))
         if response.stream is None:
             return self._plain(step, response)
         heard: list[bytes] = []

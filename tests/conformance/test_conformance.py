@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +58,24 @@ def test_the_lab_over_http_answers_like_the_real_server(topic: str) -> None:
     assert new_differences(topic, run_scaled(main(), SPEED)) == []
 
 
+async def ask_a_real_server(names: Iterable[str]) -> dict[str, list[str]]:
+    """The topics on which a fresh real server differs from its recordings, with how."""
+    found = {}
+    async with RealControlPlane() as plane:
+        transport = plane.transport()
+        for topic in names:
+            lines = new_differences(topic, await run_topic(transport, topic, TOPICS[topic]), known=False)
+            if lines:
+                found[topic] = lines
+        await transport.close()
+    return found
+
+
 @pytest.mark.kubernetes
 @pytest.mark.timeout(600)
 def test_the_real_server_still_says_what_was_recorded() -> None:
-    async def main() -> dict[str, list[dict[str, Any]]]:
-        async with RealControlPlane() as plane:
-            transport = plane.transport()
-            answers = {topic: await run_topic(transport, topic, steps) for topic, steps in TOPICS.items()}
-            await transport.close()
-            return answers
-
-    found = {topic: new_differences(topic, ours, known=False) for topic, ours in asyncio.run(main()).items()}
-    assert {topic: lines for topic, lines in found.items() if lines} == {}
+    """Its background loops race with some requests, so a topic that differs is asked again: a true change stays."""
+    found = asyncio.run(ask_a_real_server(TOPICS))
+    if found:
+        found = asyncio.run(ask_a_real_server(found))
+    assert found == {}

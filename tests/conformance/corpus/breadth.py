@@ -27,6 +27,8 @@ HOOK = {
     "rules": [{"apiGroups": ["none.example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["nothings"]}],
 }  # fmt: skip
 
+APISERVICES = cluster("apiregistration.k8s.io/v1", "apiservices")
+
 TOPICS = {
     "breadthcore": [
         *once(core("podtemplates"), "pt", template=template()),
@@ -59,8 +61,10 @@ TOPICS = {
         *once(cluster("admissionregistration.k8s.io/v1", "validatingwebhookconfigurations"), "breadth-vw", webhooks=[HOOK]),
         *once(cluster("certificates.k8s.io/v1", "certificatesigningrequests"), "breadth-csr", spec={"request": "", "signerName": "x.io/y", "usages": ["client auth"]}),
         *once(cluster("flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations"), "breadth-pl", spec={"type": "Limited", "limited": {"nominalConcurrencyShares": 5, "limitResponse": {"type": "Reject"}}}),
-        *once(cluster("apiregistration.k8s.io/v1", "apiservices"), "v1.none.example.com", spec={"group": "none.example.com", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10,
-              "service": {"name": "x", "namespace": "default"}, "insecureSkipTLSVerify": True}),
+        # Made and deleted only: a controller of the server's own writes its status whenever it gets to it.
+        post(APISERVICES, {"metadata": {"name": "v1.none.example.com"}, "spec": {"group": "none.example.com", "version": "v1", "groupPriorityMinimum": 10, "versionPriority": 10,
+              "service": {"name": "x", "namespace": "default"}, "insecureSkipTLSVerify": True}}),
+        delete(f"{APISERVICES}/v1.none.example.com"), get(f"{APISERVICES}/v1.none.example.com"),
     ],
     "versions": [
         post(CM, cm("a"), save="a"), get(CM, resourceVersion="999999999"), get(core("configmaps", "a"), resourceVersion="999999999"),
