@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from dovetail.cli.lint import lint
-from dovetail.cli.lint_aws import selectors
-from dovetail.model.lint import Source
+from dovetail.lab.aws import world
+from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.market import Market
 
 SEEDS = Path(__file__).parents[1] / "data" / "kinds" / "seeds"
 
@@ -45,20 +46,7 @@ def test_the_input_is_read_and_its_corrected_text_written() -> None:
     assert result.exit_code == 0
 
 
-class Ec2:
-    """An AWS with one subnet, tagged a=b."""
-
-    def describe_subnets(self, Filters: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"Subnets": [{}] if Filters == [{"Name": "tag:a", "Values": ["b"]}] else []}
-
-    def describe_security_groups(self, Filters: list[dict[str, Any]]) -> dict[str, Any]:
-        return {"SecurityGroups": []}
-
-    def describe_images(self, Filters: list[dict[str, Any]], Owners: list[str]) -> dict[str, Any]:
-        return {"Images": []}
-
-
-def test_selectors_that_select_nothing_are_named() -> None:
+def test_selectors_that_select_nothing_in_aws_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     manifest = """\
 apiVersion: karpenter.k8s.aws/v1
 kind: EC2NodeClass
@@ -66,11 +54,19 @@ metadata: {name: default}
 spec:
   role: x
   amiSelectorTerms: [{alias: al2023@latest}]
-  subnetSelectorTerms: [{tags: {a: b}}, {id: subnet-1}]
+  subnetSelectorTerms: [{tags: {karpenter.sh/discovery: demo}}, {id: subnet-1}]
   securityGroupSelectorTerms: [{tags: {karpenter.sh/discovery: mine}}]
 """
-    found = selectors([Source("x.yaml", manifest)], "us-east-1", Ec2())
-    assert [(each.line, each.message) for each in found] == [
+    endpoint = Endpoint(Market("ap-northeast-2", families=frozenset({"m5"})))
+    try:
+        world.build(endpoint, "demo", version="1.34", api_url="https://127.0.0.1:6443", ca=b"certificate")
+        for name, value in endpoint.environment().items():
+            monkeypatch.setenv(name, value)
+        result = CliRunner().invoke(lint, ["-f", "-", "--aws", "-o", "json"], input=manifest)
+    finally:
+        endpoint.close()
+        endpoint.forget()
+    assert [(row["line"], row["message"]) for row in json.loads(result.stdout) if row["code"] == "DV401"] == [
         (7, "nothing in AWS matches subnet-id=subnet-1"),
         (8, "nothing in AWS matches karpenter.sh/discovery=mine"),
     ]

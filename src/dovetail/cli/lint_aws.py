@@ -29,14 +29,14 @@ _SELECTORS = (
 )
 
 
-def selectors(sources: Iterable[Source], region: str | None, client: Any = None) -> list[Finding]:
+def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
     """A finding for every term that matches nothing, or the reason why AWS could not be asked."""
     import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
     findings: list[Finding] = []
     try:
-        ec2 = client or boto3.client("ec2", region_name=region)
+        ec2 = boto3.client("ec2", region_name=region)
         for source in sources:
             for document in read(source)[0]:
                 for subject in filter(is_known, subjects(document)):
