@@ -4,11 +4,11 @@
 
 Reads data members of packages fetched with pip and go (nothing of them is imported or run):
 
-- moto: instance types as EC2 describes them, and which zone offers which type;
+- moto: instance types as EC2 describes them (older types from an older moto), and which zone offers which type;
 - cloudwright-ai: on-demand list prices of us-east-1;
 - apache-libcloud 3.6.0 and 3.9.1: on-demand prices of the other regions;
-- the Go module of Karpenter's AWS provider: branch interfaces, baseline bandwidth (so that both autoscalers
-  promise a pod the same), and us-east-1 prices of types newer than the others.
+- the Go module of Karpenter's AWS provider: interfaces, branch interfaces, baseline bandwidth (so that both
+  autoscalers promise a pod the same), and us-east-1 prices of types newer than the others.
 
 Regional prices rest on one fact: inside a family, regional price over us-east-1 price is constant.
 Every price carries the tag of how it was found; a type without a price has none.
@@ -34,9 +34,12 @@ from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
 
 HERE = Path(__file__).resolve().parent.parent
 TARGET = HERE / "src/dovetail/cloud/data"
-MOTO, CLOUDWRIGHT = "moto==5.2.5", "cloudwright-ai==1.10.0"
+MOTO, OLDER_MOTO, CLOUDWRIGHT = "moto==5.2.5", "moto==5.0.0", "cloudwright-ai==1.10.0"
 LIBCLOUD = ("apache-libcloud==3.6.0", "apache-libcloud==3.9.1")
 KARPENTER = "github.com/aws/karpenter-provider-aws@v1.14.1"
+
+#: Sustained clock speeds (GHz) that EC2 documents otherwise than moto's snapshot has them, by family.
+CLOCKS = {"c9g": 2.8, "c9gd": 2.8, "m9g": 2.8, "m9gd": 2.8, "i7i": 2.4, "i7ie": 3.6}
 
 Prices = dict[str, dict[str, float]]
 FAMILY = re.compile(r"([a-z]+)-?(\d+)?(.*)")
@@ -56,12 +59,19 @@ def module(path: str) -> Path:
     return Path(json.loads(out.stdout)["Dir"])
 
 
-def trunk_limits(text: str) -> dict[str, int]:
+def network_limits(text: str) -> dict[str, tuple[int, int]]:
+    """type -> interfaces of the default network card, branch interfaces of its trunk."""
     found = {}
     for name, body in re.findall(r'"([a-z0-9.-]+)":\s*\{\n(.*?)\n\t\},', text, re.S):
         trunks = re.search(r"IsTrunkingCompatible:\s*true", body)
         branches = re.search(r"BranchInterface:\s*(\d+)", body)
-        found[name] = int(branches.group(1)) if trunks and branches else 0
+        default = re.search(r"DefaultNetworkCardIndex:\s*(\d+)", body)
+        cards = {
+            card: int(most)
+            for most, card in re.findall(r"MaximumNetworkInterfaces:\s*(\d+),\s*NetworkCardIndex:\s*(\d+)", body)
+        }
+        interfaces = cards.get(default.group(1) if default else "0", 0)
+        found[name] = (interfaces, int(branches.group(1)) if trunks and branches else 0)
     return found
 
 
@@ -69,15 +79,25 @@ def numbers(text: str, pattern: str = r"(\d+)") -> dict[str, float]:
     return {name: float(value) for name, value in re.findall(rf'"([a-z0-9.-]+)":\s*{pattern}', text)}
 
 
-def specs(moto: zipfile.ZipFile, karpenter: Path) -> list[Spec]:
-    records: dict[str, Any] = json.loads(gzip.decompress(moto.read("moto/ec2/resources/instance_types.json.gz")))
+def records(moto: zipfile.ZipFile) -> dict[str, Any]:
+    """type -> its element of DescribeInstanceTypes' answer."""
+    plain = "moto/ec2/resources/instance_types.json"
+    packed = f"{plain}.gz" in moto.namelist()
+    found: dict[str, Any] = json.loads(gzip.decompress(moto.read(f"{plain}.gz")) if packed else moto.read(plain))
+    return found
+
+
+def specs(described: dict[str, Any], karpenter: Path) -> list[Spec]:
     tables = karpenter / "pkg/providers/instancetype"
-    branches = trunk_limits((tables / "zz_generated.vpclimits.go").read_text())
+    network = network_limits((tables / "zz_generated.vpclimits.go").read_text())
     bandwidth = numbers((tables / "zz_generated.bandwidth.go").read_text(), r"(\d+),")
     found = []
-    for name, record in sorted(records.items()):
-        limits = Limits(branches.get(name, 0), int(bandwidth[name]) if name in bandwidth else None)
-        spec = from_ec2(record, limits)
+    for name, record in sorted(described.items()):
+        interfaces, branches = network.get(name, (0, 0))
+        spec = from_ec2(record, Limits(branches, int(bandwidth[name]) if name in bandwidth else None))
+        spec = msgspec.structs.replace(
+            spec, interfaces=interfaces or spec.interfaces, clock_ghz=CLOCKS.get(family(name), spec.clock_ghz)
+        )
         if spec.arches and "hvm" in record.get("SupportedVirtualizationTypes", ()):
             found.append(spec)
     return found
@@ -201,7 +221,7 @@ def main() -> None:
         clean, later = (libcloud(wheel(version, folder)) for version in LIBCLOUD)
         home = list_prices(wheel(CLOUDWRIGHT, folder), karpenter, folder)
         base = {name: price for name, (price, _) in home.items()}
-        known = specs(moto, karpenter)
+        known = specs(records(wheel(OLDER_MOTO, folder)) | records(moto), karpenter)
         regions = offerings(moto)
         names = {spec.name for spec in known}
         prices = {}
