@@ -15,6 +15,7 @@ from dovetail.lab.controllers.daemonsets import DaemonSets
 from dovetail.lab.controllers.deployment.controller import Deployments
 from dovetail.lab.controllers.endpoints import Endpoints
 from dovetail.lab.controllers.endpointslices import EndpointSlices
+from dovetail.lab.controllers.horizontal import horizontal
 from dovetail.lab.controllers.jobs import Jobs
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.namespaces import Namespaces
@@ -59,6 +60,7 @@ class ControllerManager:
         self.kit = base
         lifecycle = NodeLifecycle(base, recorder("node-controller"), liveness)
         garbage = PodGarbage(base)
+        autoscaling = horizontal(kube, clock, recorder("horizontal-pod-autoscaler"))
         self._workers: list[Worker] = [
             Deployments(kit("deployment-controller")).worker,
             ReplicaSets(kit("replicaset-controller")).worker,
@@ -78,7 +80,11 @@ class ControllerManager:
         ]
         if not quiet:  # large simulations do without the older form of slices
             self._workers.append(Endpoints(kit("endpoint-controller")).worker)
-        self._jobs: list[tuple[str, Job]] = [("node monitor", lifecycle.run), ("pod garbage", garbage.run)]
+        self._jobs: list[tuple[str, Job]] = [
+            ("node monitor", lifecycle.run),
+            ("pod garbage", garbage.run),
+            ("horizontal autoscaling", autoscaling.run),
+        ]
 
     async def run(self) -> None:
         """Fill the stores, then work for ever."""

@@ -1,0 +1,145 @@
+"""The loop around the decision: every autoscaler is looked at every fifteen seconds, the first time after as long.
+
+It keeps two things in memory: what each autoscaler wished and did lately, and which pods each selects, because
+two autoscalers for the same pods must both refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import structlog
+
+from dovetail.autoscalers.hpa.decision import Decision, Saying, decide, metrics_wanted, unscalable, unselective
+from dovetail.autoscalers.hpa.limits import History
+from dovetail.autoscalers.hpa.proposal import Reading
+from dovetail.autoscalers.hpa.sources import NoScale, Sources, Targets, said
+from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError
+from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.resources import HPAS, PODS
+from dovetail.model.pods import Pod
+from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
+
+log = structlog.get_logger(__name__)
+
+#: Records an event about an autoscaler.
+Say = Callable[[Autoscaler, Saying], None]
+
+
+class HorizontalAutoscaling:
+    """`run` looks after every HorizontalPodAutoscaler until cancelled."""
+
+    def __init__(self, kube: Kube, clock: Clock, say: Say, settings: Settings | None = None) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._say = say
+        self._settings = settings or Settings()
+        self._targets = Targets(kube)
+        self._sources = Sources(kube, self._targets)
+        self._reflector = Reflector(kube, HPAS, Autoscaler, on_event=self._told)
+        self._watched: dict[str, asyncio.Task[None]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        self._history: dict[str, History] = {}
+        self._selectors: dict[str, LabelQuery] = {}
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as self._tasks:
+            await self._reflector.run()
+
+    def _told(self, change: Change[Autoscaler]) -> None:
+        assert self._tasks is not None
+        if change.kind == "added":
+            self._watched[change.key] = self._tasks.create_task(self._look_after(change.key), name=f"hpa {change.key}")
+        elif change.kind == "deleted":
+            self._watched.pop(change.key).cancel()
+            self._history.pop(change.key, None)
+            self._selectors.pop(change.key, None)
+
+    async def _look_after(self, key: str) -> None:
+        while True:
+            await asyncio.sleep(self._settings.sync_period)
+            asked = self._reflector.store.get(key)
+            try:
+                if asked is not None:
+                    await self.look(asked)
+            except KubeError as error:
+                log.info("autoscaler not looked at", hpa=key, problem=str(error))
+
+    async def look(self, asked: Autoscaler) -> None:
+        """Measure, decide, write, say."""
+        decision = await self._decided(asked)
+        self._history[asked.metadata.key] = decision.history
+        for saying in decision.sayings:
+            self._say(asked, saying)
+        await self._write(asked, decision.status())
+
+    async def _decided(self, asked: Autoscaler) -> Decision:
+        now = self._clock.now()
+        namespace, history = asked.metadata.namespace, self._history.get(asked.metadata.key, History())
+        try:
+            resource, scale = await self._targets.read(namespace, asked.spec.scale_target_ref)
+        except NoScale as error:
+            return unscalable(asked, str(error), history, now)
+        pods: list[Pod] = []
+        readings: list[Reading] = []
+        if metrics_wanted(asked, scale, self._settings):
+            selector = scale.status.selector
+            pods = await self._selected(namespace, selector)
+            unclear = self._unclear(asked, scale, pods)
+            if unclear is not None:
+                return msgspec.structs.replace(unclear, history=history)
+            readings = await self._sources.readings(asked.spec.metrics, namespace, selector, now)
+        decision = decide(asked, scale, readings, pods, history, now, self._settings)
+        if decision.replicas is None:
+            return decision
+        try:
+            await self._targets.write(resource, scale, decision.replicas)
+        except NoScale as error:
+            return decision.refused(str(error), now)
+        return decision.rescaled(now, self._settings)
+
+    async def _selected(self, namespace: str, selector: str) -> list[Pod]:
+        if not selector:
+            return []
+        return (await self._kube.list(PODS, namespace, labels=selector, type=Pod)).items
+
+    def _unclear(self, asked: Autoscaler, scale: Scale, pods: list[Pod]) -> Decision | None:
+        """A target without a selector, or whose pods another autoscaler has as well."""
+        now, key, selector = self._clock.now(), asked.metadata.key, scale.status.selector
+        if not selector:
+            shown = "the HPA target's scale is missing a selector"
+            return unselective(asked, scale, "SelectorRequired", "selector is required", shown, now)
+        try:
+            self._selectors[key] = parse_labels(selector)
+        except SelectorError as error:
+            text = f"couldn't convert selector into a corresponding internal selector object: {error}"
+            return unselective(asked, scale, "InvalidSelector", text, text, now)
+        prefix = f"{asked.metadata.namespace}/"
+        claiming = sorted(
+            other
+            for other, query in self._selectors.items()
+            if other.startswith(prefix) and any(query.matches(pod.metadata.labels) for pod in pods)
+        )
+        if len(claiming) < 2:
+            return None
+        text = f"pods by selector {selector} are controlled by multiple HPAs: [{' '.join(claiming)}]"
+        return unselective(asked, scale, "AmbiguousSelector", text, text, now)
+
+    async def _write(self, asked: Autoscaler, status: Status) -> None:
+        if status == asked.status:
+            return
+        meta = asked.metadata
+        spelled: dict[str, Any] = msgspec.to_builtins(status)
+        if status.last_scale_time is None:
+            del spelled["lastScaleTime"]
+        try:
+            body = {"metadata": {"resourceVersion": meta.resource_version}, "status": spelled}
+            await self._kube.patch(HPAS, meta.name, body, meta.namespace, subresource="status")
+        except KubeError as error:
+            self._say(asked, Saying("Warning", "FailedUpdateStatus", said(error, f"patch {HPAS.name}")))

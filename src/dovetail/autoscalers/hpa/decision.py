@@ -1,0 +1,252 @@
+"""What an autoscaler decides: replicas, its status, and what it says about it. Nothing is read from outside.
+
+`metrics_wanted` tells whether metrics matter at all; `decide` is given their readings. The caller then writes
+the scale, and the decision turns into a status by whether that worked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from dovetail.autoscalers.hpa.count import Tolerance
+from dovetail.autoscalers.hpa.limits import History, Past, changed, settle
+from dovetail.autoscalers.hpa.proposal import Proposal, Reading, Refusal, Scene, propose
+from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
+from dovetail.model.meta import Condition, condition
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import parse
+
+ABLE, ACTIVE, LIMITED, ZERO = "AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero"
+ABOVE = "Current number of replicas above Spec.MaxReplicas"
+BELOW = "Current number of replicas below Spec.MinReplicas"
+
+
+class Saying(msgspec.Struct, frozen=True):
+    """An event to record."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """`replicas` is what the scale should say, or None to leave it; `desired` is what the status will show."""
+
+    asked: Autoscaler
+    current: int
+    desired: int
+    replicas: int | None = None
+    reason: str = ""
+    conditions: tuple[Condition, ...] = ()
+    metrics: tuple[dict[str, Any], ...] | None = None
+    scaled: datetime | None = None
+    sayings: tuple[Saying, ...] = ()
+    history: History = History()
+
+    def status(self) -> Status:
+        """What the autoscaler's status should say now."""
+        return Status(
+            last_scale_time=self.scaled or self.asked.status.last_scale_time,
+            current_replicas=self.current,
+            desired_replicas=self.desired,
+            current_metrics=self.metrics,
+            conditions=self.conditions,
+        )
+
+    def rescaled(self, now: datetime, settings: Settings) -> Decision:
+        """The scale was written."""
+        assert self.replicas is not None
+        text = f"the HPA controller was able to update the target scale to {self.replicas}"
+        conditions = put(self.conditions, ABLE, True, "SucceededRescale", text, now)
+        conditions = _at_zero(self, conditions, now) if settings.scale_to_zero else _without(conditions, ZERO)
+        said = Saying("Normal", "SuccessfulRescale", f"New size: {self.replicas}; reason: {self.reason}")
+        return msgspec.structs.replace(
+            self,
+            conditions=conditions,
+            scaled=now.replace(microsecond=0),
+            sayings=(*self.sayings, said),
+            history=changed(self.asked.spec, self.history, self.current, self.replicas, now),
+        )
+
+    def refused(self, error: str, now: datetime) -> Decision:
+        """The scale could not be written."""
+        text = f"the HPA controller was unable to update the target scale: {error}"
+        message = f"New size: {self.replicas}; reason: {self.reason}; error: {error}"
+        return msgspec.structs.replace(
+            self,
+            desired=self.asked.status.desired_replicas,
+            conditions=put(self.conditions, ABLE, False, "FailedUpdateScale", text, now),
+            sayings=(*self.sayings, Saying("Warning", "FailedRescale", message)),
+        )
+
+
+def _at_zero(decision: Decision, conditions: tuple[Condition, ...], now: datetime) -> tuple[Condition, ...]:
+    spec = decision.asked.spec
+    if decision.current > 0 and decision.replicas == 0 and spec.least == 0 and spec.outward:
+        return put(conditions, ZERO, True, "ScaledToZero", "the HPA controller scaled the workload to zero", now)
+    text = "the HPA controller did not scale the workload to zero"
+    return put(conditions, ZERO, False, "NotScaledToZero", text, now)
+
+
+def unscalable(asked: Autoscaler, error: str, history: History, now: datetime) -> Decision:
+    """The target's scale could not be read."""
+    text = f"the HPA controller was unable to get the target's current scale: {error}"
+    before = asked.status
+    return Decision(
+        asked=asked,
+        current=before.current_replicas,
+        desired=before.desired_replicas,
+        conditions=put(before.conditions, ABLE, False, "FailedGetScale", text, now),
+        metrics=before.current_metrics,
+        sayings=(Saying("Warning", "FailedGetScale", error),),
+        history=history,
+    )
+
+
+def unselective(asked: Autoscaler, scale: Scale, reason: str, text: str, shown: str, now: datetime) -> Decision:
+    """Which pods are meant is unclear: `reason` and `text` for the event, `shown` for the condition."""
+    known = "AmbiguousSelector" if reason == "AmbiguousSelector" else "InvalidSelector"
+    return Decision(
+        asked=asked,
+        current=scale.spec.replicas,
+        desired=asked.status.desired_replicas,
+        conditions=put(_found(asked, now), ACTIVE, False, known, shown, now),
+        sayings=(Saying("Warning", reason, text), Saying("Warning", "FailedComputeMetricsReplicas", text)),
+    )
+
+
+def metrics_wanted(asked: Autoscaler, scale: Scale, settings: Settings) -> bool:
+    """Outside its bounds, or put to zero by hand, a workload is not measured."""
+    current, spec = scale.spec.replicas, asked.spec
+    if current == 0:
+        slept = settings.scale_to_zero and _is_true(asked.status.conditions, ZERO)
+        return slept and (spec.least != 0 or spec.outward)
+    return spec.least <= current <= spec.max_replicas
+
+
+def decide(
+    asked: Autoscaler,
+    scale: Scale,
+    readings: Sequence[Reading],
+    pods: Sequence[Pod],
+    history: History,
+    now: datetime,
+    settings: Settings,
+) -> Decision:
+    """The decision of one look. `readings` are parallel to the metrics of the spec, and empty if none are wanted."""
+    current, spec = scale.spec.replicas, asked.spec
+    base = Decision(
+        asked=asked,
+        current=current,
+        desired=current,
+        conditions=_found(asked, now),
+        history=history if history.wishes else History((Past(current, now),)),
+    )
+    if metrics_wanted(asked, scale, settings):
+        scene = Scene(
+            namespace=asked.metadata.namespace,
+            scale=scale,
+            pods=pods,
+            tolerance=tolerance(asked, settings),
+            now=now,
+            settings=settings,
+        )
+        return _by_metrics(base, readings, scene)
+    if current == 0:
+        text = "scaling is disabled since the replica count of the target is zero"
+        conditions = put(base.conditions, ACTIVE, False, "ScalingDisabled", text, now)
+        kept = conditions if settings.scale_to_zero else _without(conditions, ZERO)
+        return msgspec.structs.replace(base, conditions=kept)
+    wanted, reason = (spec.max_replicas, ABOVE) if current > spec.max_replicas else (spec.least, BELOW)
+    return msgspec.structs.replace(base, desired=wanted, replicas=wanted, reason=reason)
+
+
+def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> Decision:
+    asked, current, now = base.asked, base.current, scene.now
+    judged = [propose(metric, said, scene) for metric, said in zip(asked.spec.metrics, readings, strict=True)]
+    wanted = [each for each in judged if isinstance(each, Proposal)]
+    refusals = [each for each in judged if isinstance(each, Refusal)]
+    best = max(wanted, key=lambda each: each.replicas, default=None)
+    base = msgspec.structs.replace(
+        base,
+        metrics=tuple(each.status if isinstance(each, Proposal) else {"type": ""} for each in judged),
+        sayings=tuple(Saying("Warning", each.reason, each.text) for each in refusals),
+    )
+    if best is None or (refusals and best.replicas < current):
+        return _nothing(base, refusals, len(judged), now)
+    text = f"the HPA was able to successfully calculate a replica count from {best.name}"
+    conditions = put(base.conditions, ACTIVE, True, "ValidMetricFound", text, now)
+    verdict = settle(asked.spec, current, best.replicas, base.history, now, scene.settings)
+    conditions = put(conditions, ABLE, True, verdict.able.reason, verdict.able.message, now)
+    conditions = put(conditions, LIMITED, verdict.limited, verdict.limit.reason, verdict.limit.message, now)
+    reason = ""
+    if best.replicas != current:
+        reason = f"{best.name} above target" if best.replicas > current else "All metrics below target"
+    replicas = verdict.replicas
+    if current == 0 and replicas < asked.spec.least:
+        replicas, reason = asked.spec.least, reason or BELOW
+    return msgspec.structs.replace(
+        base,
+        desired=replicas,
+        replicas=replicas if replicas != current else None,
+        reason=reason,
+        conditions=conditions,
+        history=verdict.history,
+    )
+
+
+def _nothing(base: Decision, refusals: Sequence[Refusal], metrics: int, now: datetime) -> Decision:
+    first = refusals[0]
+    shown = f"the HPA was unable to compute the replica count: {first.text}"
+    text = f"invalid metrics ({len(refusals)} invalid out of {metrics}), first error is: {first.summary}"
+    return msgspec.structs.replace(
+        base,
+        desired=base.asked.status.desired_replicas,
+        conditions=put(base.conditions, ACTIVE, False, first.reason, shown, now),
+        sayings=(*base.sayings, Saying("Warning", "FailedComputeMetricsReplicas", text)),
+    )
+
+
+def _found(asked: Autoscaler, now: datetime) -> tuple[Condition, ...]:
+    text = "the HPA controller was able to get the target's current scale"
+    return put(asked.status.conditions, ABLE, True, "SucceededGetScale", text, now)
+
+
+def tolerance(asked: Autoscaler, settings: Settings) -> Tolerance:
+    """The autoscaler's own tolerances, or the flag's."""
+    behavior = asked.spec.behavior
+    down = behavior.scale_down.tolerance if behavior is not None else None
+    up = behavior.scale_up.tolerance if behavior is not None else None
+    return Tolerance(*(settings.tolerance if each is None else parse(each).nano / 10**9 for each in (down, up)))
+
+
+def put(
+    conditions: tuple[Condition, ...], kind: str, holds: bool, reason: str, message: str, now: datetime
+) -> tuple[Condition, ...]:
+    """The conditions with one said anew; its instant moves only when the answer changes."""
+    status = "True" if holds else "False"
+    before = condition(conditions, kind)
+    since = before.last_transition_time if before is not None and before.status == status else None
+    made = Condition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since or now.replace(microsecond=0),
+    )
+    if before is None:
+        return (*conditions, made)
+    return tuple(made if each.type == kind else each for each in conditions)
+
+
+def _without(conditions: tuple[Condition, ...], kind: str) -> tuple[Condition, ...]:
+    return tuple(each for each in conditions if each.type != kind)
+
+
+def _is_true(conditions: tuple[Condition, ...], kind: str) -> bool:
+    found = condition(conditions, kind)
+    return found is not None and found.status == "True"

@@ -1,0 +1,90 @@
+"""What the metrics APIs said: a value per pod, or one value of something else.
+
+Values are thousandths throughout, memory included. A pod of which one container was not measured has no value
+at all: a part would be taken for the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from dovetail.model import duration
+from dovetail.model.meta import Amount, ObjectMeta, View
+from dovetail.model.quantity import milli
+
+#: The window of a custom metric that does not name its own.
+USUAL_WINDOW = 60.0
+LARGEST = (1 << 63) - 1
+
+
+class NoCount(Exception):
+    """No number of replicas follows from a metric; the text says why, as users know it."""
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """A pod's value, when it was taken, and over how many seconds."""
+
+    value: int
+    at: datetime
+    window: float
+
+
+Samples = Mapping[str, Sample]
+
+
+class ContainerUse(View, frozen=True, kw_only=True):
+    name: str = ""
+    usage: Mapping[str, Amount] = {}
+
+
+class PodUse(View, frozen=True, kw_only=True):
+    """A PodMetrics of metrics.k8s.io."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    timestamp: datetime
+    window: str = "0s"
+    containers: tuple[ContainerUse, ...] = ()
+
+
+class ObjectName(View, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class MetricValue(View, frozen=True, kw_only=True):
+    """A value of custom.metrics.k8s.io or external.metrics.k8s.io."""
+
+    described_object: ObjectName = ObjectName()
+    timestamp: datetime | None = None
+    window_seconds: int | None = None
+    value: Amount = 0
+
+
+def of_pods(uses: Iterable[PodUse], resource: str, container: str = "") -> dict[str, Sample]:
+    """Each pod's use of a resource, in all its containers or in the named one."""
+    found = {}
+    for use in uses:
+        counted = [each for each in use.containers if not container or each.name == container]
+        if counted and all(resource in each.usage for each in counted):
+            value = sum(milli(each.usage[resource]) for each in counted)
+            found[use.metadata.name] = Sample(value, use.timestamp, duration.parse(use.window).total_seconds())
+    return found
+
+
+def of_objects(values: Iterable[MetricValue], now: datetime) -> dict[str, Sample]:
+    """Each pod's value of a custom metric."""
+    return {
+        each.described_object.name: Sample(
+            milli(each.value),
+            each.timestamp or now,
+            USUAL_WINDOW if each.window_seconds is None else float(each.window_seconds),
+        )
+        for each in values
+    }
+
+
+def total(values: Iterable[MetricValue]) -> int:
+    """The sum of an external metric's values, as large as Kubernetes can count."""
+    return min(LARGEST, sum(milli(each.value) for each in values))
