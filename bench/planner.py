@@ -104,7 +104,7 @@ def speed(karpenter: str | None) -> None:
         if karpenter is not None and count <= 5000:
             other = _karpenter(karpenter, bodies, types)
             theirs = count / other["seconds"]
-            line += f"   {theirs:.0f}, {len(other['claims'])}, {other['cost']:.2f}, {count / seconds / theirs:.0f}x"
+            line += f"   {theirs:.0f}, {len(other['machines'])}, {other['cost']:.2f}, {count / seconds / theirs:.0f}x"
         print(line, flush=True)
 
 
@@ -121,8 +121,10 @@ def _karpenter(program: str, bodies: list[dict[str, Any]], types: tuple[Instance
     ]
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     template = {"spec": {"requirements": [], "nodeClassRef": reference}}
-    pool = {"metadata": {"name": "default"}, "spec": {"template": template, "limits": {"cpu": "10000000"}}}
-    scenario = {"pods": bodies, "nodePools": [pool], "catalog": catalogue}
+    spec = {"template": template, "limits": {"cpu": "10000000"}}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": spec}
+    pods = [{"apiVersion": "v1", "kind": "Pod", **each} for each in bodies]
+    scenario = {"objects": [pool, *pods], "catalog": catalogue}
     done = subprocess.run([program], input=json.dumps(scenario), capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 

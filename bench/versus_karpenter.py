@@ -1,74 +1,187 @@
-"""Our plans against Karpenter's own scheduler on the same problems: cost, pods left out, time.
+"""Our plans against Karpenter's own scheduler on the same problems: pods left out, cost, wishes kept, zones, time.
 
-Builds `bench/karpenter` with Go on first use. Prints the ratio of every problem and its quartiles; a plan that
-the verifier refuses, or a pod that only Karpenter places, is named.
+    python -m bench.versus_karpenter [COUNT] [FIRST_SEED] [DEADLINE]
+
+Builds `bench/karpenter` with Go on first use. Problems go through the objects and the catalogue of `dovetail plan`.
+Prints a line for every problem, what is wrong with it if anything is, and the quartiles of the cost ratio.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bench.kept import ZONE, Scene, kept
 from bench.scenarios import scenario
+from dovetail.cli import plan_input
+from dovetail.cli.plan_output import as_json
+from dovetail.planner.plan import Plan
+from dovetail.planner.provision import provision
+from dovetail.planner.verify import verify
 
 HERE = Path(__file__).parent
+Object = dict[str, Any]
+_LABELS = "karpenter.sh/nodepool"
+#: Up to here a plan may cost more than Karpenter's; more is named.
+_DEARER = 1.0 + 1e-9
 
 
 def oracle() -> Path:
-    """The Go program, built once into the cache."""
+    """The Go program, built into the cache once for each state of its source."""
     home = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    target = home / "dovetail" / "karpenter" / "solve-1.15.0"
+    source = HERE / "karpenter"
+    state = hashlib.sha256(b"".join(each.read_bytes() for each in sorted(source.glob("*.go")))).hexdigest()[:12]
+    target = home / "dovetail" / "karpenter" / f"solve-{state}"
     if not target.exists():
         print("building Karpenter's scheduler (some minutes) …", file=sys.stderr)
         target.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "GOTOOLCHAIN": "go1.26.9"}
-        subprocess.run(["go", "build", "-o", target, "."], cwd=HERE / "karpenter", env=environment, check=True)
+        subprocess.run(["go", "build", "-o", target, "."], cwd=source, env=environment, check=True)
     return target
 
 
-def ours(folder: Path, problem: dict[str, Any], deadline: float) -> tuple[dict[str, Any], float]:
-    objects, catalogue = folder / "objects.json", folder / "catalog.json"
-    objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": problem["objects"]}))
-    catalogue.write_text(json.dumps(problem["catalog"]))
-    command = [sys.executable, "-m", "dovetail.cli", "plan", "-f", str(objects), "--catalog", str(catalogue),
-               "--deadline", str(deadline), "-o", "json"]
-    began = time.perf_counter()
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode > 1:
-        raise SystemExit(f"{problem['name']}: {done.stderr}")
-    return json.loads(done.stdout), time.perf_counter() - began
+class Problem:
+    """A scenario and the two answers to it."""
+
+    def __init__(self, given: Object, theirs: Object, folder: Path, deadline: float | None) -> None:
+        self.given = given
+        self.theirs = theirs
+        self.by_kind: dict[str, list[Object]] = {}
+        for each in given["objects"]:
+            self.by_kind.setdefault(each["kind"], []).append(each)
+        self.plan, self.refused = self._ours(folder, deadline)
+        self.ours = as_json(self.plan, consolidating=False)
+
+    def _ours(self, folder: Path, deadline: float | None) -> tuple[Plan, list[str]]:
+        objects, catalogue = folder / "objects.json", folder / "catalog.json"
+        objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.given["objects"]}))
+        catalogue.write_text(json.dumps(self.given["catalog"]))
+        types = plan_input.catalogue(str(catalogue))
+        snapshot = plan_input.snapshot(plan_input.read([str(objects)]), types, any_type=True)
+        allowed = deadline if deadline is not None else min(2.5, 0.5 + len(snapshot.pending) / 100)
+        found = provision(snapshot, deadline=allowed)
+        return found, [str(each) for each in verify(found, snapshot)]
+
+    @property
+    def ratio(self) -> float | None:
+        """Our cost in parts of theirs, where both place the same pods."""
+        if not self._alike:
+            return None
+        ours, theirs = self.ours["cost"]["perHour"], self.theirs["cost"]
+        return ours / theirs if theirs else 1.0 if ours < 1e-9 else float("inf")
+
+    def wrong(self) -> Iterator[str]:
+        """Everything that a user of Karpenter would miss."""
+        left = sorted(self.plan.unschedulable.keys() - self.theirs["errors"].keys())
+        if left:
+            yield f"left out {len(left)}: {left[:3]}"
+        if self.refused:
+            yield f"refused: {self.refused[:2]}"
+        ratio = self.ratio
+        if ratio is not None and ratio > _DEARER:
+            yield f"dearer: {ratio:.3f}"
+        bound = self.ours["cost"]["lowerBound"]
+        if bound is not None and self._alike and self.theirs["cost"] < bound - 1e-6:
+            yield f"bound {bound:.4f} undercut by {self.theirs['cost']:.4f}"
+        wishes, zones = self.wishes, self.zones
+        if wishes[0] < wishes[1]:
+            yield f"wishes {wishes[0]} < {wishes[1]}"
+        if zones[0] < zones[1]:
+            yield f"zones {zones[0]} < {zones[1]}"
+
+    @property
+    def _alike(self) -> bool:
+        return set(self.plan.unschedulable) == set(self.theirs["errors"])
+
+    # -- what is kept -------------------------------------------------------------------------------------------
+
+    @property
+    def wishes(self) -> tuple[int, int]:
+        """Soft wishes kept by us and by them, over the pods that both place."""
+        both = [pod for pod, place in self.ours["pods"].items()
+                if "unschedulable" not in place and pod not in self.theirs["errors"]]  # fmt: skip
+        open_to = {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"]}
+        return kept(self._our_scene(), both, open_to), kept(self._their_scene(), both, open_to)
+
+    @property
+    def zones(self) -> tuple[int, int]:
+        """Zones of the machines that each buys."""
+        return len({m["zone"] for m in self.ours["machines"]}), len({m["zone"] for m in self.theirs["machines"] or ()})
+
+    def _scene(self, machines: dict[str, tuple[Object, str]], places: dict[str, str]) -> Scene:
+        taints = {pool["metadata"]["name"]: pool["spec"]["template"]["spec"].get("taints", [])
+                  for pool in self.by_kind["NodePool"]}  # fmt: skip
+        nodes = {name: (labels, taints[pool]) for name, (labels, pool) in machines.items()}
+        for node in (*self.by_kind.get("NodeClaim", ()), *self.by_kind.get("Node", ())):
+            nodes[node["metadata"]["name"]] = (node["metadata"]["labels"], node["spec"].get("taints", []))
+        pods: dict[str, list[Object]] = {name: [] for name in nodes}
+        for pod in self.by_kind["Pod"]:
+            key = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+            where = places.get(key) or pod["spec"].get("nodeName")
+            if where is not None:
+                pods[where].append(pod)
+        return Scene(nodes, pods)
+
+    def _our_scene(self) -> Scene:
+        known = {kind["name"]: kind for kind in self.given["catalog"]}
+        teams = {pool["metadata"]["name"]: pool["spec"]["template"].get("metadata", {}).get("labels", {})
+                 for pool in self.by_kind["NodePool"]}  # fmt: skip
+        machines = {}
+        for machine in self.ours["machines"]:
+            labels = {key: values[0] for key, values in known[machine["instanceType"]]["labels"].items()}
+            labels |= {ZONE: machine["zone"], "karpenter.sh/capacity-type": machine["capacityType"],
+                       "node.kubernetes.io/instance-type": machine["instanceType"], _LABELS: machine["nodePool"],
+                       **teams[machine["nodePool"]]}  # fmt: skip
+            machines[machine["name"]] = (labels, machine["nodePool"])
+        places = {pod: place.get("node") or place.get("machine") for pod, place in self.ours["pods"].items()}
+        return self._scene(machines, {pod: place for pod, place in places.items() if place})
+
+    def _their_scene(self) -> Scene:
+        machines, places = {}, dict(self.theirs["existing"])
+        for at, machine in enumerate(self.theirs["machines"] or ()):
+            machines[f"m-{at}"] = (machine["labels"], machine["nodePool"])
+            places |= dict.fromkeys(machine["pods"], f"m-{at}")
+        return self._scene(machines, places)
 
 
-def main(count: int = 60, deadline: float = 1.0) -> None:
-    ratios = []
+def problems(count: int, first: int, deadline: float | None) -> Iterator[Problem]:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        for seed in range(count):
-            problem = scenario(seed)
+        for seed in range(first, first + count):
+            given = scenario(seed)
             file = folder / "problem.json"
-            file.write_text(json.dumps(problem))
-            theirs = json.loads(subprocess.run([oracle(), file], capture_output=True, check=True).stdout)
-            plan, took = ours(folder, problem, deadline)
-            left = {pod for pod, place in plan["pods"].items() if "unschedulable" in place}
-            missed = sorted(left - theirs["errors"].keys())
-            cost, bound = plan["cost"]["perHour"], plan["cost"]["lowerBound"]
-            ratio = cost / theirs["cost"] if theirs["cost"] else None
-            if ratio is not None and not (theirs["errors"].keys() - left):
-                ratios.append(ratio)
-            shown = "-" if ratio is None else f"{ratio:.3f}"
-            print(f"{problem['name']:9} ours ${cost:8.3f} bound {bound or 0:8.3f} karpenter ${theirs['cost']:8.3f}"
-                  f"  ratio {shown}  left out {len(left)}/{len(theirs['errors'])} {missed[:3] or ''} {took:.1f}s")
-    quartiles = statistics.quantiles(ratios, n=4)
-    print(f"{len(ratios)} problems that both place alike: quartiles {[round(q, 3) for q in quartiles]}, "
-          f"worst {max(ratios):.3f}")
+            file.write_text(json.dumps(given))
+            solved = subprocess.run([oracle(), file], capture_output=True, text=True)
+            if solved.returncode:
+                raise SystemExit(f"{given['name']}: {solved.stderr}")
+            yield Problem(given, json.loads(solved.stdout), folder, deadline)
+
+
+def main(count: int = 60, first: int = 0, deadline: float | None = None) -> None:
+    ratios, faults = [], 0
+    for problem in problems(count, first, deadline):
+        ratio, cost = problem.ratio, problem.ours["cost"]
+        wrong = list(problem.wrong())
+        faults += bool(wrong)
+        ratios += [ratio] if ratio is not None else []
+        shown = "-" if ratio is None else f"{ratio:.3f}"
+        print(f"{problem.given['name']:9} {len(problem.ours['pods']):4} pods  ours ${cost['perHour']:8.3f} "
+              f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
+              f"left {len(problem.plan.unschedulable)}/{len(problem.theirs['errors'])}  wishes {problem.wishes} "
+              f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}", flush=True)  # fmt: skip
+    quartiles = [round(each, 3) for each in statistics.quantiles(ratios, n=4)]
+    print(f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, worst {max(ratios):.3f}; "
+          f"{faults} with something wrong")  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(*(int(each) for each in sys.argv[1:2]))
+    given = sys.argv[1:]
+    main(*(int(each) for each in given[:2]), *(float(each) for each in given[2:3]))

@@ -1,0 +1,121 @@
+"""What a placement keeps beside its price: soft wishes of pods, and zones. One obvious counter for everybody's plans.
+
+It reads plain objects and shares nothing with any planner, so that two answers are counted by the same measure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Object = dict[str, Any]
+
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class Scene:
+    """Nodes by name with labels and taints, and the pods on each, both those that ran before and those placed."""
+
+    def __init__(self, nodes: Mapping[str, tuple[Mapping[str, str], list[Object]]], pods: Mapping[str, list[Object]]):
+        self.labels = {name: {HOSTNAME: name, **labels} for name, (labels, _) in nodes.items()}
+        self.taints = {name: taints for name, (_, taints) in nodes.items()}
+        self.pods = pods
+
+    def domain(self, node: str, key: str) -> str | None:
+        return self.labels[node].get(key)
+
+    def count(self, key: str, test: Any) -> Counter[str]:
+        """Pods that pass a test, by domain."""
+        found: Counter[str] = Counter()
+        for node, held in self.pods.items():
+            domain = self.domain(node, key)
+            if domain is not None:
+                found[domain] += sum(1 for pod in held if test(pod))
+        return found
+
+
+def kept(scene: Scene, waiting: Iterable[str], zones: Iterable[str]) -> int:
+    """How many soft wishes of the waiting pods hold where they are now."""
+    names = set(waiting)
+    return sum(
+        _of_pod(scene, pod, node, list(zones))
+        for node, held in scene.pods.items()
+        for pod in held
+        if f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" in names
+    )
+
+
+def _of_pod(scene: Scene, pod: Object, node: str, zones: list[str]) -> int:
+    spec = pod["spec"]
+    affinity = spec.get("affinity") or {}
+    found = sum(
+        _node_matches(wish["preference"], scene.labels[node])
+        for wish in (affinity.get("nodeAffinity") or {}).get(_SOFT, ())
+    )
+    for wish in (affinity.get("podAffinity") or {}).get(_SOFT, ()):
+        found += _neighbours(scene, pod, node, wish["podAffinityTerm"]) > 0
+    for wish in (affinity.get("podAntiAffinity") or {}).get(_SOFT, ()):
+        found += _neighbours(scene, pod, node, wish["podAffinityTerm"]) == 0
+    for rule in spec.get("topologySpreadConstraints", ()):
+        if rule["whenUnsatisfiable"] == "ScheduleAnyway":
+            found += _level(scene, pod, node, rule, zones)
+    disliked = [each for each in scene.taints[node] if each["effect"] == "PreferNoSchedule"]
+    return found + all(any(_tolerates(each, taint) for each in spec.get("tolerations", ())) for taint in disliked)
+
+
+def _neighbours(scene: Scene, pod: Object, node: str, term: Object) -> int:
+    domain = scene.domain(node, term["topologyKey"])
+    everywhere = "namespaceSelector" in term
+    near = scene.count(term["topologyKey"], lambda other: other is not pod and _selected(term, pod, other, everywhere))
+    return near[domain] if domain is not None else 0
+
+
+def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str]) -> bool:
+    domain = scene.domain(node, rule["topologyKey"])
+    counts = scene.count(rule["topologyKey"], lambda other: _selected(rule, pod, other, False))
+    if rule["topologyKey"] == HOSTNAME:
+        least = 0
+    else:
+        seen = set(zones) if rule["topologyKey"] == ZONE else set(counts)
+        least = min((counts[each] for each in seen), default=0)
+    return domain is not None and counts[domain] - least <= rule["maxSkew"]
+
+
+def _selected(rule: Object, pod: Object, other: Object, everywhere: bool) -> bool:
+    if not everywhere and other["metadata"]["namespace"] != pod["metadata"]["namespace"]:
+        return False
+    wanted = dict((rule.get("labelSelector") or {}).get("matchLabels", {}))
+    wanted |= {key: pod["metadata"]["labels"][key] for key in rule.get("matchLabelKeys", ())}
+    return bool(wanted.items() <= other["metadata"].get("labels", {}).items())
+
+
+def _node_matches(term: Object, labels: Mapping[str, str]) -> bool:
+    return all(_holds(each, labels.get(each["key"])) for each in term.get("matchExpressions", ()))
+
+
+def _holds(need: Object, value: str | None) -> bool:
+    values = need.get("values", ())
+    match need["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt":
+            return value is not None and int(value) > int(values[0])
+        case "Lt":
+            return value is not None and int(value) < int(values[0])
+    raise ValueError(need["operator"])
+
+
+def _tolerates(toleration: Object, taint: Object) -> bool:
+    if toleration.get("effect") not in (None, "", taint["effect"]):
+        return False
+    if toleration.get("key") not in (None, "", taint["key"]):
+        return False
+    return toleration.get("operator") == "Exists" or toleration.get("value", "") == taint.get("value", "")

@@ -1,0 +1,55 @@
+"""Random planning problems over every constraint the planner knows: the stuff of comparisons.
+
+`scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from bench.scenarios.catalogue import catalogue
+from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
+from bench.scenarios.workloads import Workloads
+
+Object = dict[str, Any]
+
+_SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
+
+
+def scenario(seed: int) -> Object:
+    """A problem of 5 to 400 pods that mixes a few constraints; over some hundred seeds all meet."""
+    chance = random.Random(seed)
+    total = chance.choice(_SIZES)
+    types = catalogue(chance, reserved=chance.random() < 0.25, even=chance.random() < 0.5)
+    pools, taints = _pools(chance)
+    objects: list[Object] = [*pools, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}]
+    if chance.random() < 0.5:
+        objects += [daemonset(name, chance) for name in ("agent", "logs")[: chance.choice((1, 2))]]
+    if chance.random() < 0.2:
+        objects += overlays(chance)
+    running: list[str] = []
+    if chance.random() < 0.45:
+        fleet = Fleet(chance, pools, types)
+        for at in range(chance.randint(1, 8)):
+            objects += fleet.machine(at)
+        running = sorted(set(fleet.names))
+    workloads = Workloads(chance, taints, running)
+    left, index = total, 0
+    while left > 0:
+        made = workloads.workload(index, left)
+        objects += made
+        left -= len(made)
+        index += 1
+    return {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
+
+
+def _pools(chance: random.Random) -> tuple[list[Object], list[Object]]:
+    pools = [node_pool("general", chance, None)]
+    taints: list[Object] = []
+    for name in ("second", "third")[: chance.choice((0, 0, 1, 2))]:
+        effect = chance.choice(("NoSchedule", "NoSchedule", "PreferNoSchedule"))
+        taint = {"key": f"only-{name}", "value": "x", "effect": effect} if chance.random() < 0.5 else None
+        pools.append(node_pool(name, chance, taint))
+        taints += [taint] if taint else []
+    return pools, taints
