@@ -7,35 +7,37 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
 
-from dovetail.chance import Chance
 from dovetail.cloud import catalogue
 from dovetail.cloud.protocol import Machine as Bought
-from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.market import Market
-from dovetail.controllers import logs
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.errors import AlreadyExists, NotFound
-from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
+from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS
 from dovetail.lab.cluster import Lab
 from dovetail.lab.machines import Machine, host_name
+from dovetail.lab.replicas import Replica
+from dovetail.lab.seller import Seller
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds import crds
 
 HOUR = 3600.0
-#: Seconds between a kill and the next life.
-AWAY = 5.0
-#: Seconds after joining that somebody else's taint comes.
-TAINTED_AFTER = 12.0
+#: Somebody who does something to every machine that boots, given its name.
+Meddler = Callable[[str], Awaitable[None]]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`families` narrows what is sold; `gates` are feature gates to open."""
+    """`families` narrows what is sold; `gates` are feature gates to open.
+
+    `short` is the share of a resource that machines lack of what was promised; with `reuse` a machine gets the address,
+    and so the name, of one that is gone; several `replicas` stand for election.
+    """
 
     region: str = "ap-northeast-2"
     families: tuple[str, ...] = ()
@@ -43,6 +45,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
     gates: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
+    replicas: int = 1
+    short: Mapping[str, float] = {}
+    reuse: bool = False
 
 
 class Autoscaled:
@@ -51,60 +56,64 @@ class Autoscaled:
     def __init__(self, asked: Asked, line: Callable[[str], None] = lambda text: None) -> None:
         self._asked = asked
         self._line = line
-        self.cloud: SimulatedCloud | None = None
-        self.autoscaler: Autoscaler | None = None
+        self.cloud: Seller | None = None
+        self.replicas: list[Replica] = []
         self.totals: Counter[str] = Counter()
+        #: What the log said, and how often.
+        self.said: Counter[str] = Counter()
+        #: Done to every machine just before its kubelet starts.
+        self.meddlers: list[Meddler] = []
         self.dollars = 0.0
         self._rate = 0.0
         self._since = 0.0
         self._joined: dict[str, str] = {}
         self._booting: set[str] = set()
-        self._addresses = 0
-        #: Set to kill the autoscaler; another life begins soon after.
-        self.restart = asyncio.Event()
-        #: A taint that somebody puts on machines as they join, and until when.
-        self.tainted: tuple[dict[str, str], float] | None = None
+        self._addresses: dict[str, int] = {}
+        self._next_address = 0
+
+    @property
+    def autoscaler(self) -> Autoscaler | None:
+        """The process that leads, or would."""
+        leading = [each for each in self.replicas if each.leading] or self.replicas
+        return leading[0].autoscaler if leading else None
+
+    def safe_mode(self) -> bool:
+        """Whether the process that leads has stopped voluntary disruption."""
+        return self.autoscaler is not None and self.autoscaler.safety.safe_mode
+
+    def restart(self) -> None:
+        """Kill every process; their next lives begin soon after."""
+        for each in self.replicas:
+            each.killed.set()
+
+    def stall(self, seconds: float) -> None:
+        """The leader's requests arrive so late."""
+        for each in self.replicas:
+            if each.leading:
+                each.line.hold(seconds)
 
     async def run(self, lab: Lab) -> None:
         asked = self._asked
-        for definition in crds.definitions():
+        for definition in _definitions():
             await _create(lab, CRDS, definition)
         await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
-        self.cloud = cloud = SimulatedCloud(lab.clock, chance.child("cloud"), self._sold(), asked.market)
+        self.cloud = cloud = Seller(lab.clock, chance.child("cloud"), self._sold(), asked.market)
         gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
         settings = Settings(
-            **{"metrics_port": 0, "health_probe_port": 0, "disable_leader_election": True, "plan_deadline": 0.0,
-               "feature_gates": gates, **asked.settings}
+            **{"metrics_port": 0, "health_probe_port": 0, "disable_leader_election": asked.replicas == 1,
+               "plan_deadline": 0.0, "feature_gates": gates, **asked.settings}
         )  # fmt: skip
+        self.replicas = [
+            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log)
+            for number in range(asked.replicas)
+        ]
         self._since = lab.clock.monotonic()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._lives(lab, cloud, settings, chance), name="autoscaler")
+            for replica in self.replicas:
+                group.create_task(replica.run(), name="autoscaler")
             group.create_task(cloud.call_back_spot(), name="interruptions")
             group.create_task(self._machines(lab, cloud, group), name="machines")
-
-    async def _lives(self, lab: Lab, cloud: SimulatedCloud, settings: Settings, chance: Chance) -> None:
-        """The autoscaler, again after every kill, with nothing but what the cluster and the cloud know."""
-        log = logs.logger(lab.clock, write=self._log)
-        life = 0
-        while True:
-            kube = lab.client("karpenter")
-            self.autoscaler = Autoscaler(
-                kube, cloud, lab.clock, chance.child("life", str(life)) if life else chance, settings, log=log
-            )
-            process = asyncio.ensure_future(self.autoscaler.run())
-            killed = asyncio.ensure_future(self.restart.wait())
-            try:
-                await asyncio.wait({process, killed}, return_when=asyncio.FIRST_COMPLETED)
-                if not killed.done():
-                    await process
-            finally:
-                killed.cancel()
-                process.cancel()
-                await asyncio.gather(process, killed, return_exceptions=True)
-            self.restart.clear()
-            life += 1
-            await asyncio.sleep(AWAY)
 
     async def leaks(self, lab: Lab) -> list[str]:
         """Machines without a claim and claims without a machine, in words."""
@@ -125,7 +134,7 @@ class Autoscaled:
         wanted = self._asked.families
         return tuple(t for t in catalogue.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
 
-    async def _machines(self, lab: Lab, cloud: SimulatedCloud, group: asyncio.TaskGroup) -> None:
+    async def _machines(self, lab: Lab, cloud: Seller, group: asyncio.TaskGroup) -> None:
         while True:
             standing = {each.provider_id: each for each in cloud.standing()}
             self._account(lab.clock.monotonic(), standing.values(), cloud)
@@ -143,15 +152,14 @@ class Autoscaled:
             except TimeoutError:
                 continue
 
-    async def _boot(self, lab: Lab, cloud: SimulatedCloud, bought: Bought) -> None:
+    async def _boot(self, lab: Lab, cloud: Seller, bought: Bought) -> None:
         market, chance = cloud.market, lab.chance.child("boot", bought.provider_id)
         if market.never_joins and chance.random() < market.never_joins:
             return
         await asyncio.sleep(market.between(chance, market.boot))
         if bought.provider_id not in {each.provider_id for each in cloud.standing()}:
             return
-        self._addresses += 1
-        address = f"10.{64 + self._addresses // 65536}.{self._addresses // 256 % 256}.{self._addresses % 256}"
+        address = self._address(bought.provider_id)
         region = bought.labels.get("topology.kubernetes.io/region", self._asked.region)
         machine = Machine(
             name=host_name(address, region),
@@ -161,21 +169,31 @@ class Autoscaled:
             region=region,
             ip=address,
             capacity=bought.capacity,
-            allocatable=bought.allocatable,
+            allocatable={
+                name: int(amount * (1.0 - self._asked.short.get(name, 0.0)))
+                for name, amount in bought.allocatable.items()
+            },
             capacity_type=bought.capacity_type,
             arch=bought.labels.get("kubernetes.io/arch", "amd64"),
             taints=tuple(cloud.taints_of(bought.provider_id)),
             ready_seconds=market.between(chance, market.ready),
         )
         self._joined[bought.provider_id] = machine.name
+        for meddler in self.meddlers:
+            await meddler(machine.name)
         await lab.fleet.join(machine)
-        if self.tainted is not None and lab.clock.monotonic() < self.tainted[1]:
-            await asyncio.sleep(TAINTED_AFTER)
-            node = await lab.kube.get(NODES, machine.name)
-            taints = [*(node["spec"].get("taints") or []), self.tainted[0]]
-            await lab.kube.patch(NODES, machine.name, {"spec": {"taints": taints}})
 
-    def _account(self, now: float, standing: Any, cloud: SimulatedCloud) -> None:
+    def _address(self, provider_id: str) -> str:
+        if self._asked.reuse:
+            self._addresses = {each: number for each, number in self._addresses.items() if each in self._joined}
+            taken = set(self._addresses.values())
+            number = next(each for each in range(1, len(taken) + 2) if each not in taken)
+        else:
+            self._next_address = number = self._next_address + 1
+        self._addresses[provider_id] = number
+        return f"10.{64 + number // 65536}.{number // 256 % 256}.{number % 256}"
+
+    def _account(self, now: float, standing: Any, cloud: Seller) -> None:
         self.dollars = self.bill(now)
         self._since = now
         prices = [cloud.price(each.instance_type, each.zone, each.capacity_type) for each in standing]
@@ -183,6 +201,7 @@ class Autoscaled:
 
     def _log(self, line: str) -> None:
         message = msgspec.json.decode(line).get("message", "")
+        self.said[message] += 1
         if message == "disrupting node(s)":
             self.totals["disruptions"] += 1
         if message in _TOLD:
@@ -193,6 +212,12 @@ _TOLD = frozenset({
     "computed new nodeclaim(s) to fit pod(s)", "launched nodeclaim", "initialized nodeclaim", "disrupting node(s)",
     "deleted nodeclaim", "could not schedule pod", "entering safe mode, voluntary disruption stops",
 })
+
+
+@cache
+def _definitions() -> list[dict[str, Any]]:
+    """Our kinds, worked out once for all labs of a process."""
+    return crds.definitions()
 
 
 def _node_class() -> dict[str, Any]:

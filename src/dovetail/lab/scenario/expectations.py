@@ -7,8 +7,13 @@ from collections.abc import Collection, Mapping
 from dovetail.lab.scenario.schema import Expect
 
 
-def unmet(expect: Expect, end: Mapping[str, int], totals: Mapping[str, int], reasons: Collection[str]) -> list[str]:
-    """Every expectation that does not hold. `end` is the cluster at the end, `totals` what happened on the way."""
+def unmet(
+    expect: Expect, end: Mapping[str, int], totals: Mapping[str, int], reasons: Collection[str], said: Collection[str]
+) -> list[str]:
+    """Every expectation that does not hold.
+
+    `end` is the cluster at the end, `totals`, `reasons` and `said` what happened and was said on the way.
+    """
     counted = {
         "bought": totals.get("machines bought", 0),
         "given_back": totals.get("machines given back", 0),
@@ -28,4 +33,5 @@ def unmet(expect: Expect, end: Mapping[str, int], totals: Mapping[str, int], rea
         if most is not None and value > most:
             found.append(f"expected at most {most} {name.replace('_', ' ')}, not {value}")
     found += [f"expected an event {reason}, there was none" for reason in expect.reasons if reason not in reasons]
+    found += [f"expected the log to say {words!r}, it did not" for words in expect.said if words not in said]
     return found

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -14,7 +16,7 @@ import yaml
 from dovetail.clock import Clock
 from dovetail.cloud.simulated.market import read as read_market
 from dovetail.kube.errors import ApiError
-from dovetail.kube.resources import CORE_EVENTS, NODES
+from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.controllers.informer import Informer
@@ -23,10 +25,11 @@ from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.faults import UnknownFault
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.load.model import on_curve
-from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.machines import UnknownType
+from dovetail.lab.promises import Promises
+from dovetail.lab.scenario.acts import Acts
 from dovetail.lab.scenario.expectations import unmet
-from dovetail.lab.scenario.manifests import Kinds, apply, load
-from dovetail.lab.scenario.schema import Curve, Interrupt, Pool, Scenario, ScenarioError, Step, Target, seconds
+from dovetail.lab.scenario.schema import Curve, Scenario, Step, seconds
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -82,20 +85,25 @@ class Player:
         parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=not low)
         self._lab = Lab.embedded(seed, parts, clock=self._clock)
         self._autoscaled = self._autoscaler()
-        self._kinds = Kinds(self._lab.kube)
+        self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
+        self._promises: Promises | None = None
         self._rows: list[Row] = []
         self._totals: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._problems: list[str] = []
         self._pending: dict[str, float] = {}
         self._waited = 0.0
+        self._weighed = 0
 
     def _autoscaler(self) -> Autoscaled | None:
         part = self._scenario.autoscaler
         if part is None:
             return None
         market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
-        asked = Asked(region=part.region, families=part.families, market=market, gates=part.gates)
+        asked = Asked(
+            region=part.region, families=part.families, market=market, gates=part.gates, replicas=part.replicas,
+            short=part.short, reuse=part.reuse,
+        )  # fmt: skip
         return Autoscaled(asked, lambda line: self._log("scaler", line))
 
     async def run(self) -> Outcome:
@@ -107,15 +115,18 @@ class Player:
             news.listen(self._news)
             lab.add(lambda _: news.run())
             for pool in scenario.cluster.pools:
-                await self._join(pool)
+                await self._acts.join(pool)
             if self._autoscaled is not None:
                 lab.add(self._autoscaled.run)
                 await asyncio.sleep(2.0)  # our kinds are served a moment after they were defined
+                self._promises = self._watched(self._autoscaled)
             for source in scenario.manifests:
-                await self._apply(source)
+                await self._acts.apply(source)
             await asyncio.sleep(0.1)  # let the stores see the machines before the first row
             end = self._zero + scenario.duration
             lab.add(lambda _: self._report_often())
+            if scenario.expect.growth_at_most is not None:
+                lab.add(lambda _: self._weigh(scenario.duration / 3))
             for curve in scenario.curves:
                 lab.add(lambda _, curve=curve: self._follow(curve, end))  # type: ignore[misc]
             for step in sorted(scenario.steps, key=lambda each: each.at):
@@ -127,8 +138,7 @@ class Player:
                 self._totals.update(self._autoscaled.totals)
                 for text in await self._autoscaled.leaks(lab):
                     self._problem(text)
-            for text in unmet(scenario.expect, msgspec.structs.asdict(self._rows[-1]), self._totals, self._reasons):
-                self._problem(text)
+            self._judge()
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
         return Outcome(
@@ -142,6 +152,28 @@ class Player:
             pods_pending_seconds=round(self._waited, 3),
             dollars=round(self._autoscaled.bill(self._clock.monotonic()), 4) if self._autoscaled else None,
         )
+
+    def _watched(self, autoscaled: Autoscaled) -> Promises:
+        """Judge every write of the autoscaler from now on."""
+        assert self._lab.server is not None and autoscaled.cloud is not None
+        promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode)
+        self._lab.add(lambda _: promises.run())
+        return promises
+
+    async def _weigh(self, after: float) -> None:
+        await asyncio.sleep(after)
+        self._weighed = _weight()
+
+    def _judge(self) -> None:
+        """What was expected and did not come true, and what was promised and not kept."""
+        expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
+        said = self._autoscaled.said if self._autoscaled is not None else {}
+        found = unmet(expect, end, self._totals, self._reasons, said)
+        if expect.growth_at_most is not None and _weight() > (1.0 + expect.growth_at_most) * self._weighed:
+            found.append(f"expected memory to grow by at most {expect.growth_at_most:.0%}: "
+                         f"{self._weighed} blocks became {_weight()}")  # fmt: skip
+        for text in found + (self._promises.broken if self._promises is not None else []):
+            self._problem(text)
 
     def _now(self) -> float:
         return self._clock.monotonic() - self._zero
@@ -207,7 +239,7 @@ class Player:
 
     async def _follow(self, curve: Curve, end: float) -> None:
         points = tuple(sorted((float(seconds(when)), float(count)) for when, count in curve.points.items()))
-        resource = await self._kinds.by_kind(curve.kind)
+        resource = await self._acts.kinds.by_kind(curve.kind)
         current = -1
         while self._clock.monotonic() < end:
             now = self._clock.now()
@@ -222,11 +254,9 @@ class Player:
                     return
             await asyncio.sleep(curve.every)
 
-    # Steps
-
     async def _step(self, step: Step) -> None:
         try:
-            await self._act(step)
+            await self._acts.do(step)
         except (ApiError, UnknownFault, UnknownType) as error:
             text = error.message if isinstance(error, ApiError) else str(error)
             self._problem(f"step at {step.at:g} s: {text}")
@@ -235,88 +265,16 @@ class Player:
         self._problems.append(text)
         self._log("problem", text)
 
-    async def _act(self, step: Step) -> None:
-        kube = self._lab.kube
-        if step.note:
-            self._log("note", step.note)
-        if step.apply is not None:
-            await self._apply(step.apply)
-        elif step.scale is not None:
-            scale = step.scale
-            resource = await self._kinds.by_kind(scale.kind)
-            self._log("step", f"scale {scale.kind.lower()}/{scale.name} to {scale.replicas}")
-            await kube.patch(resource, scale.name, {"spec": {"replicas": scale.replicas}}, scale.namespace)
-        elif step.delete is not None:
-            await self._delete(step.delete)
-        elif step.evict is not None:
-            self._log("step", f"evict pod/{step.evict.name}")
-            await kube.evict(step.evict.name, step.evict.namespace)
-        elif step.cordon is not None:
-            self._log("step", f"cordon node/{step.cordon}")
-            await kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
-        elif step.join is not None:
-            await self._join(step.join)
-        elif step.interrupt is not None:
-            self._interrupt(step.interrupt)
-        elif self._autoscaled is not None and (step.taint or step.market or step.restart):
-            self._log("fault", self._strike(self._autoscaled, step))
-        elif step.fault is not None and self._lab.faults is not None:
-            self._log("fault", self._lab.faults.strike(step.fault))
-
-    def _strike(self, autoscaled: Autoscaled, step: Step) -> str:
-        """What befalls the autoscaler, its seller or its machines."""
-        if step.taint is not None:
-            taint = {"key": step.taint.key, "effect": step.taint.effect}
-            autoscaled.tainted = (taint, self._clock.monotonic() + step.taint.seconds)
-            return f"every machine that joins is tainted {step.taint.key}:{step.taint.effect}"
-        if step.market is not None:
-            if autoscaled.cloud is not None:
-                autoscaled.cloud.market = read_market(yaml.safe_dump(step.market))
-            return "the market is another"
-        autoscaled.restart.set()
-        return "the autoscaler is killed and comes back"
-
-    def _interrupt(self, asked: Interrupt) -> None:
-        cloud = self._autoscaled.cloud if self._autoscaled is not None else None
-        if cloud is None:
-            self._problem("interrupt: the scenario has no autoscaler, so no machine of a cloud")
-            return
-        ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
-        self._log("fault", f"{asked.kind} of {len(ids)} machine(s)")
-        cloud.interrupt(ids, asked.kind)
-
-    async def _delete(self, target: Target) -> None:
-        resource = await self._kinds.by_kind(target.kind)
-        self._log("step", f"delete {target.kind.lower()}/{target.name}")
-        namespace = target.namespace if resource.namespaced else None
-        await self._lab.kube.delete(resource, target.name, namespace, propagation="Background")
-
-    async def _apply(self, source: str | Json | tuple[Json, ...]) -> None:
-        for item in load(source, self._folder):
-            try:
-                name = await apply(self._lab.kube, self._kinds, item)
-            except ApiError as error:
-                raise ScenarioError(
-                    f"{item.get('kind')} {item.get('metadata', {}).get('name')}: {error.message}"
-                ) from error
-            self._log("step", f"apply {name}")
-
-    async def _join(self, pool: Pool) -> None:
-        try:
-            machines = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
-        except UnknownType as error:
-            raise ScenarioError(str(error)) from error
-        changed = [
-            msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
-            for each in machines
-        ]
-        self._log("step", f"join {pool.count} x {pool.type}")
-        await self._lab.join(changed)
-
 
 def _ready(node: NodeView) -> bool:
     condition = node.status.condition("Ready")
     return condition is not None and condition.status == "True"
+
+
+def _weight() -> int:
+    """The memory in use, in blocks of the allocator."""
+    gc.collect()
+    return sys.getallocatedblocks()
 
 
 def _clock_text(seconds_passed: float) -> str:

@@ -51,12 +51,19 @@ class Cluster(_Part, frozen=True, kw_only=True):
 
 
 class AutoscalerPart(_Part, frozen=True, kw_only=True):
-    """The autoscaler, with a seller of machines. `market` has the fields of a market file."""
+    """The autoscaler, with a seller of machines. `market` has the fields of a market file.
+
+    `short` is the share of a resource that machines lack of what was promised; with `reuse` a new machine gets the name
+    of one that is gone; several `replicas` stand for election.
+    """
 
     region: str = "ap-northeast-2"
     families: tuple[str, ...] = ()
     market: Json = {}
     gates: tuple[str, ...] = ()
+    replicas: int = 1
+    short: dict[str, float] = {}
+    reuse: bool = False
 
 
 class Interrupt(_Part, frozen=True, kw_only=True):
@@ -75,6 +82,49 @@ class TaintNodes(_Part, frozen=True, kw_only=True):
     seconds: Seconds = msgspec.field(default=Seconds(300), name="for")
 
 
+class Vanish(_Part, frozen=True, kw_only=True):
+    """So many machines end by themselves, without a word, oldest first."""
+
+    machines: int = 1
+
+
+class Lapse(_Part, frozen=True, kw_only=True):
+    """The seller errs for so long."""
+
+    kind: str
+    seconds: Seconds = msgspec.field(default=Seconds(60), name="for")
+
+
+class Stowaway(_Part, frozen=True, kw_only=True):
+    """Every machine that joins, for so long, carries a pod that nobody announced."""
+
+    cpu: str = "100m"
+    memory: str = "128Mi"
+    seconds: Seconds = msgspec.field(default=Seconds(300), name="for")
+
+
+class Deschedule(_Part, frozen=True, kw_only=True):
+    """Another optimiser evicts a pod of the fullest machine every so often."""
+
+    every: Seconds = Seconds(300)
+    times: int = 1
+
+
+class Stall(_Part, frozen=True, kw_only=True):
+    """The leader's requests arrive so late."""
+
+    seconds: Seconds = msgspec.field(default=Seconds(20), name="for")
+
+
+class Change(_Part, frozen=True, kw_only=True):
+    """A merge patch of an object."""
+
+    kind: str
+    name: str
+    body: Json
+    namespace: str = "default"
+
+
 class Expect(_Part, frozen=True, kw_only=True):
     """What must be true at the end; what is left out is not looked at."""
 
@@ -90,6 +140,10 @@ class Expect(_Part, frozen=True, kw_only=True):
     disruptions_at_most: int | None = None
     evictions_at_most: int | None = None
     reasons: tuple[str, ...] = ()
+    #: What the autoscaler's log must have said.
+    said: tuple[str, ...] = ()
+    #: The growth of memory between a third of the way and the end, as a share.
+    growth_at_most: float | None = None
 
 
 class Target(_Part, frozen=True, kw_only=True):
@@ -124,11 +178,18 @@ class Step(_Part, frozen=True, kw_only=True):
     taint: TaintNodes | None = None
     market: Json | None = None
     restart: bool | None = None
+    patch: Change | None = None
+    vanish: Vanish | None = None
+    cloud: Lapse | None = None
+    stowaway: Stowaway | None = None
+    deschedule: Deschedule | None = None
+    stall: Stall | None = None
     note: str = ""
 
 
-#: What a step may be.
-ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "join", "interrupt", "taint", "market", "restart")
+#: What a step may be that befalls the autoscaler, its seller or its machines, and what else it may be.
+OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall")
+ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "join", "patch", "deschedule", *OURS)
 
 
 class Curve(_Part, frozen=True, kw_only=True):
@@ -230,6 +291,12 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].join": Pool,
     "steps[...].interrupt": Interrupt,
     "steps[...].taint": TaintNodes,
+    "steps[...].patch": Change,
+    "steps[...].vanish": Vanish,
+    "steps[...].cloud": Lapse,
+    "steps[...].stowaway": Stowaway,
+    "steps[...].deschedule": Deschedule,
+    "steps[...].stall": Stall,
     "expect": Expect,
     "autoscaler": AutoscalerPart,
     "curves[...]": Curve,
@@ -254,6 +321,6 @@ def _check(scenario: Scenario, where: str) -> None:
     for number, step in enumerate(scenario.steps):
         if sum(getattr(step, name) is not None for name in ACTS) != 1:
             raise ScenarioError(f"{where}: steps[{number}]: exactly one of {', '.join(ACTS)} is needed")
-        ours = next((name for name in ("interrupt", "taint", "market", "restart") if getattr(step, name)), None)
+        ours = next((name for name in OURS if getattr(step, name)), None)
         if ours is not None and scenario.autoscaler is None:
             raise ScenarioError(f"{where}: steps[{number}].{ours}: the scenario has no autoscaler")

@@ -1,0 +1,212 @@
+"""What an autoscaler must never do, whatever was broken: judged on every write it makes, from outside.
+
+The numbers are those of the field's incidents: I1 buying in vain ends, I3 nobody is bought for twice, I4 nothing
+leaks, I6 budgets hold and safe mode is kept, I7 the replacement is there first, I8 only what was given up is
+terminated, I9 nobody is moved for cost all the time, I10 the cloud is not flooded. Each look costs what changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cluster import keys
+from dovetail.controllers.disruption.queue import COMMAND
+from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.apiserver.store import Event
+from dovetail.lab.seller import Seller
+from dovetail.model.kinds import budgets
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+
+LOOK, HOUR = 60.0, 3600.0
+#: Machines bought for one and the same pod within an hour.
+ATTEMPTS = 8
+#: Machines bought within a while: so many for each pod of its busiest moment, and a few.
+WINDOW, FOR_EACH, ANYWAY = 600.0, 3, 10
+#: How long two machines may be on their way for one pod, and a machine or a claim be without the other.
+DOUBLE, ORPHAN = 60.0, 600.0
+#: Moves for cost an hour, for each pod of a workload and anyway.
+MOVES, MOVES_ANYWAY = 3, 3
+#: Calls of the cloud a second, over a minute.
+CALLS = 10.0
+VOLUNTARY = frozenset({"Empty", "Drifted", "Underutilized"})
+
+
+class _Resident(msgspec.Struct, frozen=True):
+    node: str
+    owner: str
+
+
+class Promises:
+    """`broken` are the promises that were not kept, each told once."""
+
+    def __init__(self, server: ApiServer, clock: Clock, cloud: Seller, safe: Callable[[], bool]) -> None:
+        self.broken: list[str] = []
+        self._clock = clock
+        self._cloud = cloud
+        self._safe = safe
+        self._claims: dict[str, NodeClaim] = {}
+        self._pools: dict[str, NodePool] = {}
+        self._pods: dict[str, _Resident] = {}
+        self._busiest: deque[tuple[float, int]] = deque()
+        self._bought: deque[float] = deque()
+        self._attempts: dict[str, deque[float]] = {}
+        self._moved: dict[str, deque[float]] = {}
+        self._doubts: dict[str, float] = {}
+        self._calls = 0
+        cloud.on_terminate = self._terminated
+        server.store.observers.append(self._written)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            self.look()
+
+    def look(self) -> None:
+        """What shows with time alone: doubts that last, and calls that add up."""
+        now = self._clock.monotonic()
+        standing = dict(self._doubtful())
+        self._doubts = {what: self._doubts.get(what, now) for what in standing}
+        for what, since in self._doubts.items():
+            if now - since > standing[what]:
+                self._break(what)
+        calls = sum(self._cloud.calls.values())
+        if calls - self._calls > CALLS * LOOK:
+            self._break(f"I10: {calls - self._calls} calls of the cloud within {LOOK:g} s")
+        self._calls = calls
+
+    def _doubtful(self) -> Iterator[tuple[str, float]]:
+        """What must not last, and for how long it may."""
+        standing = {each.provider_id for each in self._cloud.standing()}
+        known = {each.status.provider_id: name for name, each in self._claims.items() if each.status.provider_id}
+        for provider in standing - known.keys():
+            yield f"I4: machine {provider} has no claim", ORPHAN
+        for provider in known.keys() - standing:
+            yield f"I4: claim {known[provider]} has no machine", ORPHAN
+        served: dict[str, str] = {}
+        for name, claim in self._claims.items():
+            if claim.metadata.deletion_timestamp is None and not claim.is_true("Initialized"):
+                for uid in _pods_of(claim):
+                    if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
+                        yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
+
+    def _break(self, what: str) -> None:
+        if what not in self.broken:
+            self.broken.append(what)
+
+    # Writes
+
+    def _written(self, event: Event) -> None:
+        if event.table == "/pods":
+            self._pod(event)
+        elif event.table == "karpenter.sh/nodepools":
+            if event.record is None:
+                self._pools.pop(event.key, None)
+            else:
+                self._pools[event.key] = msgspec.convert(event.record.obj, NodePool, strict=False)
+        elif event.table == "karpenter.sh/nodeclaims":
+            self._claim(event)
+
+    def _pod(self, event: Event) -> None:
+        if event.record is None:
+            if event.previous is not None:
+                self._pods.pop(event.previous.obj["metadata"]["uid"], None)
+            return
+        metadata = event.record.obj["metadata"]
+        owners = metadata.get("ownerReferences") or ()
+        if any(each["kind"] in ("DaemonSet", "Node") for each in owners):
+            return
+        owner = next((each["uid"] for each in owners if each.get("controller")), metadata["uid"])
+        if metadata["uid"] not in self._pods:
+            now, count = self._clock.monotonic(), len(self._pods) + 1
+            while self._busiest and self._busiest[-1][1] <= count:
+                self._busiest.pop()
+            self._busiest.append((now, count))
+        self._pods[metadata["uid"]] = _Resident(event.record.obj["spec"].get("nodeName", ""), owner)
+
+    def _claim(self, event: Event) -> None:
+        old = self._claims.pop(event.key, None)
+        if event.record is None:
+            return
+        new = self._claims[event.key] = msgspec.convert(event.record.obj, NodeClaim, strict=False)
+        if new.status.provider_id and not (old and old.status.provider_id):
+            self._purchase(new)
+        if new.is_true("DisruptionReason") and not (old and old.is_true("DisruptionReason")):
+            self._disruption(new)
+        if new.metadata.deletion_timestamp and not (old and old.metadata.deletion_timestamp):
+            self._removal(new)
+
+    def _purchase(self, claim: NodeClaim) -> None:
+        now = self._clock.monotonic()
+        for uid in _pods_of(claim):
+            if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR)) > ATTEMPTS:
+                self._break(f"I1: more than {ATTEMPTS} machines were bought for pod {uid} within an hour")
+        bought = len(_recent(self._bought, now, WINDOW))
+        while len(self._busiest) > 1 and self._busiest[1][0] <= now - WINDOW:
+            self._busiest.popleft()
+        pods = self._busiest[0][1] if self._busiest else 0
+        static = sum(each.spec.replicas or 0 for each in self._pools.values())
+        if bought > FOR_EACH * (pods + static) + ANYWAY:
+            self._break(f"I1: {bought} machines were bought within {WINDOW:g} s for at most {pods} pods")
+
+    def _disruption(self, claim: NodeClaim) -> None:
+        condition = claim.condition("DisruptionReason")
+        reason = condition.reason if condition is not None else ""
+        pool = self._pools.get(claim.node_pool or "")
+        if reason not in VOLUNTARY or pool is None:
+            return
+        if self._safe():
+            self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
+        mates = [each for each in self._claims.values() if each.node_pool == pool.name and each.is_true("Initialized")]
+        going = sum(_reason(each) in VOLUNTARY for each in mates)
+        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, len(mates), self._clock.now()).nodes
+        if going > allowed:
+            self._break(f"I6: {going} machines of {pool.name} are disrupted at once, {allowed} may be ({reason})")
+        if reason == "Underutilized":
+            self._move(claim)
+
+    def _move(self, claim: NodeClaim) -> None:
+        now = self._clock.monotonic()
+        for owner in [each.owner for each in self._pods.values() if each.node == claim.status.node_name]:
+            moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR))
+            size = sum(each.owner == owner for each in self._pods.values())
+            if moves > MOVES * size + MOVES_ANYWAY:
+                self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
+
+    def _removal(self, claim: NodeClaim) -> None:
+        if _reason(claim) not in ("Drifted", "Underutilized") or claim.status.provider_id in self._cloud.called_back:
+            return
+        for each in self._claims.values():
+            note = each.metadata.annotations.get(COMMAND, "")
+            waited = each.is_true("Initialized") or each.metadata.deletion_timestamp is not None
+            if f'"claim":"{claim.name}"' in note and not waited:
+                self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
+
+    def _terminated(self, provider_id: str) -> None:
+        for claim in self._claims.values():
+            if claim.status.provider_id == provider_id and claim.metadata.deletion_timestamp is None:
+                self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
+
+
+def _reason(claim: NodeClaim) -> str:
+    found = claim.condition("DisruptionReason")
+    return found.reason if found is not None and found.status == "True" else ""
+
+
+def _pods_of(claim: NodeClaim) -> list[str]:
+    """The uids of the pods a claim was bought for."""
+    text = claim.metadata.annotations.get(keys.PODS, "")
+    return [each for each in text.split(",") if each]
+
+
+def _recent(times: deque[float], now: float, window: float) -> deque[float]:
+    """Add a moment and forget those before the window."""
+    times.append(now)
+    while times[0] <= now - window:
+        times.popleft()
+    return times

@@ -1,0 +1,98 @@
+"""The autoscaler's processes in a lab: one, or several that stand for election; killed and stalled on request.
+
+A process that is killed comes back soon after with nothing but what the cluster and the cloud know. The requests
+of one that stalls arrive late, also those whose sender has given up by then: the network does not know that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.protocol import Cloud
+from dovetail.controllers import logs
+from dovetail.controllers.run import Autoscaler
+from dovetail.controllers.settings import Settings
+from dovetail.kube.client import Kube
+from dovetail.kube.transport import Request, Response, Transport
+
+#: Seconds between a kill and the next life.
+AWAY = 5.0
+
+
+class Line:
+    """A replica's way to the API server, which can be held."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def hold(self, seconds: float) -> None:
+        self._open.clear()
+        asyncio.get_running_loop().call_later(seconds, self._open.set)
+
+    async def send(self, request: Request) -> Response:
+        if self._open.is_set():
+            return await self._inner.send(request)
+        return await asyncio.shield(asyncio.ensure_future(self._late(request)))
+
+    async def _late(self, request: Request) -> Response:
+        await self._open.wait()
+        return await self._inner.send(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+class Replica:
+    """One process and its next lives."""
+
+    def __init__(
+        self, number: int, transport: Transport, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings,
+        write: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self.line = Line(transport)
+        #: Set to kill it.
+        self.killed = asyncio.Event()
+        self.autoscaler: Autoscaler | None = None
+        self._name = f"karpenter-{number}"
+        self._cloud = cloud
+        self._clock = clock
+        self._chance = chance.child("replica", str(number)) if number else chance
+        self._settings = settings
+        self._log = logs.logger(clock, write=write)
+
+    @property
+    def leading(self) -> bool:
+        election = self.autoscaler.election if self.autoscaler is not None else None
+        return self.autoscaler is not None and (election is None or election.leading)
+
+    async def run(self) -> None:
+        life = 0
+        while True:
+            chance = self._chance.child("life", str(life)) if life else self._chance
+            kube = Kube(
+                self.line, self._clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter"
+            )
+            self.autoscaler = Autoscaler(
+                kube, self._cloud, self._clock, chance, self._settings, log=self._log, identity=f"{self._name}-{life}"
+            )
+            await self._live(self.autoscaler)
+            self.killed.clear()
+            life += 1
+            await asyncio.sleep(AWAY)
+
+    async def _live(self, autoscaler: Autoscaler) -> None:
+        process = asyncio.ensure_future(autoscaler.run())
+        killed = asyncio.ensure_future(self.killed.wait())
+        try:
+            await asyncio.wait({process, killed}, return_when=asyncio.FIRST_COMPLETED)
+            if not killed.done():
+                await process
+        finally:
+            killed.cancel()
+            process.cancel()
+            await asyncio.gather(process, killed, return_exceptions=True)

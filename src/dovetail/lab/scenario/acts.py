@@ -1,0 +1,149 @@
+"""Doing what a scenario's steps say, each in one line of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from dovetail.cloud.simulated.market import read as read_market
+from dovetail.kube.errors import ApiError
+from dovetail.kube.resources import NODES
+from dovetail.lab.autoscaled import Autoscaled
+from dovetail.lab.cluster import Lab
+from dovetail.lab.controllers.views import Json
+from dovetail.lab.machines import UnknownType, plain_pool
+from dovetail.lab.meddlers import Stowaways, Tainter, deschedule
+from dovetail.lab.scenario.manifests import Kinds, apply, load
+from dovetail.lab.scenario.schema import (
+    Change,
+    Deschedule,
+    Interrupt,
+    Pool,
+    Scale,
+    ScenarioError,
+    Step,
+    Target,
+)
+from dovetail.lab.seller import Seller
+
+
+class Acts:
+    """`log` takes the kind of a line and its words."""
+
+    def __init__(
+        self, lab: Lab, autoscaled: Autoscaled | None, folder: Path, log: Callable[[str, str], None]
+    ) -> None:
+        self.kinds = Kinds(lab.kube)
+        self._lab = lab
+        self._autoscaled = autoscaled
+        self._folder = folder
+        self._log = log
+
+    async def do(self, step: Step) -> None:
+        if step.note:
+            self._log("note", step.note)
+        if step.apply is not None:
+            await self.apply(step.apply)
+        elif step.scale is not None:
+            await self._scale(step.scale)
+        elif step.patch is not None:
+            await self._patch(step.patch)
+        elif step.delete is not None:
+            await self._delete(step.delete)
+        elif step.evict is not None:
+            self._log("step", f"evict pod/{step.evict.name}")
+            await self._lab.kube.evict(step.evict.name, step.evict.namespace)
+        elif step.cordon is not None:
+            self._log("step", f"cordon node/{step.cordon}")
+            await self._lab.kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
+        elif step.join is not None:
+            await self.join(step.join)
+        elif step.deschedule is not None:
+            self._deschedule(step.deschedule)
+        elif step.fault is not None and self._lab.faults is not None:
+            self._log("fault", self._lab.faults.strike(step.fault))
+        elif self._autoscaled is not None and self._autoscaled.cloud is not None:
+            self._log("fault", self._strike(self._autoscaled, self._autoscaled.cloud, step))
+
+    # What befalls the cluster
+
+    async def _scale(self, asked: Scale) -> None:
+        resource = await self.kinds.by_kind(asked.kind)
+        self._log("step", f"scale {asked.kind.lower()}/{asked.name} to {asked.replicas}")
+        await self._lab.kube.patch(resource, asked.name, {"spec": {"replicas": asked.replicas}}, asked.namespace)
+
+    async def _patch(self, asked: Change) -> None:
+        resource = await self.kinds.by_kind(asked.kind)
+        self._log("step", f"patch {asked.kind.lower()}/{asked.name}")
+        namespace = asked.namespace if resource.namespaced else None
+        await self._lab.kube.patch(resource, asked.name, asked.body, namespace)
+
+    async def _delete(self, target: Target) -> None:
+        resource = await self.kinds.by_kind(target.kind)
+        self._log("step", f"delete {target.kind.lower()}/{target.name}")
+        namespace = target.namespace if resource.namespaced else None
+        await self._lab.kube.delete(resource, target.name, namespace, propagation="Background")
+
+    async def apply(self, source: str | Json | tuple[Json, ...]) -> None:
+        for item in load(source, self._folder):
+            try:
+                name = await apply(self._lab.kube, self.kinds, item)
+            except ApiError as error:
+                raise ScenarioError(
+                    f"{item.get('kind')} {item.get('metadata', {}).get('name')}: {error.message}"
+                ) from error
+            self._log("step", f"apply {name}")
+
+    async def join(self, pool: Pool) -> None:
+        try:
+            machines = plain_pool(pool.count, pool.type, pool.zones, first=len(self._lab.fleet.seats))
+        except UnknownType as error:
+            raise ScenarioError(str(error)) from error
+        changed = [
+            msgspec.structs.replace(each, labels=pool.labels, taints=pool.taints, boot_seconds=float(pool.boot))
+            for each in machines
+        ]
+        self._log("step", f"join {pool.count} x {pool.type}")
+        await self._lab.join(changed)
+
+    def _deschedule(self, asked: Deschedule) -> None:
+        self._log("fault", f"another optimiser moves a pod every {asked.every:g} s, {asked.times} times")
+        self._lab.add(lambda lab: deschedule(lab.kube, asked.every, asked.times))
+
+    # What befalls the autoscaler, its seller and its machines
+
+    def _strike(self, autoscaled: Autoscaled, cloud: Seller, step: Step) -> str:
+        kube, clock = self._lab.kube, self._lab.clock
+        if step.interrupt is not None:
+            return _interrupt(cloud, step.interrupt)
+        if step.vanish is not None:
+            for each in cloud.standing()[: step.vanish.machines]:
+                cloud.vanish(each.provider_id)
+            return f"{step.vanish.machines} machine(s) vanish"
+        if step.cloud is not None:
+            return cloud.err(step.cloud.kind, step.cloud.seconds)
+        if step.taint is not None:
+            taint = {"key": step.taint.key, "effect": step.taint.effect}
+            autoscaled.meddlers.append(Tainter(kube, clock, taint, step.taint.seconds))
+            return f"every machine that joins is tainted {step.taint.key}:{step.taint.effect}"
+        if step.stowaway is not None:
+            requests = {"cpu": step.stowaway.cpu, "memory": step.stowaway.memory}
+            autoscaled.meddlers.append(Stowaways(kube, clock, requests, step.stowaway.seconds))
+            return f"every machine that joins hides a pod of {step.stowaway.cpu} and {step.stowaway.memory}"
+        if step.stall is not None:
+            autoscaled.stall(step.stall.seconds)
+            return f"the leader's requests arrive {step.stall.seconds:g} s late"
+        if step.market is not None:
+            cloud.market = read_market(yaml.safe_dump(step.market))
+            return "the market is another"
+        autoscaled.restart()
+        return "the autoscaler is killed and comes back"
+
+
+def _interrupt(cloud: Seller, asked: Interrupt) -> str:
+    ids = [each.provider_id.rsplit("/", 1)[-1] for each in cloud.standing()[: asked.machines]] + list(asked.ids)
+    cloud.interrupt(ids, asked.kind)
+    return f"{asked.kind} of {len(ids)} machine(s)"

@@ -1,0 +1,100 @@
+"""A seller that errs: the simulated cloud with the answers that have taken down whole fleets.
+
+Empty lists, a page too few, false words about drift, answers that get lost after the deed, lost permission. Each
+lapse has a name and ends by itself; without one the seller is the plain one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+from dovetail.cloud.protocol import CloudError, Launch, Machine, Remedy
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.lab.faults import UnknownFault
+from dovetail.model.instancetype import InstanceType
+
+#: What can be wrong with the seller, in words.
+LAPSES: Mapping[str, str] = {
+    "empty-types": "says that nothing is for sale",
+    "half-types": "forgets half of what is for sale",
+    "shared-types": "hands everybody the same list, which somebody empties",
+    "half-machines": "forgets half of the machines",
+    "false-drift": "says that every machine has the wrong image",
+    "lost-answers": "launches and terminates, and the answer is lost",
+    "denied": "denies every call",
+    "unreachable": "does not answer",
+}
+#: Seconds after which somebody empties a list that was handed to everybody.
+EMPTIED_AFTER = 1.0
+
+
+class Seller(SimulatedCloud):
+    """`lapses` are those that began, each with its end; `called_back` are machines that an interruption was about."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.lapses: dict[str, float] = {}
+        self.called_back: set[str] = set()
+        #: Told the id of every machine that somebody asks to terminate.
+        self.on_terminate: Callable[[str], None] = lambda provider_id: None
+
+    def err(self, kind: str, seconds: float) -> str:
+        """Begin a lapse; returns what it is, in words."""
+        if kind not in LAPSES:
+            raise UnknownFault(f"no lapse {kind!r} of a cloud; there are {', '.join(sorted(LAPSES))}")
+        self.lapses[kind] = self._clock.monotonic() + seconds
+        return f"the cloud {LAPSES[kind]} for {seconds:g} s"
+
+    def _errs(self, kind: str) -> bool:
+        return self._clock.monotonic() < self.lapses.get(kind, 0.0)
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]:
+        types = await super().instance_types(node_pool, node_class)
+        if self._errs("empty-types"):
+            return ()
+        if self._errs("shared-types"):
+            return self._shared(types)
+        return types[: len(types) // 2] if self._errs("half-types") else types
+
+    def _shared(self, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+        handed = list(types)
+        asyncio.get_running_loop().call_later(EMPTIED_AFTER, handed.clear)
+        return cast("tuple[InstanceType, ...]", handed)
+
+    async def machines(self) -> tuple[Machine, ...]:
+        found = await super().machines()
+        return found[: len(found) // 2] if self._errs("half-machines") else found
+
+    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return "AMIDrift" if self._errs("false-drift") else None
+
+    async def launch(self, launch: Launch) -> Machine:
+        machine = await super().launch(launch)
+        self._lose("launch")
+        return machine
+
+    async def terminate(self, provider_id: str) -> None:
+        self.on_terminate(provider_id)
+        await super().terminate(provider_id)
+        self._lose("terminate")
+
+    def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
+        wanted = tuple(each.rsplit("/", 1)[-1] for each in ids)
+        self.called_back |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
+        super().interrupt(ids, kind)
+
+    def _lose(self, call: str) -> None:
+        if self._errs("lost-answers"):
+            raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
+
+    async def _call(self, name: str) -> None:
+        await super()._call(name)
+        if self._errs("denied"):
+            text = f"{name}: you are not authorized to perform this operation"
+            raise CloudError("UnauthorizedOperation", text, Remedy.OPERATOR)
+        if self._errs("unreachable"):
+            raise CloudError("ConnectTimeout", f"{name}: the endpoint does not answer", Remedy.RETRY)
