@@ -18,6 +18,7 @@ from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
+from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import SERVICES
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.garbage import Collector
@@ -77,9 +78,10 @@ class Lab:
         self._kubelet_events = Recorder(kubelet, clock, "kubelet", quiet=self.parts.quiet)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
-        self.metrics: Metrics | None = None
+        self.metrics = Metrics(self.fleet, clock, self._services)
         self.faults: Faults | None = None
         self.invariants: Invariants | None = None
+        self._seen = Reflector(self.kube, SERVICES)
         self._extras = extras
         self._stack = AsyncExitStack()
         self._tasks: asyncio.TaskGroup | None = None
@@ -116,6 +118,8 @@ class Lab:
             self._start("controllers", self.controllers.run())
             if self.parts.storage:
                 await bootstrap(kube)
+        else:
+            self._start("services", self._seen.run())
         if self.parts.scheduler:
             from dovetail.lab.scheduler.run import run as schedule
 
@@ -148,7 +152,6 @@ class Lab:
         """What stands before the API server: metrics, logs, faults; and the eye on its invariants."""
         if self.server is None:
             return
-        self.metrics = Metrics(self.fleet, self.clock, self._services)
         self.server.doors.append(self.metrics.door)
         DOOR.source = Logs(self.fleet, self.clock).read
         if self.parts.faults:
@@ -161,11 +164,10 @@ class Lab:
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""
-        if self.controllers is None:
-            return {}
+        seen = self._seen.store if self.controllers is None else self.controllers.kit.store(SERVICES)
         return {
             (item["metadata"]["namespace"], item["metadata"]["name"]): item["spec"].get("selector") or {}
-            for item in self.controllers.kit.store(SERVICES).all()
+            for item in seen.all()
         }
 
     async def join(self, machines: Iterable[Machine]) -> None:

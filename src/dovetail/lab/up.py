@@ -25,6 +25,7 @@ from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
+from dovetail.lab.extension import extended
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.kubernetes import RealControlPlane, StartFailed
 from dovetail.lab.machines import UnknownType, plain_pool
@@ -155,7 +156,8 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
-                yield Running(lab, settings, plane.server, seed, eks)
+                async with extended(lab.kube, lab.metrics):
+                    yield Running(lab, settings, plane.server, seed, eks)
             finally:
                 await transport.close()
     except StartFailed as error:

@@ -7,14 +7,13 @@ import gzip
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from aiohttp import web
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.respond import JSON_HEADERS
-from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status import StatusError, internal_error
 
 _log = logging.getLogger("dovetail.apiserver")
@@ -24,12 +23,20 @@ GZIP_FROM = 128 * 1024
 MAX_BODY = 3 * 1024 * 1024
 
 
+class Core(Protocol):
+    """What is served: a request in, a response out. It is told the address it got."""
+
+    address: str
+
+    async def handle(self, request: Request) -> Response: ...
+
+
 class HttpMount:
     """Serves a core over HTTP until closed."""
 
     def __init__(
-        self, server: ApiServer, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
-    ):
+        self, server: Core, host: str = "127.0.0.1", port: int = 0, context: ssl.SSLContext | None = None
+    ) -> None:
         self.server = server
         self.host = host
         self.port = port

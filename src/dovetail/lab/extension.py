@@ -1,0 +1,93 @@
+"""metrics.k8s.io for a real control plane: an endpoint beside it, which its aggregator asks.
+
+The API server believes that metrics-server runs behind a Service; the Service names this machine. The endpoint
+listens on the loopback alone and knows nothing but the lab's own load.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists
+from dovetail.kube.resources import SERVICES, Resource
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import tls
+from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.respond import JSON_HEADERS
+from dovetail.lab.metrics import BASE, Metrics
+
+APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
+SERVICE = "metrics-server"
+NAMESPACE = "kube-system"
+_VERBS = ["get", "list"]
+_SERVED = {
+    "kind": "APIResourceList",
+    "apiVersion": "v1",
+    "groupVersion": "metrics.k8s.io/v1beta1",
+    "resources": [
+        {"name": "nodes", "singularName": "", "namespaced": False, "kind": "NodeMetrics", "verbs": _VERBS},
+        {"name": "pods", "singularName": "", "namespaced": True, "kind": "PodMetrics", "verbs": _VERBS},
+    ],
+}
+
+
+class Endpoint:
+    """What the aggregator talks to."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.address = ""
+        self._metrics = metrics
+
+    async def handle(self, request: Request) -> Response:
+        if request.path == BASE:
+            return Response(status=200, headers=JSON_HEADERS, body=msgspec.json.encode(_SERVED))
+        answer = await self._metrics.door(request)
+        return answer or Response(status=404, headers={"content-type": "text/plain"}, body=b"404 page not found\n")
+
+
+@asynccontextmanager
+async def extended(kube: Kube, metrics: Metrics) -> AsyncIterator[None]:
+    """Serve metrics.k8s.io through the cluster's aggregator while the block lasts."""
+    identity = tls.make(kube.clock.now())
+    with tempfile.TemporaryDirectory(prefix="dovetail-metrics-") as folder:
+        mount = HttpMount(Endpoint(metrics), context=identity.context(Path(folder)))
+        await mount.start()
+        try:
+            await _register(kube, mount.port)
+            yield
+        finally:
+            await mount.stop()
+
+
+async def _register(kube: Kube, port: int) -> None:
+    service: dict[str, Any] = {
+        "metadata": {"name": SERVICE, "namespace": NAMESPACE, "labels": {"k8s-app": SERVICE}},
+        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": "https"}]},
+    }
+    await _put(kube, SERVICES, service)
+    spec = {
+        "group": "metrics.k8s.io",
+        "version": "v1beta1",
+        "groupPriorityMinimum": 100,
+        "versionPriority": 100,
+        "insecureSkipTLSVerify": True,
+        "service": {"name": SERVICE, "namespace": NAMESPACE, "port": port},
+    }
+    name = {"name": "v1beta1.metrics.k8s.io", "labels": {"k8s-app": SERVICE}}
+    await _put(kube, APISERVICES, {"metadata": name, "spec": spec})
+
+
+async def _put(kube: Kube, resource: Resource, body: Mapping[str, Any]) -> None:
+    """Create it, or make the one of an earlier run like it."""
+    try:
+        await kube.create(resource, body)
+    except AlreadyExists:
+        metadata = body["metadata"]
+        await kube.patch(resource, metadata["name"], body, metadata.get("namespace"))
