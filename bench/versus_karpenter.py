@@ -54,6 +54,7 @@ class Problem:
     def __init__(self, given: Object, theirs: Object, folder: Path, deadline: float | None) -> None:
         self.given = given
         self.theirs = theirs
+        theirs["errors"] |= dict.fromkeys(theirs["ignored"], "ignored")
         self.by_kind: dict[str, list[Object]] = {}
         for each in given["objects"]:
             self.by_kind.setdefault(each["kind"], []).append(each)

@@ -36,6 +36,7 @@ type answer struct {
 	Machines []machine         `json:"machines"`
 	Existing map[string]string `json:"existing"`
 	Errors   map[string]string `json:"errors"`
+	Ignored  []string          `json:"ignored"`
 }
 
 func check(err error) {

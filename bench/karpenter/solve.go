@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	_ "sigs.k8s.io/karpenter/pkg/apis"
@@ -80,7 +81,23 @@ func solve(given problem) answer {
 	took := time.Since(start).Seconds()
 	check(err)
 	found := told(results.TruncateInstanceTypes(ctx, scheduling.MaxInstanceTypes))
-	found.Seconds = took
+	found.Seconds, found.Ignored = took, ignored(ctx, kube, pods)
+	return found
+}
+
+// ignored are waiting pods that are not even tried, such as those with claims that cannot be bound.
+func ignored(ctx context.Context, kube client.Client, tried []*corev1.Pod) []string {
+	known := sets.New[string]()
+	for _, pod := range tried {
+		known.Insert(key(pod))
+	}
+	waiting, found := &corev1.PodList{}, []string{}
+	check(kube.List(ctx, waiting, client.MatchingFields{"spec.nodeName": ""}))
+	for i := range waiting.Items {
+		if name := key(&waiting.Items[i]); !known.Has(name) {
+			found = append(found, name)
+		}
+	}
 	return found
 }
 
@@ -166,7 +183,15 @@ func clusterOf(given []json.RawMessage) client.Client {
 	byField(&v1.NodePool{}, path+"group", func(o client.Object) string { return reference(o).Group })
 	byField(&v1.NodePool{}, path+"kind", func(o client.Object) string { return reference(o).Kind })
 	byField(&v1.NodePool{}, path+"name", func(o client.Object) string { return reference(o).Name })
-	return builder.Build()
+	return builder.WithInterceptorFuncs(interceptor.Funcs{Get: anywhere}).Build()
+}
+
+// anywhere gets a volume as a server would: it has no namespace, whatever the key says.
+func anywhere(ctx context.Context, kube client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	if _, volume := o.(*corev1.PersistentVolume); volume {
+		key.Namespace = ""
+	}
+	return kube.Get(ctx, key, o, opts...)
 }
 
 func decoded(raw json.RawMessage, at int) client.Object {
