@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, Invalid, NotFound
@@ -10,15 +10,6 @@ from dovetail.kube.resources import Resource
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.model.selector import LabelSelector
-
-
-def to_release(pods: Sequence[PodView], selector: LabelSelector) -> list[PodView]:
-    """Equal labels are one map shared by many pods, so each is looked at once."""
-    meant = {id(pod.metadata.labels): pod.metadata.labels for pod in pods}
-    left = {number for number, labels in meant.items() if not selector.matches(labels)}
-    if not left:
-        return []
-    return [pod for pod in pods if id(pod.metadata.labels) in left and not pod.metadata.deletion_timestamp]
 
 
 def to_adopt(orphans: Iterable[PodView], selector: LabelSelector) -> list[PodView]:

@@ -6,7 +6,7 @@ The order of victims is Kubernetes' own: the pod whose loss hurts least is delet
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cmp_to_key
 from typing import NamedTuple
@@ -34,6 +34,14 @@ def active(pod: PodView) -> bool:
 def ready(pod: PodView) -> bool:
     condition = pod.status.condition("Ready")
     return condition is not None and condition.status == "True"
+
+
+def ready_since(pod: PodView) -> tuple[bool, str | None]:
+    """Whether the pod is ready, and since when."""
+    condition = pod.status.condition("Ready")
+    if condition is None or condition.status != "True":
+        return False, None
+    return True, condition.last_transition_time
 
 
 def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
@@ -67,11 +75,29 @@ def victims(pods: Sequence[PodView], count: int, ranks: Mapping[str, int], now: 
         alike.setdefault(_first(pod, ranks), []).append(pod)
     chosen: list[PodView] = []
     for first in sorted(alike):
-        losses = sorted((_Loss.of(pod, now) for pod in alike[first]), key=cmp_to_key(_compare))
-        chosen += [loss.pod for loss in losses]
-        if len(chosen) >= count:
-            break
-    return chosen[:count]
+        for age in _by_age(alike[first], now):
+            chosen += age
+            if len(chosen) >= count:
+                return chosen[:count]
+    return chosen
+
+
+def _by_age(pods: Sequence[PodView], now: datetime) -> Iterator[list[PodView]]:
+    """Pods that are alike at first, the magnitude of their readiness' age by magnitude, each in its order."""
+    ages: dict[int, list[PodView]] = {}
+    known: dict[str | None, int] = {}
+    for pod in pods:
+        since = ready_since(pod)[1]
+        if since not in known:
+            known[since] = _log_age(since, now)
+        ages.setdefault(known[since], []).append(pod)
+    for age in sorted(ages):
+        losses = [_Loss.of(pod, now) for pod in ages[age]]
+        if len({(loss.restarts, loss.age) for loss in losses}) == 1:
+            losses.sort(key=lambda loss: loss.uid)
+        else:
+            losses.sort(key=cmp_to_key(_compare))
+        yield [loss.pod for loss in losses]
 
 
 def _first(pod: PodView, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int, int]:
@@ -81,10 +107,9 @@ def _first(pod: PodView, ranks: Mapping[str, int]) -> tuple[bool, int, bool, int
 
 
 class _Loss(NamedTuple):
-    """What decides among pods that are alike at first, computed once a pod."""
+    """What decides among pods that are alike at first and ready for about as long, computed once a pod."""
 
     ready_since: str | None
-    ready_age: int
     restarts: int
     created: str | None
     age: int
@@ -93,13 +118,9 @@ class _Loss(NamedTuple):
 
     @classmethod
     def of(cls, pod: PodView, now: datetime) -> _Loss:
-        condition = pod.status.condition("Ready")
-        is_ready = condition is not None and condition.status == "True"
-        since = condition.last_transition_time if condition and is_ready else None
         created = pod.metadata.creation_timestamp
         return cls(
-            ready_since=since,
-            ready_age=_log_age(since, now),
+            ready_since=ready_since(pod)[1],
             restarts=max((status.restart_count for status in pod.status.container_statuses), default=0),
             created=created,
             age=_log_age(created, now),
@@ -110,7 +131,7 @@ class _Loss(NamedTuple):
 
 def _compare(one: _Loss, two: _Loss) -> int:
     if one.ready_since != two.ready_since:
-        return one.ready_age - two.ready_age or _by_uid(one, two)
+        return _by_uid(one, two)
     if one.restarts != two.restarts:
         return two.restarts - one.restarts
     if one.created != two.created:
@@ -128,12 +149,3 @@ def _log_age(instant: str | None, now: datetime) -> int:
         return -1
     nanoseconds = (now - parse(instant)).total_seconds() * 1e9
     return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
-
-
-def per_node(pods: Iterable[PodView]) -> dict[str, int]:
-    """How many active pods of a family each node holds."""
-    counts: dict[str, int] = {}
-    for pod in pods:
-        if active(pod):
-            counts[pod.spec.node_name] = counts.get(pod.spec.node_name, 0) + 1
-    return counts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -10,13 +10,14 @@ import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import PODS, REPLICASETS
-from dovetail.lab.controllers.claim import adopt, release, to_adopt, to_release
+from dovetail.lab.controllers.claim import adopt, release, to_adopt
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
-from dovetail.lab.controllers.pods import active, available_in, finished, per_node, ready, terminating, victims
+from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.roster import Roster
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
@@ -26,19 +27,19 @@ BURST = 500
 _KIND = ("apps/v1", "ReplicaSet")
 
 
-def status_of(rs: Json, pods: Sequence[PodView], failure: tuple[str, str] | None, now: datetime) -> tuple[Json, float]:
+def status_of(rs: Json, roster: Roster, failure: tuple[str, str] | None, now: datetime) -> tuple[Json, float | None]:
     """The status, and the seconds until the next pod turns available by merely staying ready."""
-    census = _Census(rs, pods, now)
-    waits = census.waits
+    available, wait = roster.availability(int(rs["spec"].get("minReadySeconds", 0)), now)
+    labels = rs["spec"].get("template", {}).get("metadata", {}).get("labels", {})
     old = rs.get("status", {})
-    status: Json = {"replicas": census.living}
+    status: Json = {"replicas": len(roster.living)}
     counts = {
-        "fullyLabeledReplicas": census.labelled,
-        "readyReplicas": len(waits),
-        "availableReplicas": sum(wait <= 0 for wait in waits),
+        "fullyLabeledReplicas": roster.labelled(labels),
+        "readyReplicas": roster.ready.total(),
+        "availableReplicas": available,
     }
     status |= {field: count for field, count in counts.items() if count}
-    status["terminatingReplicas"] = census.going
+    status["terminatingReplicas"] = roster.going
     status["observedGeneration"] = rs["metadata"].get("generation", 0)
     conditions = old.get("conditions", [])
     if failure is None:
@@ -49,36 +50,7 @@ def status_of(rs: Json, pods: Sequence[PodView], failure: tuple[str, str] | None
         conditions = [*conditions, condition | {"reason": reason, "message": message}]
     if conditions:
         status["conditions"] = conditions
-    return status, min((wait for wait in waits if wait > 0), default=math.inf)
-
-
-class _Census:
-    """The pods of a set, counted in one go. Pods share equal labels and conditions, so each is looked at once."""
-
-    def __init__(self, rs: Json, pods: Sequence[PodView], now: datetime) -> None:
-        self.living = self.labelled = self.going = 0
-        #: Of the ready ones, the seconds until they count as available.
-        self.waits: list[float] = []
-        wanted = rs["spec"].get("template", {}).get("metadata", {}).get("labels", {}).items()
-        min_ready = int(rs["spec"].get("minReadySeconds", 0))
-        labelled: dict[int, bool] = {}
-        waits: dict[int, float | None] = {}
-        for pod in pods:
-            if finished(pod):
-                continue
-            if terminating(pod):
-                self.going += 1
-                continue
-            self.living += 1
-            labels, conditions = id(pod.metadata.labels), id(pod.status.conditions)
-            if labels not in labelled:
-                labelled[labels] = wanted <= pod.metadata.labels.items()
-            if conditions not in waits:
-                waits[conditions] = available_in(pod, min_ready, now) if ready(pod) else None
-            self.labelled += labelled[labels]
-            wait = waits[conditions]
-            if wait is not None:
-                self.waits.append(wait)
+    return status, wait
 
 
 class ReplicaSets:
@@ -89,6 +61,7 @@ class ReplicaSets:
         self._sets = kit.store(REPLICASETS)
         self.worker = Worker("replicaset", self._reconcile, gather=0.02)
         self._keys: dict[str, str] = {}
+        self._rosters: dict[str, Roster] = {}
         self._sets.listen(self._set_changed)
         kit.pods.listen(self._pod_changed)
 
@@ -99,18 +72,33 @@ class ReplicaSets:
         self._keys[item["metadata"]["uid"]] = key
         if new is None:
             del self._keys[item["metadata"]["uid"]]
+            if not len(self._roster(item)):
+                self._rosters.pop(item["metadata"]["uid"], None)
         elif old is None or old["metadata"].get("generation") != new["metadata"].get("generation"):
             self.worker.add(key)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        for pod in (old, new):
-            owner = pod.metadata.controller if pod is not None else None
-            if owner is not None:
-                key = self._keys.get(owner.uid)
-                if key is not None:
-                    self.worker.add(key)
+        before = _owner(old)
+        after = _owner(new)
+        if before is not None and before != after:
+            self._member(before, old, None)
+        if after is not None:
+            self._member(after, new, new)
         if new is not None and new.metadata.controller is None:
             self._orphan_changed(old, new)
+
+    def _member(self, uid: str, pod: PodView | None, now: PodView | None) -> None:
+        """A pod of a set changed, or (`now` is None) is its pod no longer."""
+        assert pod is not None
+        roster = self._rosters.get(uid)
+        if roster is None:
+            roster = self._rosters[uid] = Roster()
+        roster.change(pod.metadata.key, now)
+        key = self._keys.get(uid)
+        if key is not None:
+            self.worker.add(key)
+        elif not len(roster):
+            del self._rosters[uid]
 
     def _orphan_changed(self, old: PodView | None, new: PodView) -> None:
         if old is not None and old.metadata.labels == new.metadata.labels and old.metadata.controller is None:
@@ -131,33 +119,33 @@ class ReplicaSets:
                 await self._scale(rs)
             except ApiError as problem:
                 error = problem
-                short = sum(map(active, self._pods(rs))) < replicas(rs)
+                short = len(self._roster(rs).living) < replicas(rs)
                 failure = ("FailedCreate" if short else "FailedDelete", problem.message)
-        status, wait = status_of(rs, self._pods(rs), failure, self._kit.now())
+        status, wait = status_of(rs, self._roster(rs), failure, self._kit.now())
         if status != rs.get("status"):
             await self._write(rs, status)
         if error is not None:
             raise error
-        return None if wait == math.inf else wait
+        return wait
 
-    def _pods(self, rs: Json) -> list[PodView]:
-        return self._kit.pods.by("owner", rs["metadata"]["uid"])
+    def _roster(self, rs: Json) -> Roster:
+        return self._rosters.get(rs["metadata"]["uid"]) or Roster()
 
     async def _claim(self, rs: Json) -> None:
         metadata, selector = rs["metadata"], _selector(rs)
-        for pod in to_release(self._pods(rs), selector):
+        for pod in self._roster(rs).strays(selector):
             await release(self._kit.kube, PODS, _identity(pod), metadata["uid"])
         for pod in to_adopt(self._kit.pods.by("orphans", metadata["namespace"]), selector):
             await adopt(self._kit.kube, PODS, _identity(pod), _KIND, metadata)
 
     async def _scale(self, rs: Json) -> None:
         while True:
-            living = [pod for pod in self._pods(rs) if active(pod)]
+            living = self._roster(rs).living
             excess = len(living) - replicas(rs)
             if excess < 0:
                 await self._create(rs, min(-excess, BURST))
             elif excess > 0:
-                chosen = victims(living, min(excess, BURST), per_node(self._family(rs)), self._kit.now())
+                chosen = victims([*living.values()], min(excess, BURST), self._crowding(rs), self._kit.now())
                 await self._delete(rs, chosen)
             else:
                 return
@@ -165,11 +153,11 @@ class ReplicaSets:
             if current is None or abs(excess) <= BURST:
                 return
 
-    def _family(self, rs: Json) -> list[PodView]:
-        """The pods of every ReplicaSet of the same Deployment."""
+    def _crowding(self, rs: Json) -> Counter[str]:
+        """How many pods of every ReplicaSet of the same Deployment each node holds."""
         owners = [ref["uid"] for ref in rs["metadata"].get("ownerReferences", ()) if ref.get("controller")]
         sets = self._sets.by("owner", owners[0]) if owners else [rs]
-        return [pod for each in sets for pod in self._pods(each)]
+        return sum((self._roster(each).nodes for each in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
         about = Involved.of(*_KIND, rs["metadata"])
@@ -211,6 +199,12 @@ class ReplicaSets:
 def _namespace_is_going(error: ApiError) -> bool:
     causes = (error.body or {}).get("details", {}).get("causes", [])
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
+
+
+def _owner(pod: PodView | None) -> str | None:
+    """The uid of the ReplicaSet that a pod belongs to."""
+    owner = pod.metadata.controller if pod is not None else None
+    return owner.uid if owner is not None and owner.kind == "ReplicaSet" else None
 
 
 def _selector(rs: Json) -> LabelSelector:
