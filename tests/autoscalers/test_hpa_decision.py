@@ -1,0 +1,183 @@
+"""A whole look at an autoscaler: replicas, conditions, events, in the words users know."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.autoscalers.hpa.decision import Decision, decide, metrics_wanted, unscalable
+from dovetail.autoscalers.hpa.limits import History, Past
+from dovetail.autoscalers.hpa.proposal import Reading, go_text
+from dovetail.autoscalers.hpa.readings import NoCount, Sample
+from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, ScaleSpec, ScaleStatus, Settings
+from dovetail.model.pods import Pod
+from dovetail.model.selector import LabelSelector
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+OLD = (NOW - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+ZERO = Settings(scale_to_zero=True)
+
+
+def asked(*metrics: dict[str, Any], **spec: Any) -> Autoscaler:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    status = spec.pop("status", {})
+    body = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 10, "metrics": list(metrics)} | spec
+    return msgspec.convert(
+        {"metadata": {"name": "web", "namespace": "shop"}, "spec": body, "status": status}, Autoscaler
+    )
+
+
+def cpu(target: int = 50) -> dict[str, Any]:
+    wanted = {"type": "Utilization", "averageUtilization": target}
+    return {"type": "Resource", "resource": {"name": "cpu", "target": wanted}}
+
+
+def external(**target: Any) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": "queue"}, "target": target}}
+
+
+def scale(replicas: int) -> Scale:
+    return Scale(spec=ScaleSpec(replicas=replicas), status=ScaleStatus(replicas=replicas, selector="app=web"))
+
+
+def pods(count: int) -> list[Pod]:
+    return [
+        msgspec.convert(
+            {
+                "metadata": {"name": f"web-{number}"},
+                "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "200m"}}}]},
+                "status": {
+                    "phase": "Running",
+                    "startTime": OLD,
+                    "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": OLD}],
+                },
+            },
+            Pod,
+        )
+        for number in range(count)
+    ]
+
+
+def used(count: int, value: int) -> dict[str, Sample]:
+    return {f"web-{number}": Sample(value, NOW, 15.0) for number in range(count)}
+
+
+def look(autoscaler: Autoscaler, replicas: int, *readings: Reading, settings: Settings | None = None) -> Decision:
+    return decide(autoscaler, scale(replicas), readings, pods(replicas), History(), NOW, settings or Settings())
+
+
+def said(decision: Decision) -> list[tuple[str, str]]:
+    return [(each.type, each.reason) for each in decision.status().conditions if each.status == "True"]
+
+
+def test_too_much_load_adds_pods_and_says_so() -> None:
+    decision = look(asked(cpu()), 1, used(1, 500)).rescaled(NOW, Settings())
+    assert decision.replicas == 4
+    assert said(decision) == [
+        ("AbleToScale", "SucceededRescale"), ("ScalingActive", "ValidMetricFound"), ("ScalingLimited", "ScaleUpLimit"),
+    ]  # fmt: skip
+    text = "New size: 4; reason: cpu resource utilization (percentage of request) above target"
+    assert [(each.type, each.reason, each.message) for each in decision.sayings] == [
+        ("Normal", "SuccessfulRescale", text)
+    ]
+    status = decision.status()
+    assert (status.current_replicas, status.desired_replicas, status.last_scale_time) == (1, 4, NOW)
+    assert status.current_metrics == (
+        {"type": "Resource",
+         "resource": {"name": "cpu", "current": {"averageValue": "500m", "averageUtilization": 250}}},
+    )  # fmt: skip
+
+
+def test_outside_its_bounds_a_workload_is_not_measured() -> None:
+    above, below = look(asked(cpu()), 12), look(asked(cpu(), minReplicas=3), 2)
+    assert (above.replicas, above.reason) == (10, "Current number of replicas above Spec.MaxReplicas")
+    assert (below.replicas, below.reason) == (3, "Current number of replicas below Spec.MinReplicas")
+
+
+def test_no_metrics_leave_the_workload_as_it_is() -> None:
+    decision = look(asked(cpu()), 2, NoCount("no metrics returned from resource metrics API"))
+    problem = "failed to get cpu utilization: unable to get metrics for resource cpu: "
+    problem += "no metrics returned from resource metrics API"
+    assert decision.replicas is None
+    assert decision.conditions[-1].message == f"the HPA was unable to compute the replica count: {problem}"
+    assert [(each.reason, each.message) for each in decision.sayings] == [
+        ("FailedGetResourceMetric", problem),
+        (
+            "FailedComputeMetricsReplicas",
+            f"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: {problem}",
+        ),
+    ]
+    assert decision.status().current_metrics == ({"type": ""},)
+
+
+def test_the_metric_that_wants_most_wins_and_a_failing_one_only_forbids_shrinking() -> None:
+    broken = NoCount("no metrics returned from external metrics API")
+    both = asked(cpu(), external(type="Value", value="10"))
+    grown = look(both, 2, used(2, 200), broken)
+    assert (grown.replicas, [each.reason for each in grown.sayings]) == (4, ["FailedGetExternalMetric"])
+    kept = look(both, 2, used(2, 10), broken)
+    assert (kept.replicas, kept.conditions[-1].reason) == (None, "FailedGetExternalMetric")
+
+
+def test_an_external_value_per_pod_is_shared_out() -> None:
+    decision = look(asked(external(type="AverageValue", averageValue="10")), 2, 35_000)
+    assert (decision.replicas, decision.reason) == (4, "external metric queue(nil) above target")
+    metrics = decision.status().current_metrics
+    assert metrics is not None
+    assert metrics[0]["external"]["current"] == {"averageValue": "17500m"}
+
+
+def test_a_workload_put_to_zero_by_hand_stays_there() -> None:
+    decision = look(asked(cpu()), 0)
+    assert decision.replicas is None
+    assert decision.conditions[-1].reason == "ScalingDisabled"
+
+
+def test_a_workload_the_autoscaler_put_to_sleep_wakes_by_a_metric_from_outside() -> None:
+    lazy = asked(external(type="Value", value="10"), minReplicas=0)
+    idle = History((Past(0, NOW),))
+    asleep = decide(lazy, scale(2), [0], pods(2), idle, NOW, ZERO)
+    assert asleep.replicas == 0
+    status = asleep.rescaled(NOW, ZERO).status()
+    assert (status.conditions[-1].type, status.conditions[-1].status) == ("ScaledToZero", "True")
+    later = msgspec.structs.replace(lazy, status=status)
+    assert metrics_wanted(later, scale(0), ZERO)
+    assert look(later, 0, 25_000, settings=ZERO).replicas == 3
+    assert not metrics_wanted(later, scale(0), Settings())
+
+
+def test_a_condition_keeps_its_instant_until_its_answer_changes() -> None:
+    first = look(asked(cpu()), 2, used(2, 100))
+    autoscaler = msgspec.structs.replace(first.asked, status=first.status())
+    later = decide(autoscaler, scale(2), [used(2, 100)], pods(2), History(), NOW + timedelta(minutes=1), Settings())
+    assert {each.last_transition_time for each in later.conditions} == {NOW}
+
+
+def test_a_tolerance_of_its_own_wins_over_the_flag() -> None:
+    rules = {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}], "stabilizationWindowSeconds": 0}
+    nervous = asked(cpu(), behavior={"scaleUp": rules | {"tolerance": "0"}, "scaleDown": rules})
+    assert look(nervous, 2, used(2, 102)).replicas == 3
+    assert look(asked(cpu()), 2, used(2, 102)).replicas is None
+
+
+def test_a_target_without_scale_is_told_and_nothing_else_changes() -> None:
+    decision = unscalable(asked(cpu()), 'deployments.apps "web" not found', History(), NOW)
+    assert decision.conditions[0].reason == "FailedGetScale"
+    assert decision.sayings[0].message == 'deployments.apps "web" not found'
+
+
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        (None, "nil"),
+        (
+            LabelSelector(match_labels={"a": "b"}),
+            "&LabelSelector{MatchLabels:map[string]string{a: b,},MatchExpressions:[]LabelSelectorRequirement{},}",
+        ),
+    ],
+)
+def test_a_selector_is_named_as_go_prints_it(selector: LabelSelector | None, text: str) -> None:
+    assert go_text(selector) == text
