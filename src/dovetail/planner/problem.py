@@ -26,6 +26,7 @@ from dovetail.planner.tolerance import bears
 UNLIMITED = 1 << 60
 ATTACH = "attach:"
 PORT = "port:"
+EVERYWHERE = "0.0.0.0"
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
 
@@ -178,12 +179,19 @@ class Problem:
         self.dims = sorted({name for one in self.classes for name in one.requests} | {"pods"})
         for name in self.dims:
             if name.startswith(PORT):
-                self.columns.set_amounts(name, np.ones(self.columns.size, dtype=np.int64))
+                self.columns.set_amounts(name, self._ports(name))
             elif name.startswith(ATTACH):
                 self.columns.set_amounts(name, self._attachable(name.removeprefix(ATTACH)))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
+
+    def _ports(self, name: str) -> Ints:
+        """One of each port, unless a daemon listens on every address."""
+        everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
+        found = np.ones(self.columns.size, dtype=np.int64)
+        shared = everywhere != name and everywhere in self.columns.charged()
+        return found - self.columns.overhead(everywhere) if shared else found
 
     def _attachable(self, driver: str) -> Ints:
         return np.array([c.type.attach_limits.get(driver, TOO_MUCH) for c in self.columns.rows], dtype=np.int64)
@@ -358,7 +366,7 @@ def _port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set
     """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
     found: dict[str, int] = {}
     for ip, protocol, number in ports:
-        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == "0.0.0.0" else set())
+        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
         for address in wanted:
             found[f"{PORT}{protocol}/{number}/{address}"] = 1
     return found

@@ -140,7 +140,7 @@ class World:
         labels = labels_of(pool, kind, offering, machine.labels, name)
         self.cluster.set_node(node(name, labels, pool.taints, kind.allocatable))
         self._attach(name, kind.attach_limits)
-        self._add_daemons(name, set())
+        self._add_daemons(name)
         return True
 
     def twin(self, machine: Machine, choice: Choice) -> tuple[InstanceType, Node]:
@@ -184,14 +184,19 @@ class World:
                 metadata=ObjectMeta(name=name), spec=CSINodeSpec(drivers=drivers)
             )
 
-    def _add_daemons(self, name: str, served: set[str]) -> None:
+    def _add_daemons(self, name: str, served: set[str] | None = None) -> None:
+        """The daemons that belong on a node; on one that stands (`served` run there), room is kept, not ports."""
         info = self.cluster.nodes[name]
-        for uid, pod in self.daemons:
-            if uid in served:
-                continue
+        for uid, pod in self.daemons if served is None else self._unserved(served):
             prepared = pod_info(replace(pod, metadata=replace(pod.metadata, uid=f"{uid}/{name}")))
             if node_matches(prepared.shape, info.node) and tolerates_node(prepared.shape, info.node):
                 self.cluster.place(prepared, name)
+
+    def _unserved(self, served: set[str]) -> Iterator[tuple[str, Pod]]:
+        for uid, pod in self.daemons:
+            if uid not in served:
+                silent = tuple(replace(each, ports=()) for each in pod.spec.containers)
+                yield uid, replace(pod, spec=replace(pod.spec, containers=silent))
 
     def _add_phantoms(self) -> None:
         keys = set(mentioned(self.snapshot.pending))

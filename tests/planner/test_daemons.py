@@ -1,0 +1,51 @@
+"""Daemonsets are overhead: all they hold on machines to buy, the room they still want on standing ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from dovetail.model.objects import DaemonSet
+
+from .conftest import Solve, node, pod, pods, pool
+
+
+def daemon(name: str = "agent", cpu: str = "100m", **spec: Any) -> DaemonSet:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}, **spec.pop("container", {})}
+    template = {"metadata": {"labels": {"daemon": name}}, "spec": {"containers": [container], **spec}}
+    meta = {"name": name, "namespace": "kube-system", "uid": f"uid-{name}"}
+    return msgspec.convert({"metadata": meta, "spec": {"template": template}}, DaemonSet)
+
+
+def _listens(port: int, address: str = "") -> dict[str, Any]:
+    return {"ports": [{"containerPort": 80, "hostPort": port, "hostIP": address}]}
+
+
+def test_a_port_that_a_daemon_holds_on_every_address_is_taken_on_each(solve: Solve) -> None:
+    plan = solve(pod("a", container=_listens(80, "10.0.0.1")), daemons=(daemon(container=_listens(80)),))
+    assert set(plan.unschedulable) == {"default/a"}
+
+
+def test_a_port_that_a_daemon_holds_on_another_address_is_free(solve: Solve) -> None:
+    daemons = (daemon(container=_listens(80, "10.0.0.2")),)
+    assert not solve(pod("a", container=_listens(80, "10.0.0.1")), daemons=daemons).unschedulable
+    assert solve(pod("a", container=_listens(80)), daemons=daemons).unschedulable
+
+
+def test_a_daemon_that_is_not_here_yet_keeps_room_but_no_port_on_a_standing_machine(solve: Solve) -> None:
+    daemons = (daemon(cpu="1", container=_listens(80)),)
+    plan = solve(pod("a", cpu="3", container=_listens(80)), nodes=(node("n1", cpu="4"),), daemons=daemons)
+    assert plan.placements["default/a"].node == "n1"
+    full = solve(pod("a", cpu="3500m"), nodes=(node("n1", cpu="4"),), daemons=daemons)
+    assert full.placements["default/a"].node is None
+
+
+def test_a_daemon_counts_only_where_it_may_run(solve: Solve) -> None:
+    taints = ({"key": "team", "value": "x", "effect": "NoSchedule"},)
+    tolerant = [{"key": "team", "operator": "Exists"}]
+    tainted = (pool(taints=taints),)
+    shy, bold = daemon(cpu="1"), daemon(cpu="1", tolerations=tolerant)
+    two = pods(2, tolerations=tolerant)
+    assert len(solve(*two, pools=tainted, daemons=(shy,)).machines) == 1
+    assert solve(*two, pools=tainted, daemons=(bold,)).machines[0].requests["cpu"] == 3000
