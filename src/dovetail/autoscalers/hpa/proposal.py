@@ -66,15 +66,17 @@ def propose(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal | Re
 
 
 def _summary(metric: MetricSpec) -> str:
-    source = metric.source
+    source, name = metric.source, metric.source.metric.name
+    shared = source.target.average_value is not None
     which = {
-        "Resource": f"{source.name} resource metric",
-        "ContainerResource": f"{source.container} container metric",
-        "Pods": "pods metric",
-        "Object": "object metric",
-        "External": f"{source.metric.name} external metric",
+        "Resource": f"{source.name} resource metric value",
+        "ContainerResource": f"{source.container} container metric value",
+        "Pods": "pods metric value",
+        "Object": "object metric value" + (f": failed to get {name} object metric" if shared else ""),
+        "External": f"{name} external metric value: failed to get "
+        + (f"{name} external metric" if shared else f"external metric {name}"),
     }
-    return f"failed to get {which[metric.type]} value"
+    return f"failed to get {which[metric.type]}"
 
 
 def _resource(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
@@ -136,7 +138,7 @@ def _object(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
         made = _whole(target.value, _known(reading, failure), scene)
         return Proposal(made.replicas, f"{about.kind} metric {name}", _status(metric, "value", made))
     if target.type == "AverageValue" and target.average_value is not None:
-        made = _per_pod(target.average_value, _known(reading, f"failed to get {name} object metric: {failure}"), scene)
+        made = _per_pod(target.average_value, _known(reading, failure), scene)
         spoken = f"external metric {name}({go_text(source.metric.selector)})"
         return Proposal(made.replicas, spoken, _status(metric, "averageValue", made))
     raise NoCount("invalid object metric source: neither a value target nor an average value target was set")
@@ -147,11 +149,9 @@ def _external(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal:
     name, target, labels = source.metric.name, source.target, go_text(source.metric.selector)
     failure = f"unable to get external metric {scene.namespace}/{name}/{labels}: "
     if target.average_value is not None:
-        used = _known(reading, f"failed to get {name} external metric: {failure}")
-        made, field = _per_pod(target.average_value, used, scene), "averageValue"
+        made, field = _per_pod(target.average_value, _known(reading, failure), scene), "averageValue"
     elif target.value is not None:
-        used = _known(reading, f"failed to get external metric {name}: {failure}")
-        made, field = _whole(target.value, used, scene), "value"
+        made, field = _whole(target.value, _known(reading, failure), scene), "value"
     else:
         raise NoCount("invalid external metric source: neither a value target nor an average value target was set")
     return Proposal(made.replicas, f"external metric {name}({labels})", _status(metric, field, made))
