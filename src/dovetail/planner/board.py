@@ -171,15 +171,18 @@ class Board:
 
     # -- domains ------------------------------------------------------------------------------------------------
 
-    def allowance(self, ask: Ask, axis: int, lenient: bool = False) -> Ints:
-        """How many more pods each domain of an axis may take; the last entry is for machines that lie nowhere."""
+    def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> Ints:
+        """How many more pods each domain of an axis may take; the last entry is for machines that lie nowhere.
+
+        `but` is a cell that is not asked.
+        """
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
         key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
-            if cell.group.key == key:
+            if cell.group.key == key and cell is not but:
                 self._allow_owner(ask, cell, allowed)
         for cell in ask.domain_members:
-            if cell.group.key == key:
+            if cell.group.key == key and cell is not but:
                 self._allow_member(cell, allowed, lenient)
         return np.array(allowed, dtype=np.int64)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.planner.board import Board
+from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
@@ -53,11 +54,13 @@ class Packer:
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
         done = 0
         blocked: set[int] = set()
-        balance = self._balanced(ask, axis)
+        balance, own = self._balanced(ask, axis)
         while done < count:
-            if balance is not None and not self._first_of_its_kind(ask, axis):
+            got = 0
+            level = balance is not None and not self._first_of_its_kind(ask, axis)
+            if balance is not None and level:
                 got = self._level(ask, count - done, axis, balance, blocked)
-            else:
+            if not got and not (level and own):
                 allowed = self.board.allowance(ask, axis, self.lenient)
                 if blocked:
                     allowed[list(blocked)] = 0
@@ -67,19 +70,21 @@ class Packer:
             done += got
         return done
 
-    def _balanced(self, ask: Ask, axis: int) -> int | None:
-        """The spread that this ask itself fills up, if there is one."""
+    def _balanced(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
+        """The spread that this ask fills up, if there is one, and whether it is its own or only counts it."""
         key = self.problem.axes[axis].key
-        for at, cell in enumerate(ask.domain_owned):
+        for cell in ask.domain_owned:
             if cell.group.kind == SPREAD and cell.group.key == key and cell.group in ask.cls.members:
-                return at
-        return None
+                return cell, True
+        counting = [each for each in ask.domain_members if each.group.kind == SPREAD and each.group.key == key]
+        if counting and self.strategy.level:
+            return max(counting, key=lambda each: (int(each.universe.sum()), -each.group.max_skew)), False
+        return None, False
 
-    def _level(self, ask: Ask, count: int, axis: int, which: int, blocked: set[int]) -> int:
+    def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
-        cell = ask.domain_owned[which]
         counts = self.board.counts[cell.slot]
-        others = self._others(ask, axis, which)
+        others = self._others(ask, axis, cell)
         usable = cell.universe & (others[:-1] > 0)
         usable[list(blocked)] = False
         if not usable.any():
@@ -98,7 +103,7 @@ class Packer:
             wanted = min(int(quotas[domain]), int(others[domain]))
             served = self._fill(ask, wanted, axis, self._only(axis, domain))
             got += served
-            if served < quotas[domain]:
+            if served < wanted:
                 blocked.add(int(domain))
         return got
 
@@ -112,17 +117,9 @@ class Packer:
         open_to[self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)]] = True
         return bool(open_to[:-1][usable].all())
 
-    def _others(self, ask: Ask, axis: int, which: int) -> Ints:
+    def _others(self, ask: Ask, axis: int, levelled: Cell) -> Ints:
         """What everything but the spread being levelled allows."""
-        kept = ask.domain_owned
-        ask.domain_owned = [cell for at, cell in enumerate(kept) if at != which]
-        try:
-            members = ask.domain_members
-            ask.domain_members = [cell for cell in members if cell is not kept[which]]
-            allowed = self.board.allowance(ask, axis, self.lenient)
-            ask.domain_members = members
-        finally:
-            ask.domain_owned = kept
+        allowed = self.board.allowance(ask, axis, self.lenient, levelled)
         allowed[-1] = 0
         return allowed
 

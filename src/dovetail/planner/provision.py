@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
@@ -9,13 +11,12 @@ from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, hints_for, pack
+from dovetail.planner.quick import Packing, few, hints_for, hopeless, pack
 from dovetail.planner.quiet import quiet
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
 
-#: Below this many pods several strategies are tried at once: it still takes milliseconds.
-_FEW = 500
+#: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
 _FIRST = (
     Strategy(),
     Strategy(foresight=0.0),
@@ -23,6 +24,15 @@ _FIRST = (
     Strategy(order="sum", grow=True),
     Strategy(foresight=0.3, turn=1),
 )
+_MANY = (Strategy(level=True),)
+#: What is tried when somebody goes short: all of it for few pods, the first for many.
+_SHORT = tuple(
+    Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
+    for level, lavish in ((True, False), (False, False), (False, True))
+    for foresight, grow, thrift in ((1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, True, False))
+    for order in ("max", "reference", "zones")
+)
+_BRIEF = 2
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 20_000
 
@@ -62,28 +72,23 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 
 
 def quick(problem: Problem) -> Packing:
-    """The best of a few quick packings."""
-    few = sum(one.count for one in problem.classes) <= _FEW
-    best = min((pack(problem, strategy) for strategy in (_FIRST if few else _FIRST[:1])), key=lambda each: each.rank)
+    """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out."""
+    first = _FIRST if few(problem) else _MANY
+    best = min((pack(problem, strategy) for strategy in first), key=lambda each: each.rank)
     if problem.weighted:
-        best = min((best, pack(problem, Strategy(wide=True))), key=lambda each: each.rank)
-    if any(count and not problem.classes[index].error for index, count in best.left.items()):
-        best = _short(problem, best)
+        best = min((best, pack(problem, replace(first[0], wide=True))), key=lambda each: each.rank)
+    if any(not hopeless(problem, problem.classes[index]) for index in best.left):
+        best = _short(problem, best, _SHORT if few(problem) else _SHORT[:_BRIEF])
         hints = hints_for(problem, best.left)
         if hints:
-            tried = [best, *(pack(problem, strategy, hints) for strategy in _FIRST)]
+            tried = [best, *(pack(problem, strategy, hints) for strategy in first)]
             best = min(tried, key=lambda each: (each.shortfall(problem), each.rank))
     return best
 
 
-def _short(problem: Problem, best: Packing) -> Packing:
+def _short(problem: Problem, best: Packing, strategies: Sequence[Strategy]) -> Packing:
     """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in."""
-    tried = [best]
-    for lavish in (False, True):
-        for foresight, grow, thrift in ((1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, True, False)):
-            for order in ("reference", "max", "zones"):
-                strategy = Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish)
-                tried.append(pack(problem, replace(strategy, by_priority=True)))
+    tried = [best, *(pack(problem, strategy) for strategy in strategies)]
     return min(tried, key=lambda each: (each.shortfall(problem), each.rank))
 
 

@@ -20,6 +20,7 @@ from dovetail.planner.strategy import Strategy
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
+_FEW = 500
 
 
 class Packing:
@@ -80,39 +81,62 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
     return found
 
 
+def hopeless(problem: Problem, one: PodClass) -> bool:
+    """Whether no machine, there or for sale, could hold a pod of the class even if it were empty of others."""
+    if one.error:
+        return True
+    ask = problem.ask(one, len(one.levels) - 1)
+    on_sale, there = ask.columns.copy(), ask.nodes.copy()
+    for dim, amount in ask.steps:
+        on_sale &= problem.menu.capacity[dim] >= amount
+        there &= problem.free[dim] >= amount
+    return not (on_sale.any() or there.any())
+
+
 def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
     order = class_order(problem, strategy)
     waiting = demands(problem)
     packer.waiting += waiting.sum(axis=0)
+    giants = {one.index: one.count for one in order if not waiting[one.index].any()}
+    order = [one for one in order if one.index not in giants] if giants else order
     left: dict[int, int] = {}
     for one in order:
         packer.waiting -= waiting[one.index]
         missing = _place_class(packer, one, one.count)
         if missing:
             left[one.index] = missing
-    strict, short = (packer.board.clone(), dict(left)) if left else (packer.board, left)
-    while left:
-        before = sum(left.values())
+    left = _again(packer, order, left)
+    if left:
+        strict = packer.board.clone()
         packer.lenient = True
-        for one in order:
-            if one.index in left:
-                missing = _place_class(packer, one, left[one.index])
-                left[one.index] = missing
-        left = {index: count for index, count in left.items() if count}
-        if sum(left.values()) == before:
-            break
-    if sum(one.count for one in order) <= 500 and not sound(packer.board):
-        packer.board, left = strict, short
+        lenient = _again(packer, order, left)
+        if sound(packer.board) and (few(problem) or hosts_sound(packer.board)):
+            left = lenient
+        else:
+            packer.board = strict
     packer.board.shrink()
-    return Packing(packer.board, left)
+    return Packing(packer.board, left | giants)
+
+
+def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:
+    """Try those left over as long as it brings something: counts rise as others are placed."""
+    while left:
+        after = {one.index: _place_class(packer, one, left[one.index]) for one in order if one.index in left}
+        after = {index: count for index, count in after.items() if count}
+        if after == left:
+            break
+        left = after
+    return left
 
 
 def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """What each class asks for in all."""
+    """What each class asks for in all. Pods larger than any machine ask for nothing: nothing is bought for them."""
     if not problem.classes:
         return np.zeros((0, len(problem.dims)))
     requests = np.array([problem.ask(one, 0).request for one in problem.classes], dtype=np.float64)
+    most = np.maximum(problem.menu.capacity.max(axis=1, initial=0), problem.free.max(axis=1, initial=0))
+    requests[(requests > most).any(axis=1)] = 0.0
     return np.asarray(requests * np.array([[float(one.count)] for one in problem.classes]))
 
 
@@ -137,8 +161,10 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
             return (priority, *reference_key(one))
         if strategy.order == "zones":
             return (depth[one.index], priority, -float(bool(problem.ask(one, 0).domain_owned)), *reference_key(one))
-        return (depth[one.index], priority, -_loneliness(problem, one), -sizes[one.index], one.index)
+        choice = openness[one.index] if strategy.level else 0
+        return (depth[one.index], priority, choice, -_loneliness(problem, one), -sizes[one.index], one.index)
 
+    openness = _openness(problem) if strategy.level else []
     return sorted(problem.classes, key=key)
 
 
@@ -155,6 +181,19 @@ def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
 def reference_key(one: PodClass) -> tuple[float, ...]:
     """The order in which Karpenter takes pods: most CPU, then most memory. It decides who goes short."""
     return (-one.requests.get("cpu", 0), -one.requests.get("memory", 0), one.index)
+
+
+def _openness(problem: Problem) -> list[int]:
+    """How many domains each class may choose among where others look at it: those with little choice go first."""
+    known: dict[int, int] = {}
+    found = []
+    for one in problem.classes:
+        ask = problem.ask(one, 0)
+        if ask.restricted and id(ask.columns) not in known:
+            known[id(ask.columns)] = sum(len(np.unique(lying[ask.columns])) for lying in problem.menu.domains)
+        found.append(known[id(ask.columns)] if ask.restricted else 0)
+    most = max(known.values(), default=0)
+    return [each or most for each in found]
 
 
 def _loneliness(problem: Problem, one: PodClass) -> float:
@@ -192,15 +231,30 @@ def _depths(problem: Problem) -> dict[int, int]:
     return depth
 
 
+def few(problem: Problem) -> bool:
+    """Whether there are so few pods that trying many ways still takes milliseconds."""
+    return sum(one.count for one in problem.classes) <= _FEW
+
+
 def sound(board: Board) -> bool:
-    """Whether every spread still holds after pods were taken and put: a minimum may have fallen."""
+    """Whether every spread over domains still holds after pods were taken and put: a minimum may have fallen."""
     for cell in board.problem.cells.values():
         if cell.host or cell.group.kind != SPREAD:
             continue
-        owners = board.owners[cell.slot]
-        if not owners.any():
-            continue
-        counts = board.counts[cell.slot]
-        if bool((counts[owners > 0] - board.minimum(cell) > cell.group.max_skew).any()):
-            return False
+        promised = board.owners[cell.slot] > 0
+        if promised.any():
+            counts = board.counts[cell.slot]
+            if bool((counts[promised] - board.minimum(cell) > cell.group.max_skew).any()):
+                return False
+    return True
+
+
+def hosts_sound(board: Board) -> bool:
+    """Whether every spread over machines holds whatever the order in which pods arrive."""
+    size = board.size
+    for cell in board.problem.cells.values():
+        if cell.host and cell.group.kind == SPREAD:
+            promised = board.host_owners[cell.slot, :size] > 0
+            if bool((board.host_counts[cell.slot, :size][promised] > cell.group.max_skew).any()):
+                return False
     return True

@@ -11,7 +11,8 @@ class Strategy(msgspec.Struct, frozen=True):
     `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
     machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
     `lavish` opens machines for what is to come rather than for the pods that ask; `bulk` takes the least price a pod
-    for as many full machines as there are, and looks again for the rest.
+    for as many full machines as there are, and looks again for the rest; `level` also spreads those evenly that a
+    spread only counts, so that its owners find every domain open.
     """
 
     foresight: float = 1.0
@@ -24,3 +25,4 @@ class Strategy(msgspec.Struct, frozen=True):
     thrift: bool = False
     lavish: bool = False
     bulk: bool = False
+    level: bool = False

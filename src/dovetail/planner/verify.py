@@ -198,8 +198,8 @@ def _replay(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
 
 
 def _interleaved(plan: Plan, pods: dict[str, Pod], world: World) -> list[tuple[str, str, PodInfo]]:
-    """The pods with their targets, zones taking turns, so that a spread rises evenly."""
-    seen: Counter[str] = Counter()
+    """The pods with their targets; of pods with a label in common zones take turns, so that a spread rises evenly."""
+    seen: Counter[tuple[str, str, str]] = Counter()
     ranked: list[tuple[int, str, str, PodInfo]] = []
     for key in sorted(plan.placements):
         place = plan.placements[key]
@@ -209,8 +209,9 @@ def _interleaved(plan: Plan, pods: dict[str, Pod], world: World) -> list[tuple[s
         held = world.cluster.nodes.get(target)
         zone = held.labels.get(ZONE, "") if held is not None else ""
         bare = replace(pods[key], spec=replace(pods[key].spec, node_name=""))
-        ranked.append((seen[zone], key, target, pod_info(bare)))
-        seen[zone] += 1
+        kin = [(zone, *pair) for pair in pods[key].metadata.labels.items()] or [(zone, "", "")]
+        ranked.append((max(seen[each] for each in kin), key, target, pod_info(bare)))
+        seen.update(kin)
     ranked.sort(key=lambda each: (each[0], each[1]))
     return [(key, target, info) for _, key, target, info in ranked]
 
