@@ -25,13 +25,17 @@ class Remedy(StrEnum):
 
 
 class CloudError(Exception):
-    """`reason` is CamelCase, fit for a condition; `remedy` is what a controller does about it."""
+    """`reason` is CamelCase, fit for a condition; `remedy` is what a controller does about it.
 
-    def __init__(self, reason: str, message: str, remedy: Remedy) -> None:
+    `message` is for people, with the way out; `detail` is all that was said, for the log.
+    """
+
+    def __init__(self, reason: str, message: str, remedy: Remedy, *, detail: str = "") -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
         self.remedy = remedy
+        self.detail = detail or message
 
 
 class InsufficientCapacity(CloudError):
@@ -48,11 +52,12 @@ class NodeClassNotReady(CloudError):
 
 
 class MachineNotFound(CloudError):
-    """The machine is known to be gone; a delete that finds nothing has done its work."""
+    """The machine is known to be gone; a delete that finds nothing has done its work. `why` it ended, if known."""
 
-    def __init__(self, provider_id: str) -> None:
-        super().__init__("NodeClaimNotFound", f"no machine {provider_id}", Remedy.RETRY)
+    def __init__(self, provider_id: str, why: str = "") -> None:
+        super().__init__("NodeClaimNotFound", f"no machine {provider_id}" + (f": {why}" if why else ""), Remedy.RETRY)
         self.provider_id = provider_id
+        self.why = why
 
 
 class LaunchOption(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,8 @@ def account(_endpoint: Account) -> Iterator[Account]:
     _endpoint.records.clear()
     yield _endpoint
     _endpoint.endpoint.market.allow()
+    _endpoint.endpoint.trouble.clear()
+    _endpoint.endpoint.book.clear()
 
 
 def offered(launch: Launch, **change: Any) -> Launch:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dovetail.clock import Clock
 
@@ -23,9 +23,12 @@ class Ageing(Generic[V]):
         kept = self._kept.get(key)
         if kept is not None and now - kept[0] < self._seconds:
             return kept[1]
-        value = await ask()
+        value = self._believed(key, await ask())
         self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self._seconds}
         self._kept[key] = (self._clock.monotonic(), value)
+        return value
+
+    def _believed(self, key: Hashable, value: V) -> V:
         return value
 
     def forget(self, key: Hashable | None = None) -> None:
@@ -33,3 +36,28 @@ class Ageing(Generic[V]):
             self._kept.clear()
         else:
             self._kept.pop(key, None)
+
+
+class Steady(Ageing[tuple[V, ...]]):
+    """Lists of things with an id. A list that lost something is believed once the next look says the same.
+
+    A page that was left out, or a server that lags, must not make anybody replace machines.
+    """
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        super().__init__(clock, seconds)
+        self._settled: dict[Hashable, tuple[V, ...]] = {}
+        self._doubted: dict[Hashable, frozenset[Any]] = {}
+
+    def _believed(self, key: Hashable, value: tuple[V, ...]) -> tuple[V, ...]:
+        seen, known = _ids(value), self._settled.get(key, value)
+        if _ids(known) <= seen or self._doubted.get(key) == seen:
+            self._doubted.pop(key, None)
+            self._settled[key] = value
+            return value
+        self._doubted[key] = seen
+        return known
+
+
+def _ids(things: tuple[Any, ...]) -> frozenset[Any]:
+    return frozenset(each.id for each in things)

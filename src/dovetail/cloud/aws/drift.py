@@ -10,6 +10,7 @@ import msgspec
 
 from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.images import Image
+from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import Machine
 
 HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
@@ -43,13 +44,16 @@ def reason(claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, 
     if suited and machine.image_id and machine.image_id not in suited:
         return "AMIDrift"
     groups = {group["id"] for group in status.get("securityGroups") or ()}
-    held = set(filter(None, machine.network.get("security-groups", "").split(",")))
-    if groups and held and groups != held:
+    worn = set(filter(None, machine.network.get("security-groups", "").split(",")))
+    if groups and worn and groups != worn:
         return "SecurityGroupDrift"
     subnets = {subnet["id"] for subnet in status.get("subnets") or ()}
     placed = machine.network.get("subnet")
     if subnets and placed and placed not in subnets:
         return "SubnetDrift"
+    held, listed = machine.labels.get(RESERVATION), status.get("capacityReservations")
+    if held and listed is not None and held not in {each["id"] for each in listed}:
+        return "CapacityReservationDrift"
     return None
 
 

@@ -1,15 +1,19 @@
 """What an AWS error means for whoever called: try again, next offering, next pool, or ask the operator.
 
 One table. A code that is not in it is retried and shown by its own name, because an unknown error is
-not evidence of anything.
+not evidence of anything. What is told ends with the way out and a code of our own vocabulary.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.model.reasons import REASONS
 
 #: Fleet errors that say "not this offering, not now".
 CAPACITY_CODES = frozenset({
@@ -43,37 +47,82 @@ THROTTLE_CODES = frozenset({
 #: The role behind our credentials changed or ran out; a fresh set may work.
 CREDENTIAL_CODES = frozenset({
     "ExpiredToken", "ExpiredTokenException", "RequestExpired", "InvalidClientTokenId", "UnrecognizedClientException",
-    "AuthFailure",
+    "AuthFailure", "NoCredentialsError", "CredentialRetrievalError",
 })
 
-SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+#: Failures of the service or of the way to it: the same call may succeed a moment later.
+_PASSING = THROTTLE_CODES | {
+    "InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "EndpointConnectionError",
+    "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
+}
 
-#: code -> (reason on the claim, remedy, what to do). Text without a cure speaks for itself.
-_MEANING: Mapping[str, tuple[str, Remedy, str]] = {
-    SPOT_ROLE_CODE: (
-        "SpotSLRCreationFailed", Remedy.NEXT_OFFERING,
-        "create the service-linked role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com",
+SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
+_SPOT_ROLE = "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+_POLICY = "allow the action in the controller's IAM policy"
+_ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+")
+
+
+class Meaning(msgspec.Struct, frozen=True):
+    """`reason` is for the condition, `code` of our vocabulary; a cure of its own comes before the vocabulary's."""
+
+    reason: str
+    remedy: Remedy
+    code: str
+    cure: str = ""
+
+
+_CLASS = "check the EC2NodeClass"
+_IMAGE = "check amiSelectorTerms of the EC2NodeClass"
+_UNKNOWN = Meaning("LaunchFailed", Remedy.RETRY, "CLOUD_ERROR")
+_THROTTLED = Meaning("RequestLimitExceeded", Remedy.RETRY, "THROTTLED")
+_CREDENTIALS = Meaning(
+    "Unauthorized", Remedy.OPERATOR, "UNAUTHORIZED",
+    "renew the credentials (IRSA annotation, pod identity association or profile)",
+)
+_CAPACITY = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING")
+_FORBIDDEN = Meaning("Unauthorized", Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
+_NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
+_FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
+_GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")
+_MEANING: Mapping[str, Meaning] = {
+    SPOT_ROLE_CODE: Meaning("SpotSLRCreationFailed", Remedy.NEXT_OFFERING, "UNAUTHORIZED", _SPOT_ROLE),
+    "UnauthorizedOperation": _FORBIDDEN,
+    "AccessDenied": _FORBIDDEN,
+    "AccessDeniedException": _FORBIDDEN,
+    "InvalidAMIID.NotFound": Meaning("AMINotFound", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
+    "InvalidAMIID.Malformed": Meaning("InvalidAMIID", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
+    "InvalidAMIID.Unavailable": Meaning("AMINotFound", Remedy.OPERATOR, "BAD_NODECLASS", _IMAGE),
+    "InvalidLaunchTemplateName.NotFoundException": _NO_TEMPLATE,
+    "InvalidLaunchTemplateId.NotFound": _NO_TEMPLATE,
+    "FreeTierIneligible": Meaning(
+        "FreeTierIneligible", Remedy.OPERATOR, "QUOTA", "the account may only launch free-tier types"
     ),
-    "UnauthorizedOperation": ("Unauthorized", Remedy.OPERATOR, "allow the action in the controller's IAM policy"),
-    "AccessDenied": ("Unauthorized", Remedy.OPERATOR, "allow the action in the controller's IAM policy"),
-    "AccessDeniedException": ("Unauthorized", Remedy.OPERATOR, "allow the action in the controller's IAM policy"),
-    "InvalidAMIID.NotFound": ("AMINotFound", Remedy.OPERATOR, "check amiSelectorTerms of the EC2NodeClass"),
-    "InvalidAMIID.Malformed": ("InvalidAMIID", Remedy.OPERATOR, "check amiSelectorTerms of the EC2NodeClass"),
-    "InvalidAMIID.Unavailable": ("AMINotFound", Remedy.OPERATOR, "the image was deregistered; pick another"),
-    "InvalidLaunchTemplateName.NotFoundException": ("LaunchTemplateNotFound", Remedy.RETRY, ""),
-    "InvalidLaunchTemplateId.NotFound": ("LaunchTemplateNotFound", Remedy.RETRY, ""),
-    "FreeTierIneligible": ("FreeTierIneligible", Remedy.OPERATOR, "the account may only launch free-tier types"),
-    "InvalidParameterCombination": ("LaunchFailed", Remedy.OPERATOR, "check the EC2NodeClass"),
-    "PendingVerification": ("AccountPendingVerification", Remedy.RETRY, "AWS is still verifying the account"),
-    "MaxFleetCountExceeded": ("FleetQuotaExceeded", Remedy.NEXT_OFFERING, "raise the EC2 Fleet quota"),
-    "MaxSpotInstanceCountExceeded": ("SpotQuotaExceeded", Remedy.NEXT_OFFERING, "raise the spot vCPU quota"),
-    "VcpuLimitExceeded": ("VCPULimitExceeded", Remedy.NEXT_OFFERING, "raise the on-demand vCPU quota"),
-    "InsufficientFreeAddressesInSubnet": (
-        "InsufficientFreeAddressesInSubnet", Remedy.NEXT_OFFERING, "add subnets, or larger ones, to the EC2NodeClass",
+    "InvalidParameterCombination": Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS),
+    "PendingVerification": Meaning(
+        "AccountPendingVerification", Remedy.RETRY, "CLOUD_ERROR", "AWS is still verifying the account"
     ),
-    "InternalError": ("InternalError", Remedy.RETRY, ""),
-    "InternalFailure": ("InternalError", Remedy.RETRY, ""),
-    "ServiceUnavailable": ("InternalError", Remedy.RETRY, ""),
+    "MaxFleetCountExceeded": Meaning(
+        "FleetQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA", "raise the EC2 Fleet quota of the account"
+    ),
+    "MaxSpotInstanceCountExceeded": Meaning(
+        "SpotQuotaExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "raise the quota 'All Standard Spot Instance Requests' (vCPUs), or allow on-demand",
+    ),
+    "VcpuLimitExceeded": Meaning(
+        "VCPULimitExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "raise the quota 'Running On-Demand Standard instances' (vCPUs), or allow spot",
+    ),
+    "InsufficientFreeAddressesInSubnet": Meaning(
+        "InsufficientFreeAddressesInSubnet", Remedy.NEXT_OFFERING, "SUBNET_FULL",
+        "add subnets, or larger ones, to the EC2NodeClass",
+    ),
+    "InvalidCapacityReservationId.NotFound": _GONE,
+    "ReservationCapacityExceeded": Meaning(
+        "ReservationCapacityExceeded", Remedy.NEXT_OFFERING, "RESERVATION_FULL", "wait, or allow on-demand or spot"
+    ),
+    "InternalError": _FAILURE,
+    "InternalFailure": _FAILURE,
+    "ServiceUnavailable": _FAILURE,
 }
 
 
@@ -96,29 +145,46 @@ def is_not_found(error: BaseException) -> bool:
     return code_of(error) in NOT_FOUND_CODES
 
 
+def is_passing(error: BaseException) -> bool:
+    """Whether the same call may succeed a moment later."""
+    return code_of(error) in _PASSING
+
+
+def meaning(code: str, message: str) -> Meaning:
+    if code in THROTTLE_CODES:
+        return _THROTTLED
+    if code in CREDENTIAL_CODES:
+        return _CREDENTIALS
+    if code in ("InvalidParameterValue", "InvalidParameter"):
+        return _parameter(message)
+    return _MEANING.get(code, _CAPACITY if code in CAPACITY_CODES else _UNKNOWN)
+
+
 def explain(code: str, message: str) -> CloudError:
     """The error as a controller reads it: a reason for the condition, a remedy, and the way out in the text."""
-    if code in THROTTLE_CODES:
-        return CloudError("RequestLimitExceeded", f"{code}: {message}", Remedy.RETRY)
-    if code in CREDENTIAL_CODES:
-        cure = "renew the credentials (IRSA annotation, pod identity association or profile)"
-        return CloudError("Unauthorized", f"{code}: {message}; {cure}", Remedy.OPERATOR)
-    reason, remedy, cure = _MEANING.get(code, ("LaunchFailed", Remedy.RETRY, ""))
-    if code == "InvalidParameterValue" or code == "InvalidParameter":
-        reason, remedy, cure = _parameter(message)
-    if code in CAPACITY_CODES and code not in _MEANING:
-        reason, remedy = "InsufficientCapacityError", Remedy.NEXT_OFFERING
-    return CloudError(reason, f"{code}: {message}" + (f"; {cure}" if cure else ""), remedy)
+    found = meaning(code, message)
+    return CloudError(found.reason, told(code, message), found.remedy, detail=f"{code}: {message}")
 
 
-def _parameter(message: str) -> tuple[str, Remedy, str]:
+def told(code: str, message: str) -> str:
+    """What AWS said, the way out, and our code for it; what AWS encoded is for the log alone."""
+    found = meaning(code, message)
+    short = _ENCODED.sub("", message)
+    hint = "" if short == message else " (aws sts decode-authorization-message reads the rest from the log)"
+    return f"{code}: {short.rstrip('.')}{hint}; {found.cure or REASONS[found.code].cure} ({found.code})"
+
+
+def _parameter(message: str) -> Meaning:
     """InvalidParameterValue says what is wrong in its text alone."""
     text = message.lower()
     if "iam instance profile" in text:
         # A new profile takes some seconds to be known everywhere.
-        return "InstanceProfileNameInvalid", Remedy.RETRY, "check role or instanceProfile of the EC2NodeClass"
+        cure = "check role or instanceProfile of the EC2NodeClass"
+        return Meaning("InstanceProfileNameInvalid", Remedy.RETRY, "BAD_NODECLASS", cure)
     if "security group" in text and "subnet" in text:
-        return "SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR, "select groups and subnets of one VPC"
+        cure = "select groups and subnets of one VPC"
+        return Meaning("SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR, "BAD_NODECLASS", cure)
     if "user data" in text:
-        return "UserDataSizeLimitExceeded", Remedy.OPERATOR, "shorten userData: EC2 takes 16384 bytes"
-    return "LaunchFailed", Remedy.OPERATOR, "check the EC2NodeClass"
+        cure = "shorten userData: EC2 takes 16384 bytes"
+        return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", cure)
+    return Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)

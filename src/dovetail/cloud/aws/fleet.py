@@ -13,9 +13,16 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain
+from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain, told
 from dovetail.cloud.aws.network import Subnet
+from dovetail.cloud.aws.reservations import (
+    CAPACITY_BLOCK,
+    INTERRUPTIBLE,
+    RESERVATION_INTERRUPTIBLE,
+    RESERVATION_TYPE,
+)
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, LaunchOption
+from dovetail.model.instancetype import Offering
 
 #: How many types one fleet call may carry.
 MOST_TYPES = 60
@@ -59,8 +66,39 @@ def choose(options: Sequence[LaunchOption], flexible: bool) -> tuple[str, tuple[
             kind = "spot" if cheap else "on-demand"
             open_ = cheap or open_
     chosen = sorted((o for o in open_ if o.offering.capacity_type == kind), key=_rank)
+    if kind == "reserved":
+        chosen = _of_one_sort(chosen)
     types = list(dict.fromkeys(o.instance_type.name for o in chosen))[:MOST_TYPES]
     return kind, tuple(o for o in chosen if o.instance_type.name in types)
+
+
+def market(offering: Offering) -> str:
+    """The market a reserved offering is sold on, in EC2's words; empty for the usual one."""
+    if offering.labels.get(RESERVATION_TYPE) == CAPACITY_BLOCK:
+        return CAPACITY_BLOCK
+    return INTERRUPTIBLE if offering.labels.get(RESERVATION_INTERRUPTIBLE) == "true" else ""
+
+
+def _of_one_sort(options: Sequence[LaunchOption]) -> list[LaunchOption]:
+    """What one request may name of reserved offerings, which come cheapest first.
+
+    One sort of reservation; of capacity blocks a single one; of others the fullest in each zone.
+    """
+    order = ("", CAPACITY_BLOCK, INTERRUPTIBLE)
+    sort = min((_price(o), order.index(market(o.offering)), market(o.offering)) for o in options)[2]
+    alike = [o for o in options if market(o.offering) == sort]
+    if sort == CAPACITY_BLOCK:
+        return alike[:1]
+    fullest: dict[str, LaunchOption] = {}
+    for option in alike:
+        kept = fullest.get(option.offering.zone)
+        if kept is None or _left(option) > _left(kept):
+            fullest[option.offering.zone] = option
+    return [o for o in alike if fullest[o.offering.zone].offering.reservation_id == o.offering.reservation_id]
+
+
+def _left(option: LaunchOption) -> int:
+    return option.offering.reservation_capacity or 0
 
 
 def _exotic(option: LaunchOption) -> bool:
@@ -93,8 +131,15 @@ def overrides(
 
 
 def request(
-    kind: str, configs: Sequence[Mapping[str, Any]], tags: Mapping[str, str], token: str, context: str | None
+    kind: str,
+    options: Sequence[LaunchOption],
+    configs: Sequence[Mapping[str, Any]],
+    tags: Mapping[str, str],
+    token: str,
+    context: str | None,
 ) -> dict[str, Any]:
+    sold_on = market(options[0].offering)
+    target = {CAPACITY_BLOCK: CAPACITY_BLOCK, INTERRUPTIBLE: "reserved-capacity"}.get(sold_on, "on-demand")
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
     made: dict[str, Any] = {
         "Type": "instant",
@@ -102,13 +147,13 @@ def request(
         "LaunchTemplateConfigs": list(configs),
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": 1,
-            "DefaultTargetCapacityType": "spot" if kind == "spot" else "on-demand",
+            "DefaultTargetCapacityType": "spot" if kind == "spot" else target,
         },
         "TagSpecifications": [{"ResourceType": kind_, "Tags": listed} for kind_ in ("instance", "volume", "fleet")],
     }
     if kind == "spot":
         made["SpotOptions"] = {"AllocationStrategy": "price-capacity-optimized"}
-    else:
+    elif not sold_on:
         made["OnDemandOptions"] = {"AllocationStrategy": "lowest-price"}
     if context:
         made["Context"] = context
@@ -145,7 +190,7 @@ def failure(refusals: Sequence[Refusal]) -> CloudError:
     other = next((r for r in refusals if r.code not in short), None)
     if other is not None:
         return explain(other.code, other.message)
-    words = "; ".join(sorted({f"{r.code}: {r.message}" for r in refusals})) or "EC2 sold nothing and gave no reason"
+    words = "; ".join(sorted({told(r.code, r.message) for r in refusals})) or "EC2 sold nothing and gave no reason"
     return InsufficientCapacity(
         f"all requested instance types were unavailable during launch: {words}", [r.key for r in refusals]
     )

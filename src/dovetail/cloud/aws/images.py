@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.ageing import Ageing, Steady
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import is_not_found
 from dovetail.cloud.aws.network import Term, filters
@@ -123,7 +123,7 @@ class Images:
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
         self._clock = clock
-        self._found: Ageing[tuple[Image, ...]] = Ageing(clock, refresh)
+        self._found: Steady[Image] = Steady(clock, refresh)
         self._parameters: Ageing[str | None] = Ageing(clock, 24 * 3600.0)
         self._mutable: Ageing[str | None] = Ageing(clock, 300.0)
 
@@ -167,7 +167,8 @@ class Images:
         if not found:
             raise CloudError(
                 "AMINotFound",
-                f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists",
+                f"alias {alias!r} has no image for Kubernetes {kubernetes}: none of its SSM parameters exists;"
+                " pin a version that AWS still publishes, or another family (BAD_NODECLASS)",
                 Remedy.OPERATOR,
             )
         return found
@@ -182,7 +183,10 @@ class Images:
                 raise
             return str(answer["Parameter"]["Value"])
 
-        return await memory.get(name, ask)
+        found = await memory.get(name, ask)
+        if found is None:
+            memory.forget(name)  # one that is not there yet may come any time
+        return found
 
     async def _search(self, term: Term) -> list[Mapping[str, Any]]:
         asked = filters(term, names="name")

@@ -1,13 +1,14 @@
-"""Instances as machines: read back by tags and by id, ended in batches."""
+"""Instances as machines: read back by tags and by id, looked at and ended many in a call."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import is_not_found
+from dovetail.cloud.aws.gathering import Gathering
+from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import Machine, MachineNotFound
 
 POOL_TAG = "karpenter.sh/nodepool"
@@ -18,9 +19,16 @@ UID_TAG = "dovetail.sh/claim-uid"
 
 LIVING = ("pending", "running", "stopping", "stopped", "shutting-down")
 
-#: How long a termination waits for others to go in the same call, in seconds.
-GATHER = 0.1
-MOST_IN_A_CALL = 500
+#: How many instances are ended in one call, and how many ids a filter takes.
+MOST_ENDED, MOST_SEEN = 500, 200
+
+#: Why instances end as soon as they start, by what EC2 says of it, and what to do.
+_CURES = {
+    "Client.InternalError": "its volume's KMS key is likely denied: allow the key to the node's launch, or use another",
+    "Client.InvalidSnapshot.NotFound": "the image's snapshot is gone: pick another image",
+    "Server.InsufficientInstanceCapacity": "there was no capacity after all",
+    "Client.VolumeLimitExceeded": "raise the account's EBS volume quota",
+}
 
 
 def provider_id(zone: str, instance_id: str) -> str:
@@ -38,7 +46,9 @@ def tags_of(row: Mapping[str, Any]) -> dict[str, str]:
 def capacity_type(row: Mapping[str, Any]) -> str:
     if row.get("SpotInstanceRequestId") or row.get("InstanceLifecycle") == "spot":
         return "spot"
-    return "reserved" if row.get("CapacityReservationId") else "on-demand"
+    taken = (row.get("CapacityReservationSpecification") or {}).get("CapacityReservationPreference")
+    planned = row.get("CapacityReservationId") and taken == "capacity-reservations-only"
+    return "reserved" if planned else "on-demand"
 
 
 def machine(row: Mapping[str, Any]) -> Machine:
@@ -59,6 +69,7 @@ def machine(row: Mapping[str, Any]) -> Machine:
             "node.kubernetes.io/instance-type": row["InstanceType"],
             "topology.kubernetes.io/zone": zone,
             "karpenter.sh/capacity-type": kind,
+            **({RESERVATION: row["CapacityReservationId"]} if kind == "reserved" else {}),
         },
         created=row["LaunchTime"],
         claim_uid=tags.get(UID_TAG),
@@ -70,12 +81,20 @@ def machine(row: Mapping[str, Any]) -> Machine:
     )
 
 
+def ended(row: Mapping[str, Any]) -> str:
+    """Why a terminated instance ended, if EC2 says so, and the way out where one is known."""
+    reason = row.get("StateReason") or {}
+    code, message = reason.get("Code", ""), reason.get("Message", "") or row.get("StateTransitionReason", "")
+    cure = _CURES.get(code, "")
+    return f"{message or 'terminated'}{f'; {cure}' if cure else ''}"
+
+
 class Machines:
     def __init__(self, calls: Calls, cluster: str) -> None:
         self._calls = calls
         self._cluster = cluster
-        self._ending: dict[str, asyncio.Future[None]] = {}
-        self._sweep: asyncio.Task[None] | None = None
+        self._seen: Gathering[Mapping[str, Any]] = Gathering(self._describe, MOST_SEEN, "aws-describe")
+        self._ended: Gathering[None] = Gathering(self._terminate, MOST_ENDED, "aws-terminate")
 
     async def all(self) -> tuple[Machine, ...]:
         """Every living machine of this cluster that carries our tags."""
@@ -84,7 +103,7 @@ class Machines:
             {"Name": "tag-key", "Values": [POOL_TAG]},
             {"Name": "instance-state-name", "Values": list(LIVING)},
         ]
-        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked)
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
         return tuple(
             machine(row)
             for reservation in rows
@@ -93,53 +112,28 @@ class Machines:
         )
 
     async def get(self, provider: str) -> Machine:
-        try:
-            answer = await self._calls("ec2", "describe_instances", InstanceIds=[instance_id(provider)])
-        except Exception as error:
-            if is_not_found(error):
-                raise MachineNotFound(provider) from error
-            raise
-        for reservation in answer["Reservations"]:
-            for row in reservation["Instances"]:
-                if row.get("State", {}).get("Name") != "terminated":
-                    return machine(row)
-        raise MachineNotFound(provider)
+        row = await self._seen.get(instance_id(provider))
+        if row is None:
+            raise MachineNotFound(provider)
+        if row.get("State", {}).get("Name") == "terminated":
+            raise MachineNotFound(provider, ended(row))
+        return machine(row)
 
     async def end(self, provider: str) -> None:
         """Terminate; terminations asked for at about the same time go in one call."""
-        name = instance_id(provider)
-        if name not in self._ending:
-            self._ending[name] = asyncio.get_running_loop().create_future()
-        if self._sweep is None or self._sweep.done():
-            self._sweep = asyncio.create_task(self._end_gathered(), name="aws-terminate")
         try:
-            await asyncio.shield(self._ending[name])
+            await self._ended.get(instance_id(provider))
         except Exception as error:
             if is_not_found(error):
                 raise MachineNotFound(provider) from error
             raise
 
-    async def _end_gathered(self) -> None:
-        await asyncio.sleep(GATHER)
-        batch = dict(list(self._ending.items())[:MOST_IN_A_CALL])
-        for name in batch:
-            self._ending.pop(name)
-        await self._terminate(list(batch), batch)
-        if self._ending:
-            self._sweep = asyncio.create_task(self._end_gathered(), name="aws-terminate")
+    async def _describe(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        """By filter, which leaves out an id that does not exist, where a list of ids would fail for all."""
+        asked = [{"Name": "instance-id", "Values": list(names)}]
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
+        return {row["InstanceId"]: row for reservation in rows for row in reservation["Instances"]}
 
-    async def _terminate(self, names: Sequence[str], waiting: Mapping[str, asyncio.Future[None]]) -> None:
-        """One call; where one bad id spoils it, each on its own."""
-        try:
-            await self._calls("ec2", "terminate_instances", InstanceIds=list(names))
-        except Exception as error:  # every waiter is told; nothing is swallowed
-            if len(names) > 1 and is_not_found(error):
-                for name in names:
-                    await self._terminate([name], waiting)
-                return
-            for name in names:
-                waiting[name].set_exception(error)
-                waiting[name].exception()  # seen: a waiter may have been cancelled meanwhile
-            return
-        for name in names:
-            waiting[name].set_result(None)
+    async def _terminate(self, names: Sequence[str]) -> Mapping[str, None]:
+        await self._calls("ec2", "terminate_instances", InstanceIds=list(names))
+        return {}

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.ageing import Steady
 from dovetail.cloud.aws.calls import Calls
 
 Term = Mapping[str, Any]
@@ -54,8 +54,8 @@ class Network:
 
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
-        self._subnets: Ageing[tuple[Subnet, ...]] = Ageing(clock, refresh)
-        self._groups: Ageing[tuple[SecurityGroup, ...]] = Ageing(clock, refresh)
+        self._subnets: Steady[Subnet] = Steady(clock, refresh)
+        self._groups: Steady[SecurityGroup] = Steady(clock, refresh)
         self._taken: dict[str, int] = {}
 
     async def subnets(self, terms: Sequence[Term]) -> tuple[Subnet, ...]:

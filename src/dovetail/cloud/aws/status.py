@@ -15,6 +15,7 @@ from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.protocol import CloudError, NodeClassStatus, Remedy
 
 Condition = tuple[str, str, str, str]
@@ -24,12 +25,13 @@ RESTRICTED_TAGS = ("eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.s
 
 class Resolver:
     def __init__(
-        self, network: Network, images: Images, profiles: Profiles, version: Callable[[], Awaitable[str]],
-        tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        self, network: Network, images: Images, profiles: Profiles, reservations: Reservations,
+        version: Callable[[], Awaitable[str]], tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> None:
         self._network = network
         self._images = images
         self._profiles = profiles
+        self._reservations = reservations
         self._version = version
         self._tags = tags
 
@@ -42,6 +44,7 @@ class Resolver:
             ("SecurityGroupsReady", self._groups),
             ("AMIsReady", self._amis),
             ("InstanceProfileReady", self._profile),
+            ("CapacityReservationsReady", self._held),
         ):
             conditions.append(await self._attempt(kind, step, node_class, status))
         conditions.append(_validation(spec, conditions))
@@ -70,7 +73,8 @@ class Resolver:
         status["subnets"] = [{"id": s.id, "zone": s.zone, "zoneID": s.zone_id} for s in found]
         if not found:
             return ("SubnetsReady", "False", "SubnetsNotFound",
-                    f"SubnetSelector did not match any Subnets: {_said(terms)}; tag the subnets or change the terms")
+                    f"SubnetSelector did not match any Subnets: {_said(terms)}; tag the subnets or change the terms"
+                    " (BAD_NODECLASS)")
         return ("SubnetsReady", "True", "SubnetsReady", "")
 
     async def _groups(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
@@ -80,7 +84,7 @@ class Resolver:
         if not found:
             return ("SecurityGroupsReady", "False", "SecurityGroupsNotFound",
                     f"SecurityGroupSelector did not match any SecurityGroups: {_said(terms)};"
-                    " tag the groups or change the terms")
+                    " tag the groups or change the terms (BAD_NODECLASS)")
         return ("SecurityGroupsReady", "True", "SecurityGroupsReady", "")
 
     async def _amis(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
@@ -93,7 +97,8 @@ class Resolver:
         ]
         if not found:
             return ("AMIsReady", "False", "AMINotFound",
-                    f"AMISelector did not match any AMIs: {_said(terms)}; check ids, names, owners and tags")
+                    f"AMISelector did not match any AMIs: {_said(terms)}; check ids, names, owners and tags"
+                    " (BAD_NODECLASS)")
         return ("AMIsReady", "True", "AMIsReady", "")
 
     async def _profile(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
@@ -101,13 +106,22 @@ class Resolver:
         if named := spec.get("instanceProfile"):
             if not await self._profiles.exists(named):
                 return ("InstanceProfileReady", "False", "InstanceProfileNotFound",
-                        f"spec.instanceProfile: IAM has no instance profile {named!r}; create it or set spec.role")
+                        f"spec.instanceProfile: IAM has no instance profile {named!r}; create it or set spec.role"
+                        " (BAD_NODECLASS)")
             status["instanceProfile"] = named
         else:
             status["instanceProfile"] = await self._profiles.ensure(
                 meta["name"], meta.get("uid", ""), spec["role"], self._tags(node_class)
             )
         return ("InstanceProfileReady", "True", "InstanceProfileReady", "")
+
+    async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        """Reservations that are not there are no fault of the class: machines are bought without them."""
+        terms = node_class["spec"].get("capacityReservationSelectorTerms") or ()
+        found = await self._reservations.select(terms)
+        if terms or (node_class.get("status") or {}).get("capacityReservations"):
+            status["capacityReservations"] = [each.status() for each in found]
+        return ("CapacityReservationsReady", "True", "CapacityReservationsReady", "")
 
 
 def _said(terms: Sequence[Mapping[str, Any]]) -> str:
@@ -124,7 +138,7 @@ def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Con
     bad = [key for key in spec.get("tags") or {} if key in RESTRICTED_TAGS or key.startswith("kubernetes.io/cluster")]
     if bad:
         return ("ValidationSucceeded", "False", "TagValidationFailed",
-                f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them")
+                f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them (BAD_NODECLASS)")
     waiting = [kind for kind, found, *_ in conditions if found != "True"]
     if waiting:
         return ("ValidationSucceeded", "Unknown", "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")

@@ -51,11 +51,12 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     enclave: bool = False
     tenancy: str = "default"
     reservation_id: str | None = None
+    market: str = ""  # of a reservation that is not of the usual sort
 
     def name(self) -> str:
         parts = (
             self.family, self.image_id, self.profile, self.groups, self.user_data, dict(self.tags), self.capacity_type,
-            self.efa, self.enclave, self.tenancy, self.reservation_id,
+            self.efa, self.enclave, self.tenancy, self.reservation_id, self.market,
             {key: self.spec.get(key) for key in _SPEC_FIELDS},
         )
         return PREFIX + str(int(hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16], 16))
@@ -121,12 +122,20 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
         made["EnclaveOptions"] = {"Enabled": True}
     if nested := (spec.get("cpuOptions") or {}).get("nestedVirtualization"):
         made["CpuOptions"] = {"NestedVirtualization": nested}
-    if blueprint.reservation_id:
-        made["CapacityReservationSpecification"] = {
-            "CapacityReservationPreference": "capacity-reservations-only",
-            "CapacityReservationTarget": {"CapacityReservationId": blueprint.reservation_id},
-        }
+    made["CapacityReservationSpecification"] = _reservation(blueprint)
+    if blueprint.market:
+        made["InstanceMarketOptions"] = {"MarketType": blueprint.market}
     return made
+
+
+def _reservation(blueprint: Blueprint) -> dict[str, Any]:
+    """A machine takes from the reservation it was planned for, and from no other, however open that may be."""
+    if not blueprint.reservation_id:
+        return {"CapacityReservationPreference": "none"}
+    return {
+        "CapacityReservationPreference": "capacity-reservations-only",
+        "CapacityReservationTarget": {"CapacityReservationId": blueprint.reservation_id},
+    }
 
 
 def interfaces(blueprint: Blueprint) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from dovetail.cloud.aws import capacity, nodeclass, typelabels
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.pricing import Pricing
+from dovetail.cloud.aws.reservations import Reservation
 from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType, Offering
@@ -22,22 +23,10 @@ DERIVED = 300.0
 ZONE = "topology.kubernetes.io/zone"
 ZONE_ID = "topology.k8s.aws/zone-id"
 KIND = "karpenter.sh/capacity-type"
-RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 _BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
 
 #: What a reserved machine costs to weigh it against others: it is paid for already.
 RESERVED_SHARE = 1e-7
-
-
-class Reservation(msgspec.Struct, frozen=True, kw_only=True):
-    """A capacity reservation of the node class, as its status has it, with what is left of it."""
-
-    id: str
-    instance_type: str
-    zone: str
-    free: int
-    kind: str = "default"
-    expiring: bool = False
 
 
 class Types:
@@ -58,6 +47,10 @@ class Types:
         self._specs: Ageing[Mapping[str, Spec]] = Ageing(clock, REFRESH)
         self._zones: Ageing[Mapping[str, frozenset[str]]] = Ageing(clock, REFRESH)
         self._derived: Ageing[tuple[InstanceType, ...]] = Ageing(clock, DERIVED)
+        self._shown: dict[bytes, tuple[tuple[InstanceType, ...], int, tuple[InstanceType, ...]]] = {}
+        self._reserved: dict[
+            tuple[Reservation, ...], tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]
+        ] = {}
 
     async def list(
         self, node_class: Mapping[str, Any], zones: Mapping[str, str], reservations: Sequence[Reservation] = ()
@@ -66,16 +59,43 @@ class Types:
         spec: Mapping[str, Any] = node_class.get("spec") or {}
         fields = {key: spec.get(key) for key in ("amiFamily", "amiSelectorTerms", "kubelet", "blockDeviceMappings",
                                                  "instanceStorePolicy", "networkInterfaces")}
-        key = msgspec.json.encode((fields, dict(zones), list(reservations)), order="sorted")
-        derived = await self._derived.get(key, lambda: self._derive(spec, zones, reservations))
-        return self._unavailable.apply(derived)
+        key = msgspec.json.encode((fields, dict(zones)), order="sorted")
+        derived = await self._derived.get(key, lambda: self._derive(spec, zones))
+        return self._with_reservations(self._to_be_had(key, derived), tuple(reservations), zones)
 
     def forget(self) -> None:
         self._derived.forget()
 
-    async def _derive(
-        self, spec: Mapping[str, Any], zones: Mapping[str, str], reservations: Sequence[Reservation]
+    def _to_be_had(self, key: bytes, derived: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+        """The types less what was refused lately; the same answer while nothing changed."""
+        generation = self._unavailable.generation
+        known = self._shown.get(key)
+        if known is None or known[0] is not derived or known[1] != generation:
+            known = self._shown[key] = (derived, generation, self._unavailable.apply(derived))
+        return known[2]
+
+    def _with_reservations(
+        self, types: tuple[InstanceType, ...], reservations: tuple[Reservation, ...], zones: Mapping[str, str]
     ) -> tuple[InstanceType, ...]:
+        """The types with what is reserved of them; the same answer while nothing changed, so that others can cache."""
+        if not reservations:
+            return types
+        known = self._reserved.get(reservations)
+        if known is None or known[0] is not types:
+            held: dict[str, list[Reservation]] = {}
+            for each in reservations:
+                held.setdefault(each.instance_type, []).append(each)
+            made = tuple(self._holding(t, held[t.name], zones) if t.name in held else t for t in types)
+            known = (types, made)
+            self._reserved = {reservations: known}
+        return known[1]
+
+    def _holding(self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str]) -> InstanceType:
+        offerings = (*t.offerings, *(self._offering(each, zones) for each in held))
+        labels = {**t.labels, KIND: tuple(sorted({*t.labels[KIND], "reserved"}))}
+        return msgspec.structs.replace(t, offerings=offerings, labels=labels)
+
+    async def _derive(self, spec: Mapping[str, Any], zones: Mapping[str, str]) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)
         kind = nodeclass.family(spec)
@@ -93,7 +113,7 @@ class Types:
                 capacity=capacity.capacity(found, kind, limits, room, settings),
                 overhead=capacity.overhead(found, kind, limits, room, settings),
                 labels=self._labels(found, kind, offered.get(name, frozenset()), zones),
-                offerings=self._offerings(found, kind, offered.get(name, frozenset()), zones, reservations),
+                offerings=self._offerings(found, kind, offered.get(name, frozenset()), zones),
                 attach_limits=catalogue.attach_limits(found),
             )
             for name, found in specs.items()
@@ -118,7 +138,6 @@ class Types:
         kind: capacity.Family,
         offered: frozenset[str],
         zones: Mapping[str, str],
-        reservations: Sequence[Reservation],
     ) -> tuple[Offering, ...]:
         fits = not (kind.name == "AL2023" and spec.name.startswith("a1."))
         found = []
@@ -138,10 +157,9 @@ class Types:
                             available=fits and zone in zones and price is not None,
                         )
                     )
-        own = [r for r in reservations if r.instance_type == spec.name]
-        return (*found, *(self._reserved(reservation, zones) for reservation in own))
+        return tuple(found)
 
-    def _reserved(self, reservation: Reservation, zones: Mapping[str, str]) -> Offering:
+    def _offering(self, reservation: Reservation, zones: Mapping[str, str]) -> Offering:
         price = self._pricing.on_demand(reservation.instance_type)
         return Offering(
             zone=reservation.zone,
@@ -149,7 +167,7 @@ class Types:
             price=price.dollars * RESERVED_SHARE if price else 0.0,
             price_source="reserved: paid for already",
             available=reservation.zone in zones and not reservation.expiring,
-            labels={RESERVATION: reservation.id, "karpenter.k8s.aws/capacity-reservation-type": reservation.kind},
+            labels=reservation.labels() | ({ZONE_ID: zones[reservation.zone]} if zones.get(reservation.zone) else {}),
             reservation_id=reservation.id,
             reservation_capacity=reservation.free,
         )

@@ -82,7 +82,7 @@ class Launcher:
             "launching nodeclaim",
             controller="nodeclaim.lifecycle",
             NodeClaim=logs.ref(claim.name),
-            error=problem.message,
+            error=problem.detail,
             retry=round(seconds, 1),
         )
 
@@ -96,7 +96,7 @@ class Launcher:
         if node_class is not None and pool is not None:
             node_class = dict(with_kubelet(node_class, pool.metadata.annotations))
         types = await context.cloud.instance_types(self._pool(claim), node_class or {})
-        choices = options(claim, context.offers.corrected(types))
+        choices = options(claim, context.offers.corrected(types, claim.node_pool or ""))
         if not choices:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
         began = context.clock.monotonic()
@@ -144,7 +144,7 @@ class Launcher:
             "failed launching nodeclaim",
             controller="nodeclaim.lifecycle",
             NodeClaim=logs.ref(claim.name),
-            error=problem.message,
+            error=problem.detail,
         )
         await delete(context, claim, reason)
         return True

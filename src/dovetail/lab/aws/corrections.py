@@ -12,22 +12,27 @@ from typing import Any
 from dovetail.clock import wall
 from dovetail.lab.aws import fleet
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.reservations import Book
 
-_market: Market | None = None
+_shop: tuple[Market, Book] | None = None
 
 
-def install(market: Market) -> None:
-    """Correct moto; the market decides what can be had and at what price."""
-    global _market
-    first = _market is None
-    _market = market
+def install(market: Market, book: Book) -> None:
+    """Correct moto; the market decides what can be had and at what price, the book what is reserved."""
+    global _shop
+    first = _shop is None
+    _shop = (market, book)
     if first:
         _correct()
 
 
+def _open_shop() -> tuple[Market, Book]:
+    assert _shop is not None, "corrections.install comes first"
+    return _shop
+
+
 def _selling() -> Market:
-    assert _market is not None, "corrections.install comes first"
-    return _market
+    return _open_shop()[0]
 
 
 def _correct() -> None:
@@ -47,7 +52,7 @@ def _correct() -> None:
         self.error_on_dryrun()
         names = ("LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications", "ClientToken")
         asked = {name: self._get_param(name) for name in names}
-        return ActionResult(fleet.create(self.ec2_backend, _selling(), asked))
+        return ActionResult(fleet.create(self.ec2_backend, *_open_shop(), asked))
 
     def describe_instance_types(self: Any) -> Any:
         """Only what the region sells; moto shows every type everywhere."""
@@ -104,3 +109,5 @@ def _correct() -> None:
     Instance.private_dns = property(private_dns)
     Instance.private_dns_name = property(private_dns)
     Instance.spot_instance_request_id = None
+    Instance.capacity_reservation_id = None
+    Instance.capacity_reservation_specification = None

@@ -54,13 +54,9 @@ class Ec2:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             while True:
-                for instance in self._instances():
+                for instance in self._endpoint.instances():
                     self._look(instance, tasks)
                 await asyncio.sleep(LOOK_SECONDS)
-
-    def _instances(self) -> list[Any]:
-        backend = self._endpoint.backend("ec2")
-        return [i for reservation in list(backend.reservations.values()) for i in list(reservation.instances)]
 
     def _look(self, instance: Any, tasks: asyncio.TaskGroup) -> None:
         if instance.state in GONE:

@@ -10,6 +10,8 @@ from typing import Any
 from dovetail.lab.aws import corrections
 from dovetail.lab.aws.front import Front
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.reservations import Book
+from dovetail.lab.aws.trouble import Trouble
 
 ACCOUNT = "123456789012"
 
@@ -28,9 +30,11 @@ class Endpoint:
                 return None
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
-        corrections.install(market)
         self.market = market
-        self.front = Front(DomainDispatcherApplication(create_backend_app), market)
+        self.book = Book(self._used)
+        self.trouble = Trouble()
+        corrections.install(market, self.book)
+        self.front = Front(DomainDispatcherApplication(create_backend_app), market, self.book, self.trouble)
         self._server = make_server("127.0.0.1", port, self.front, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()
@@ -54,6 +58,16 @@ class Endpoint:
         from moto.backends import get_backend
 
         return get_backend(service)[ACCOUNT][region or self.market.region]
+
+    def instances(self) -> list[Any]:
+        """Every machine EC2 knows, the dead ones included."""
+        backend = self.backend("ec2")
+        return [i for reservation in list(backend.reservations.values()) for i in list(reservation.instances)]
+
+    def _used(self, reservation: str) -> int:
+        return sum(
+            i.capacity_reservation_id == reservation and i.state in ("pending", "running") for i in self.instances()
+        )
 
     def close(self) -> None:
         self._server.shutdown()

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.reservations import Book
 
 _MESSAGES = {
     "InsufficientInstanceCapacity": "There is no {kind} capacity available that matches your request.",
@@ -24,6 +25,11 @@ _MESSAGES = {
     "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit allows.",
     "InvalidParameterValue": "Value for parameter iamInstanceProfile.name is invalid: Invalid IAM Instance Profile",
     "MaxSpotInstanceCountExceeded": "Max spot instance count exceeded",
+    "ReservationCapacityExceeded": "The requested reservation does not have sufficient compatible and available"
+    " capacity for this request.",
+    "InvalidCapacityReservationId.NotFound": "The capacity reservation is not active.",
+    "AuthFailure.ServiceLinkedRoleCreationNotPermitted": "The provided credentials do not have permission to create"
+    " the service-linked role for EC2 Spot Instances.",
 }
 
 
@@ -36,7 +42,7 @@ class Choice(msgspec.Struct, frozen=True):
     price: float
 
 
-def create(backend: Any, market: Market, asked: Mapping[str, Any]) -> dict[str, Any]:
+def create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
     target = asked.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
@@ -46,11 +52,11 @@ def create(backend: Any, market: Market, asked: Mapping[str, Any]) -> dict[str, 
     errors: list[dict[str, Any]] = []
     wanted = int(target.get("TotalTargetCapacity", 1))
     for choice in choices:
-        code = _refusal(backend, market, choice, kind)
+        code = _refusal(backend, market, book, choice, kind)
         if code is not None:
             errors.append(_error(choice, kind, code))
             continue
-        sold = [_sell(backend, choice, kind, tags, asked.get("ClientToken")) for _ in range(wanted)]
+        sold = [_sell(backend, market, choice, kind, tags, asked.get("ClientToken")) for _ in range(wanted)]
         break
     return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
 
@@ -71,7 +77,7 @@ def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) 
     return found
 
 
-def _refusal(backend: Any, market: Market, choice: Choice, kind: str) -> str | None:
+def _refusal(backend: Any, market: Market, book: Book, choice: Choice, kind: str) -> str | None:
     data = choice.template.get_version("$Latest").data
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
     if profile and not profile_exists(backend.account_id, profile):
@@ -79,7 +85,17 @@ def _refusal(backend: Any, market: Market, choice: Choice, kind: str) -> str | N
     subnet = choice.override.get("SubnetId")
     if subnet and backend.get_subnet(subnet).available_ip_address_count <= 0:
         return "InsufficientFreeAddressesInSubnet"
-    return market.refusal(choice.override["InstanceType"], choice.override["AvailabilityZone"], kind)
+    type_, zone = choice.override["InstanceType"], choice.override["AvailabilityZone"]
+    if held := _reservation(data):
+        return book.refusal(held, type_, zone)
+    return market.refusal(type_, zone, kind)
+
+
+def _reservation(data: Mapping[str, Any]) -> str | None:
+    """The reservation a launch template takes its machines from."""
+    wanted: Mapping[str, Any] = data.get("CapacityReservationSpecification") or {}
+    found: str | None = (wanted.get("CapacityReservationTarget") or {}).get("CapacityReservationId")
+    return found
 
 
 def _error(choice: Choice, kind: str, code: str) -> dict[str, Any]:
@@ -93,10 +109,14 @@ def _error(choice: Choice, kind: str, code: str) -> dict[str, Any]:
     }
 
 
-def _sell(backend: Any, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None) -> dict[str, Any]:
+def _sell(
+    backend: Any, market: Market, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
+) -> dict[str, Any]:
     data: Mapping[str, Any] = choice.template.get_version("$Latest").data
     known = _same_token(backend, token)
     instance = known or _run(backend, choice, data, kind, tags, token)
+    if known is None:
+        _fail_at_once(instance, data, market)
     return {
         "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},
         "Lifecycle": kind, "InstanceIds": [instance.id], "InstanceType": instance.instance_type,
@@ -143,7 +163,19 @@ def _run(
         backend.associate_iam_instance_profile(instance.id, profile)
     if kind == "spot":
         instance.spot_instance_request_id = f"sir-{instance.id[2:10]}"
+    instance.capacity_reservation_id = _reservation(data)
+    instance.capacity_reservation_specification = data.get("CapacityReservationSpecification")
     return instance
+
+
+def _fail_at_once(instance: Any, data: Mapping[str, Any], market: Market) -> None:
+    """A machine whose volume cannot be decrypted starts and ends within a moment."""
+    keys = {(device.get("Ebs") or {}).get("KmsKeyId") for device in data.get("BlockDeviceMappings") or ()}
+    if keys & market.denied_keys:
+        instance.terminate()
+        instance._state.name, instance._state.code = "terminated", 48
+        instance.state_reason.code = "Client.InternalError"
+        instance.state_reason.message = "Client.InternalError: Client error on launch"
 
 
 def profile_exists(account: str, name: str) -> bool:

@@ -11,17 +11,17 @@ from urllib.parse import parse_qs, unquote
 from dovetail.cloud import catalogue
 from dovetail.cloud.aws.spec import Spec
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.reservations import Book
+from dovetail.lab.aws.trouble import Trouble
+from dovetail.lab.aws.wire import EC2_NAMESPACE, Answer, Environ
+from dovetail.lab.aws.wire import body_of as _body
 
-Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
-Answer = tuple[int, str, bytes]
 
 _PAGE = 100
 _ENTRY = re.compile(r"^/clusters/(?P<cluster>[^/]+)/access-entries(?:/(?P<arn>.+?))?(?P<policies>/access-policies)?$")
-_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 _EMPTY_LISTS = {
-    "DescribeCapacityReservations": "capacityReservationSet",
     "DescribePlacementGroups": "placementGroupSet",
 }
 
@@ -29,14 +29,18 @@ _EMPTY_LISTS = {
 class Front:
     """A WSGI application around moto's."""
 
-    def __init__(self, inner: Wsgi, market: Market) -> None:
+    def __init__(self, inner: Wsgi, market: Market, book: Book, trouble: Trouble) -> None:
         self._inner = inner
         self._market = market
+        self._book = book
+        self._trouble = trouble
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
         self._written: dict[tuple[str, bytes], tuple[Any, Any, bytes]] = {}
 
     def __call__(self, environ: Environ, start: StartResponse) -> Iterable[bytes]:
-        answer = self._prices(environ) or self._access(environ) or self._ec2(environ)
+        answer = (
+            self._trouble.answer(environ) or self._prices(environ) or self._access(environ) or self._ec2(environ)
+        )
         if answer is None:
             return self._remembered(environ, start)
         status, kind, body = answer
@@ -104,25 +108,17 @@ class Front:
         return _json(200, {"accessEntry": kept[arn]})
 
     def _ec2(self, environ: Environ) -> Answer | None:
-        """Lists that the lab's account has nothing in."""
+        """Capacity reservations, and lists that the lab's account has nothing in."""
         if environ.get("REQUEST_METHOD") != "POST" or "form" not in environ.get("CONTENT_TYPE", ""):
             return None
+        if held := self._book.answer(environ):
+            return held
         action = parse_qs(_body(environ).decode(errors="replace")).get("Action", [""])[0]
         field = _EMPTY_LISTS.get(action)
         if field is None:
             return None
-        body = f"<{action}Response {_NAMESPACE}><requestId>lab</requestId><{field}/></{action}Response>"
+        body = f"<{action}Response {EC2_NAMESPACE}><requestId>lab</requestId><{field}/></{action}Response>"
         return 200, "text/xml", body.encode()
-
-
-def _body(environ: Environ) -> bytes:
-    """The request's body, put back for whoever reads it next."""
-    import io
-
-    length = int(environ.get("CONTENT_LENGTH") or 0)
-    data: bytes = environ["wsgi.input"].read(length) if length else b""
-    environ["wsgi.input"] = io.BytesIO(data)
-    return data
 
 
 def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:

@@ -24,6 +24,8 @@ class Market:
         self._families = families
         self._lock = threading.Lock()
         self._refused: dict[Key, str] = {}
+        #: KMS keys that EC2 may not use: machines with volumes under them end as soon as they start.
+        self.denied_keys: set[str | None] = set()
 
     def refuse(self, key: Key, code: str = SOLD_OUT) -> None:
         """From now on EC2 answers a launch of `key` with `code`."""

@@ -1,0 +1,54 @@
+"""Questions asked at about the same time go to AWS in one call; everybody gets an answer of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+
+from dovetail.cloud.aws.errors import is_not_found
+
+V = TypeVar("V")
+
+#: How long a question waits for others, in seconds.
+GATHER = 0.1
+
+
+class Gathering(Generic[V]):
+    """`ask` answers for many names at once; a name that its answer leaves out has None for an answer."""
+
+    def __init__(self, ask: Callable[[Sequence[str]], Awaitable[Mapping[str, V]]], most: int, name: str) -> None:
+        self._ask = ask
+        self._most = most
+        self._name = name
+        self._waiting: dict[str, asyncio.Future[V | None]] = {}
+        self._sweep: asyncio.Task[None] | None = None
+
+    async def get(self, name: str) -> V | None:
+        if name not in self._waiting:
+            self._waiting[name] = asyncio.get_running_loop().create_future()
+        if self._sweep is None or self._sweep.done():
+            self._sweep = asyncio.create_task(self._gathered(), name=self._name)
+        return await asyncio.shield(self._waiting[name])
+
+    async def _gathered(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(GATHER)
+            batch = {name: self._waiting.pop(name) for name in list(self._waiting)[: self._most]}
+            await self._answer(list(batch), batch)
+
+    async def _answer(self, names: Sequence[str], waiting: Mapping[str, asyncio.Future[V | None]]) -> None:
+        """One call; where one bad name spoils it, each on its own."""
+        try:
+            found = await self._ask(names)
+        except Exception as error:  # every waiter is told; nothing is swallowed
+            if len(names) > 1 and is_not_found(error):
+                for name in names:
+                    await self._answer([name], waiting)
+                return
+            for name in names:
+                waiting[name].set_exception(error)
+                waiting[name].exception()  # seen: a waiter may have been cancelled meanwhile
+            return
+        for name in names:
+            waiting[name].set_result(found.get(name))
