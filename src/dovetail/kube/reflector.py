@@ -19,6 +19,7 @@ from typing_extensions import TypeVar
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound, TooManyRequests
+from dovetail.kube.feed import News, feed_of
 from dovetail.kube.resources import Resource
 from dovetail.kube.retries import Retries
 from dovetail.kube.store import Index, Store, key_of, meta
@@ -94,6 +95,7 @@ class Reflector(Generic[T]):
             try:
                 if not self.version:
                     await self._relist()
+                await self._fed()
                 if await self._follow():
                     failures = 0
                     continue
@@ -128,6 +130,17 @@ class Reflector(Generic[T]):
         self._alive()
         self.synced.set()
 
+    async def _fed(self) -> None:
+        """Where the server tells by itself there is nothing to watch for."""
+        feed = feed_of(self._kube.transport)
+        if feed is None or self._namespace or self._labels or self._fields:
+            return
+        stop = feed(self.resource.group, self.resource.plural, self._told)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stop()
+
     async def _follow(self) -> bool:
         """One watch, to its end. False if the server ended it at once and said nothing."""
         began, version = self._kube.clock.monotonic(), self.version
@@ -146,16 +159,23 @@ class Reflector(Generic[T]):
         self._alive()
         if event.type == "BOOKMARK":
             self.version = decode(event.object, Head).metadata.resource_version
-            return
+        else:
+            self._accept(event.object, event.type == "DELETED", lambda: decode(event.object, self._type))
+
+    def _told(self, news: News) -> None:
+        self._alive()
+        self._accept(news.raw, news.gone, lambda: news.view(self._type))
+
+    def _accept(self, raw: bytes | msgspec.Raw, gone: bool, read: Callable[[], T]) -> None:
         try:
-            obj = decode(event.object, self._type)
+            obj = read()
         except msgspec.ValidationError as problem:
-            self._report(BadObject(self.resource.name, key_of_raw(event.object), str(problem)))
-            self.version = decode(event.object, Head).metadata.resource_version
+            self._report(BadObject(self.resource.name, key_of_raw(raw), str(problem)))
+            self.version = decode(raw, Head).metadata.resource_version
             return
         namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name
-        if event.type == "DELETED":
+        if gone:
             self._remove(key, obj)
         elif not self._known_better(key, uid, version):
             self._put(key, obj)

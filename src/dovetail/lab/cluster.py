@@ -96,7 +96,7 @@ class Lab:
         clock = clock or Clock(asyncio.get_running_loop(), EPOCH)
         server = LabServer(clock, chance.child("apiserver"))
         Collector(server).start()
-        short = parts is not None and parts.pace.lean
+        short = parts is not None and parts.pace.lean and not parts.faults
         transport: Transport = FastLane(server) if short else InProcess(server)
         return cls(transport, clock, chance, parts, server=server, extras=extras)
 

@@ -7,12 +7,12 @@ takes the usual way, with the usual answers. Who owns which field (managedFields
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from dovetail.kube.feed import News, Stop, Told
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.server import ApiServer
@@ -41,7 +41,7 @@ class FastLane:
         self._store = server.store
         self._store.history_limit = HISTORY
         self._molds: dict[tuple[str, bytes], Json] = {}
-        self._feeds: dict[str, list[Callable[[bytes, bool], None]]] = {}
+        self._feeds: dict[str, list[Told]] = {}
         self._chance = server.chance.child("fastlane")
         server.store.observers.append(self._changed)
 
@@ -53,19 +53,18 @@ class FastLane:
             gone = event.record is None
             record = event.record or event.previous
             assert record is not None
-            raw = with_version(record, event.rv).raw if gone else record.raw
-            for feed in tuple(feeds):
-                feed(raw, gone)
+            news = News(with_version(record, event.rv).raw if gone else record.raw, gone)
+            for told in tuple(feeds):
+                told(news)
 
     async def close(self) -> None:
         """Nothing to close."""
 
-    def feed(self, group: str, plural: str, changed: Callable[[bytes, bool], None]) -> Callable[[], None]:
-        """Tell of every change at once: the object's bytes, and whether it is gone. Returns how to stop."""
-
+    def feed(self, group: str, plural: str, told: Told) -> Stop:
+        """Tell of every change at once, before whoever made it has an answer."""
         feeds = self._feeds.setdefault(f"{group}/{plural}", [])
-        feeds.append(changed)
-        return lambda: feeds.remove(changed)
+        feeds.append(told)
+        return lambda: feeds.remove(told)
 
     async def send(self, request: Request) -> Response:
         if request.method != "GET" and request.path.startswith("/api/v1/namespaces/"):

@@ -13,7 +13,7 @@ from dovetail.lab.cluster import Parts
 from dovetail.lab.kubelet.fleet import Pace
 
 Run = Callable[..., None]
-LEAN = Parts(quiet=True, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
+LEAN = Parts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
 
 
 def _shape(pod: dict[str, Any]) -> Any:

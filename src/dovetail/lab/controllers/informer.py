@@ -15,6 +15,7 @@ import msgspec
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, BadRequest, Disconnected, Gone
+from dovetail.kube.feed import News, Stop, Told, feed_of
 from dovetail.kube.resources import Resource
 
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """List, then watch for ever; a watch that breaks goes on where it was, or lists again."""
-        feed = getattr(self._kube.transport, "feed", None)
+        feed = feed_of(self._kube.transport)
         if feed is not None and self._fields is None and self._namespace is None:
             await self._fed(feed)
         pause = 0.0
@@ -125,7 +126,7 @@ class Informer(Generic[T]):
         self._advance(int(listing.resource_version))
         self.synced.set()
 
-    async def _fed(self, feed: Callable[..., Callable[[], None]]) -> None:
+    async def _fed(self, feed: Callable[[str, str, Told], Stop]) -> None:
         """In the process of the server, changes are told at once instead of watched."""
         await self._list()
         stop = feed(self.resource.group, self.resource.plural, self._told)
@@ -134,11 +135,11 @@ class Informer(Generic[T]):
         finally:
             stop()
 
-    def _told(self, raw: bytes, gone: bool) -> None:
-        item = self._decoder.decode(raw)
+    def _told(self, news: News) -> None:
+        item = news.view(self._type)
         if self._keep is not None:
             item = self._keep(item)
-        self._put(key_of(item), None if gone else item, item)
+        self._put(key_of(item), None if news.gone else item, item)
         self._advance(_version_of(item))
 
     async def _watch(self) -> None:
