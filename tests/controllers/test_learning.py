@@ -8,13 +8,14 @@ from typing import Any
 
 import msgspec
 
-from dovetail.controllers.learning import Learned
+from dovetail.controllers.learning import Learned, unannounced
 from dovetail.controllers.provisioning.attempts import FREE, Attempts
 from dovetail.kube import resources as kinds
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
+from dovetail.model.workloads import DaemonSet
 
 Tell = Callable[..., None]
 STILL = {"consolidateAfter": "Never"}
@@ -103,3 +104,17 @@ def test_pods_driven_off_every_machine_stop_buying(tell: Tell) -> None:
         assert any("RUNAWAY" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
 
     tell(story)
+
+
+def test_static_pods_and_injected_containers_are_learnt_and_announced_daemons_are_not() -> None:
+    def pod(kind: str, uid: str, cpu: str) -> Pod:
+        asked = {"requests": {"cpu": cpu}}
+        return msgspec.convert(
+            {"metadata": {"ownerReferences": [{"kind": kind, "uid": uid, "controller": True}]},
+             "spec": {"containers": [{"name": "c", "resources": asked}]}}, Pod,
+        )  # fmt: skip
+
+    template = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]}}
+    daemon = msgspec.convert({"metadata": {"uid": "d"}, "spec": {"template": template}}, DaemonSet)
+    there = [pod("Node", "n", "200m"), pod("DaemonSet", "d", "150m"), pod("ReplicaSet", "r", "900m")]
+    assert unannounced(there, [daemon]) == {"cpu": 250}

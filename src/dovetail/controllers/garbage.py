@@ -1,8 +1,9 @@
 """Garbage both ways: claims whose machine is gone, and machines whose claim is gone.
 
-Only the provider id and the claim's UID count, never a name, and only a complete answer of the cloud: what
-was not listed because a call failed is not gone. Claims are read afresh before any machine is ended, since
-our mirror may be behind.
+Only the provider id and the claim's UID count, never a name, and only what the cloud says of that very machine: what
+a list left out is not gone. A machine that is gone and whose node is ready all the same has been taken over by
+another machine of its name; that must be seen several times. Claims are read afresh before any machine is ended,
+since our mirror may be behind.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 PERIOD = 120.0
+#: How often a machine must be found gone that a ready node speaks for.
+LOOKS = 3
 #: A machine this young may belong to a claim that is being written right now.
 YOUNG = timedelta(seconds=60)
 
@@ -27,6 +30,7 @@ class Garbage:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._missing: dict[str, int] = {}
 
     async def run(self) -> None:
         await every(PERIOD, self.collect, "garbagecollection", self._context.log)
@@ -39,15 +43,18 @@ class Garbage:
     async def _orphan_claims(self, machines: tuple[Machine, ...]) -> None:
         context = self._context
         alive = {machine.provider_id for machine in machines}
-        for claim in tuple(context.mirror.claims.store.all()):
-            if (
-                not claim.is_true("Registered")
-                or claim.metadata.deletion_timestamp is not None
-                or claim.status.provider_id in alive
-            ):
-                continue
+        missing = [
+            claim
+            for claim in context.mirror.claims.store.all()
+            if claim.is_true("Registered")
+            and claim.metadata.deletion_timestamp is None
+            and claim.status.provider_id not in alive
+            and await self._gone(claim.status.provider_id)
+        ]
+        self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, 0) + 1 for each in missing}
+        for claim in missing:
             node = context.mirror.node_for(claim)
-            if node is not None and node.ready:
+            if node is not None and node.ready and self._missing[claim.metadata.uid] < LOOKS:
                 continue
             await delete(context, claim, "garbage_collected")
             context.log.info(
@@ -57,6 +64,13 @@ class Garbage:
                 Node=logs.ref(claim.status.node_name),
                 **{"provider-id": claim.status.provider_id},
             )
+
+    async def _gone(self, provider_id: str) -> bool:
+        try:
+            await self._context.cloud.get(provider_id)
+        except MachineNotFound:
+            return True
+        return False
 
     async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
         context = self._context

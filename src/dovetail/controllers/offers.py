@@ -72,17 +72,18 @@ class Offers:
         node_class = self.node_class(pool)
         if node_class is None:
             return ()
-        return self.corrected(await self._cloud.instance_types(msgspec.to_builtins(pool), node_class))
+        return self.corrected(await self._cloud.instance_types(msgspec.to_builtins(pool), node_class), pool.name)
 
-    def corrected(self, types: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+    def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
         overlays = tuple(self._mirror.overlays.store.all()) if self._overlays else ()
-        key = (id(types), self.learned.generation, tuple(each.metadata.resource_version for each in overlays))
+        said = tuple(each.metadata.resource_version for each in overlays)
+        key = (id(types), self.learned.scope(pool), self.learned.generation, said)
         known = self._corrected.get(key)
         if known is None or known[0] is not types:
             if len(self._corrected) > _REMEMBERED:
                 self._corrected.clear()
-            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays)))
+            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays), pool))
         return known[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:

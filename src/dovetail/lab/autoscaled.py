@@ -59,6 +59,8 @@ class Autoscaled:
         self.cloud: Seller | None = None
         self.replicas: list[Replica] = []
         self.totals: Counter[str] = Counter()
+        #: When a machine last came or went.
+        self.changed = 0.0
         #: What the log said, and how often.
         self.said: Counter[str] = Counter()
         #: Done to every machine just before its kubelet starts.
@@ -91,6 +93,12 @@ class Autoscaled:
         for each in self.replicas:
             if each.leading:
                 each.line.hold(seconds)
+
+    def jump(self, amount: float, seconds: float) -> None:
+        """The clock of every process is off for so long."""
+        for each in self.replicas:
+            each.clock.off = amount
+            asyncio.get_running_loop().call_later(seconds, setattr, each.clock, "off", 0.0)
 
     async def run(self, lab: Lab) -> None:
         asked = self._asked
@@ -142,9 +150,11 @@ class Autoscaled:
                 if machine.provider_id not in self._booting:
                     self._booting.add(machine.provider_id)
                     self.totals["machines bought"] += 1
+                    self.changed = lab.clock.monotonic()
                     group.create_task(self._boot(lab, cloud, machine), name=f"boot {machine.provider_id}")
             for provider in [each for each in self._joined if each not in standing]:
                 self.totals["machines given back"] += 1
+                self.changed = lab.clock.monotonic()
                 lab.fleet.vanish(self._joined.pop(provider))
             try:
                 async with asyncio.timeout(5.0):

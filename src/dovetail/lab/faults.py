@@ -44,6 +44,7 @@ class Faults:
         self._chance = chance
         self.now: dict[str, Fault] = {}
         self._cut = asyncio.Event()
+        self._expire = asyncio.Event()
         self._flow = asyncio.Event()
         self._flow.set()
         self._strikes: dict[str, Callable[[Fault], str]] = {
@@ -55,6 +56,8 @@ class Faults:
             "conflict-storm": self._switch,
             "watch-cut": self._cut_watches,
             "watch-stale": self._hold_watches,
+            "watch-drop": self._drop_events,
+            "watch-twice": self._switch,
         }
 
     @property
@@ -86,15 +89,20 @@ class Faults:
         raise UnknownFault(f"no machine {fault.node!r} runs here; there are {', '.join(names[:5])}")
 
     def _silence(self, fault: Fault) -> str:
-        node = self._node(fault)
-        self._fleet.silence(node)
+        """One kubelet, or all of them with the node `*`."""
+        every = [name for name, seat in self._fleet.seats.items() if seat.registered]
+        nodes = every if fault.node == "*" else [self._node(fault)]
+        for node in nodes:
+            self._fleet.silence(node)
 
         def mend() -> None:
-            if node in self._fleet.seats:
-                self._fleet.wake(node)
+            for node in nodes:
+                if node in self._fleet.seats:
+                    self._fleet.wake(node)
 
         self._later(fault.seconds, mend)
-        return f"the kubelet of {node} is silent for {fault.seconds:g} s"
+        whose = "every kubelet" if fault.node == "*" else f"the kubelet of {nodes[0]}"
+        return f"{whose} is silent for {fault.seconds:g} s"
 
     def _vanish(self, fault: Fault) -> str:
         node = self._node(fault)
@@ -120,9 +128,13 @@ class Faults:
                 del self.now[fault.kind]
 
         self._later(fault.seconds, mend)
-        much = {"api-slow": f"answers {fault.amount or 1:g} s late", "api-down": "does not answer"}
-        what = much.get(fault.kind, f"refuses {fault.amount or 0.5:.0%} of updates as conflicts")
-        return f"the API server {what} for {fault.seconds:g} s"
+        much = {
+            "api-slow": f"answers {fault.amount or 1:g} s late",
+            "api-down": "does not answer",
+            "conflict-storm": f"refuses {fault.amount or 0.5:.0%} of updates as conflicts",
+            "watch-twice": "tells every event twice",
+        }
+        return f"the API server {much[fault.kind]} for {fault.seconds:g} s"
 
     def _cut_watches(self, fault: Fault) -> str:
         self._cut.set()
@@ -133,6 +145,19 @@ class Faults:
         self._flow.clear()
         self._later(fault.seconds, self._flow.set)
         return f"watches are {fault.seconds:g} s behind"
+
+    def _drop_events(self, fault: Fault) -> str:
+        """Events are lost while it lasts; then every watch learns that it is too old, and lists anew."""
+        self.now[fault.kind] = fault
+
+        def mend() -> None:
+            if self.now.get(fault.kind) is fault:
+                del self.now[fault.kind]
+                self._expire.set()
+                self._expire = asyncio.Event()
+
+        self._later(fault.seconds, mend)
+        return f"{fault.amount or 0.2:.0%} of the watched events are lost for {fault.seconds:g} s"
 
     # At the API server
 
@@ -158,20 +183,24 @@ class Faults:
             return _status(400, "BadRequest", str(problem))
 
     async def stream(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """A watch that can be cut and held back."""
-        ended = asyncio.ensure_future(self._cut.wait())
+        """A watch that can be cut, held back, thinned out and repeated."""
+        cut, expired = asyncio.ensure_future(self._cut.wait()), asyncio.ensure_future(self._expire.wait())
         upcoming: asyncio.Future[bytes] | None = None
         try:
             while True:
                 upcoming = asyncio.ensure_future(anext(frames))
-                await asyncio.wait((upcoming, ended), return_when=asyncio.FIRST_COMPLETED)
-                if ended.done() or isinstance(upcoming.exception(), StopAsyncIteration):
+                await asyncio.wait((upcoming, cut, expired), return_when=asyncio.FIRST_COMPLETED)
+                if expired.done():
+                    yield _GONE
+                if cut.done() or expired.done() or isinstance(upcoming.exception(), StopAsyncIteration):
                     return
                 frame = upcoming.result()
                 await self._flow.wait()
-                yield frame
+                for _ in range(self._copies()):
+                    yield frame
         finally:
-            ended.cancel()
+            for each in (cut, expired):
+                each.cancel()
             if upcoming is not None:
                 upcoming.cancel()
                 await asyncio.wait((upcoming,))
@@ -179,8 +208,18 @@ class Faults:
             if close is not None:
                 await close()
 
+    def _copies(self) -> int:
+        """How often an event is told now."""
+        drop = self.now.get("watch-drop")
+        if drop is not None and self._chance.random() < (drop.amount or 0.2):
+            return 0
+        return 2 if "watch-twice" in self.now else 1
+
 
 def _status(code: int, reason: str, message: str) -> Response:
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" if code < 400 else "Failure"}
     body |= {"message": message, "reason": reason, "code": code}  # type: ignore[dict-item]
     return Response(status=code, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+
+
+_GONE = b'{"type":"ERROR","object":' + _status(410, "Expired", "too old resource version").body + b"}\n"

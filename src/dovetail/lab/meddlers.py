@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 
+import structlog
+
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, NotFound
@@ -17,27 +19,39 @@ from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-#: Seconds after a machine began to join that somebody else's taint comes.
-TAINTED_AFTER = 18.0
+log = structlog.get_logger(__name__)
+
+#: Seconds after a machine began to join that its static pods show, and that somebody else's taint comes.
+STOWED_AFTER, TAINTED_AFTER = 0.5, 18.0
 
 
-class Tainter:
-    """Taints every machine that joins, until its time is over."""
+class _Later:
+    """Does something to every machine a while after it booted, until its time is over."""
 
-    def __init__(self, kube: Kube, clock: Clock, taint: Mapping[str, str], seconds: float) -> None:
+    def __init__(self, kube: Kube, clock: Clock, seconds: float) -> None:
         self._kube = kube
         self._clock = clock
-        self._taint = dict(taint)
         self._until = clock.monotonic() + seconds
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, node: str) -> None:
         if self._clock.monotonic() < self._until:
-            task = asyncio.ensure_future(self._later(node))
+            task = asyncio.ensure_future(self._do(node))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _later(self, name: str) -> None:
+    async def _do(self, name: str) -> None:
+        raise NotImplementedError
+
+
+class Tainter(_Later):
+    """Taints every machine that joins."""
+
+    def __init__(self, kube: Kube, clock: Clock, taint: Mapping[str, str], seconds: float) -> None:
+        super().__init__(kube, clock, seconds)
+        self._taint = dict(taint)
+
+    async def _do(self, name: str) -> None:
         await asyncio.sleep(TAINTED_AFTER)
         with suppress(NotFound):
             node = await self._kube.get(NODES, name)
@@ -45,24 +59,25 @@ class Tainter:
             await self._kube.patch(NODES, name, {"spec": {"taints": taints}})
 
 
-class Stowaways:
-    """Puts a pod that no DaemonSet announces on every machine that joins: an agent that comes with the image."""
+class Stowaways(_Later):
+    """Puts a static pod, which no DaemonSet announces, on every machine that joins: it comes with the image."""
 
     def __init__(self, kube: Kube, clock: Clock, requests: Mapping[str, str], seconds: float) -> None:
-        self._kube = kube
-        self._clock = clock
+        super().__init__(kube, clock, seconds)
         self._requests = dict(requests)
-        self._until = clock.monotonic() + seconds
 
-    async def __call__(self, node: str) -> None:
-        if self._clock.monotonic() >= self._until:
-            return
-        container = {"name": "agent", "image": "agent", "resources": {"requests": self._requests}}
-        body = {
-            "metadata": {"name": f"agent-{node}", "labels": {"app": "stowaway"}},
-            "spec": {"nodeName": node, "tolerations": [{"operator": "Exists"}], "containers": [container]},
-        }
-        await self._kube.create(PODS, body, "kube-system")
+    async def _do(self, name: str) -> None:
+        await asyncio.sleep(STOWED_AFTER)
+        with suppress(NotFound):
+            uid = (await self._kube.get(NODES, name))["metadata"]["uid"]
+            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+            container = {"name": "agent", "image": "agent", "resources": {"requests": self._requests}}
+            annotations = {"kubernetes.io/config.mirror": "agent"}
+            body = {
+                "metadata": {"name": f"agent-{name}", "annotations": annotations, "ownerReferences": [owner]},
+                "spec": {"nodeName": name, "tolerations": [{"operator": "Exists"}], "containers": [container]},
+            }
+            await self._kube.create(PODS, body, "kube-system")
 
 
 async def deschedule(kube: Kube, every: float, times: int) -> None:
@@ -80,3 +95,17 @@ async def deschedule(kube: Kube, every: float, times: int) -> None:
             victim = min(crowd, key=lambda pod: pod.metadata.name)
             with suppress(ApiError):  # a budget may refuse: it tries again next time
                 await kube.evict(victim.metadata.name, victim.metadata.namespace)
+
+
+async def drain(kube: Kube, node: str) -> None:
+    """`kubectl drain`: no new pods, and those of others than DaemonSets are evicted until none is left."""
+    try:
+        await kube.patch(NODES, node, {"spec": {"unschedulable": True}})
+        while pods := [pod for pod in (await kube.list(PODS, fields=f"spec.nodeName={node}", type=Pod)).items
+                       if not any(each.kind in ("DaemonSet", "Node") for each in pod.metadata.owner_references)]:
+            for pod in pods:
+                with suppress(ApiError):  # refused by a budget, or gone: the next round tells
+                    await kube.evict(pod.metadata.name, pod.metadata.namespace)
+            await asyncio.sleep(5.0)
+    except ApiError as problem:
+        log.info("drain ended", node=node, problem=problem.message)

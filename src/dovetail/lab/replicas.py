@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import datetime, timedelta
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
@@ -47,6 +48,17 @@ class Line:
         await self._inner.close()
 
 
+class Watch(Clock):
+    """A process's own clock, which can be wrong; time passes on it as for everybody."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(asyncio.get_running_loop(), clock.now())
+        self.off = 0.0
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(seconds=self.off)
+
+
 class Replica:
     """One process and its next lives."""
 
@@ -60,10 +72,10 @@ class Replica:
         self.autoscaler: Autoscaler | None = None
         self._name = f"karpenter-{number}"
         self._cloud = cloud
-        self._clock = clock
+        self.clock = Watch(clock)
         self._chance = chance.child("replica", str(number)) if number else chance
         self._settings = settings
-        self._log = logs.logger(clock, write=write)
+        self._log = logs.logger(self.clock, write=write)
 
     @property
     def leading(self) -> bool:
@@ -75,10 +87,10 @@ class Replica:
         while True:
             chance = self._chance.child("life", str(life)) if life else self._chance
             kube = Kube(
-                self.line, self._clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter"
+                self.line, self.clock, chance=chance.child("client"), manager="karpenter", user_agent="karpenter"
             )
             self.autoscaler = Autoscaler(
-                kube, self._cloud, self._clock, chance, self._settings, log=self._log, identity=f"{self._name}-{life}"
+                kube, self._cloud, self.clock, chance, self._settings, log=self._log, identity=f"{self._name}-{life}"
             )
             await self._live(self.autoscaler)
             self.killed.clear()

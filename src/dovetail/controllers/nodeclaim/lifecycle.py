@@ -16,6 +16,7 @@ from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import CLAIM, TRUE, UNKNOWN, Conditions, status_patch
 from dovetail.controllers.context import Context
+from dovetail.controllers.learning import unannounced
 from dovetail.controllers.nodeclaim import initialization, registration
 from dovetail.controllers.nodeclaim.finalization import finalize
 from dovetail.controllers.nodeclaim.launch import Launcher, delete
@@ -47,7 +48,7 @@ class Lifecycle:
         for claim in self._context.mirror.claims.store.all():
             node = self._context.mirror.node_for(claim)
             if node is not None:
-                self._context.offers.learned.observe(node, claim)
+                self._learn(node, claim)
             self._worker.add(claim.name)
         await self._worker.run()
 
@@ -60,8 +61,15 @@ class Lifecycle:
     def _node_changed(self, change: Change[Node]) -> None:
         claim = self._context.mirror.claim_for(change.object)
         if claim is not None:
-            self._context.offers.learned.observe(change.object, claim)
+            self._learn(change.object, claim)
             self._worker.add(claim.name)
+
+    def _learn(self, node: Node, claim: NodeClaim) -> None:
+        """Take in what a machine has, and what came with it, as long as it is new."""
+        mirror = self._context.mirror
+        fresh = keys.INITIALIZED not in node.metadata.labels
+        came = unannounced(mirror.pods_on(node.metadata.name), mirror.daemonsets.store.all()) if fresh else None
+        self._context.offers.learned.observe(node, claim, came)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context

@@ -10,12 +10,12 @@ import yaml
 
 from dovetail.cloud.simulated.market import read as read_market
 from dovetail.kube.errors import ApiError
-from dovetail.kube.resources import NODES
+from dovetail.kube.resources import NODES, Resource
 from dovetail.lab.autoscaled import Autoscaled
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.machines import UnknownType, plain_pool
-from dovetail.lab.meddlers import Stowaways, Tainter, deschedule
+from dovetail.lab.meddlers import Stowaways, Tainter, deschedule, drain
 from dovetail.lab.scenario.manifests import Kinds, apply, load
 from dovetail.lab.scenario.schema import (
     Change,
@@ -28,6 +28,7 @@ from dovetail.lab.scenario.schema import (
     Target,
 )
 from dovetail.lab.seller import Seller
+from dovetail.model.labels import NODEPOOL
 
 
 class Acts:
@@ -59,6 +60,8 @@ class Acts:
         elif step.cordon is not None:
             self._log("step", f"cordon node/{step.cordon}")
             await self._lab.kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
+        elif step.drain is not None:
+            await self._drain(step.drain)
         elif step.join is not None:
             await self.join(step.join)
         elif step.deschedule is not None:
@@ -83,9 +86,26 @@ class Acts:
 
     async def _delete(self, target: Target) -> None:
         resource = await self.kinds.by_kind(target.kind)
-        self._log("step", f"delete {target.kind.lower()}/{target.name}")
-        namespace = target.namespace if resource.namespaced else None
-        await self._lab.kube.delete(resource, target.name, namespace, propagation="Background")
+        name = await self._named(resource, target.name)
+        self._log("step", f"delete {target.kind.lower()}/{name}")
+        if name:
+            namespace = target.namespace if resource.namespaced else None
+            await self._lab.kube.delete(resource, name, namespace, propagation="Background")
+
+    async def _drain(self, asked: str) -> None:
+        name = await self._named(NODES, asked)
+        self._log("step", f"drain node/{name}")
+        if name:
+            self._lab.add(lambda lab: drain(lab.kube, name))
+
+    async def _named(self, resource: Resource, name: str) -> str:
+        """A name as it is, or that of the n-th object the autoscaler made; empty if there is none."""
+        if not name.startswith("#"):
+            return name
+        made = (await self._lab.kube.list(resource, labels=NODEPOOL)).items
+        ages = sorted((each["metadata"]["creationTimestamp"], each["metadata"]["name"]) for each in made)
+        number = int(name[1:])
+        return str(ages[number][1]) if number < len(ages) else ""
 
     async def apply(self, source: str | Json | tuple[Json, ...]) -> None:
         for item in load(source, self._folder):
@@ -136,6 +156,9 @@ class Acts:
         if step.stall is not None:
             autoscaled.stall(step.stall.seconds)
             return f"the leader's requests arrive {step.stall.seconds:g} s late"
+        if step.clock is not None:
+            autoscaled.jump(step.clock.amount, step.clock.seconds)
+            return f"the autoscaler's clock is off by {step.clock.amount:g} s for {step.clock.seconds:g} s"
         if step.market is not None:
             cloud.market = read_market(yaml.safe_dump(step.market))
             return "the market is another"

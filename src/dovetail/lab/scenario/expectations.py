@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODES
 from dovetail.lab.scenario.schema import Expect
+from dovetail.model.labels import NODEPOOL
+from dovetail.model.nodes import Node
+from dovetail.model.taints import DISRUPTED
+
+#: Seconds without a machine that comes or goes that count as rest.
+REST = 300.0
 
 
 def unmet(
@@ -35,3 +43,19 @@ def unmet(
     found += [f"expected an event {reason}, there was none" for reason in expect.reasons if reason not in reasons]
     found += [f"expected the log to say {words!r}, it did not" for words in expect.said if words not in said]
     return found
+
+
+async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
+    """What has not come to rest; `at_rest` is for how long no machine came or went."""
+    if at_rest < REST:
+        yield f"expected rest, a machine came or went {at_rest:.0f} s before the end"
+    for each in (await kube.list(DEPLOYMENTS)).items:
+        wanted, ready = each["spec"]["replicas"], each["status"].get("readyReplicas", 0)
+        if wanted != ready:
+            yield f"expected {wanted} ready pods of {each['metadata']['name']}, not {ready}"
+    for each in (await kube.list(NODECLAIMS)).items:
+        if "deletionTimestamp" in each["metadata"]:
+            yield f"expected rest, nodeclaim {each['metadata']['name']} is on its way out"
+    for node in (await kube.list(NODES, labels=NODEPOOL, type=Node)).items:
+        if any(taint.key == DISRUPTED.key for taint in node.spec.taints):
+            yield f"expected rest, node {node.metadata.name} is tainted for disruption"

@@ -28,7 +28,7 @@ from dovetail.lab.load.model import on_curve
 from dovetail.lab.machines import UnknownType
 from dovetail.lab.promises import Promises
 from dovetail.lab.scenario.acts import Acts
-from dovetail.lab.scenario.expectations import unmet
+from dovetail.lab.scenario.expectations import unmet, unsettled
 from dovetail.lab.scenario.schema import Curve, Scenario, Step, seconds
 
 
@@ -138,7 +138,7 @@ class Player:
                 self._totals.update(self._autoscaled.totals)
                 for text in await self._autoscaled.leaks(lab):
                     self._problem(text)
-            self._judge()
+            await self._judge()
         for uid in list(self._pending):
             self._waited += self._now() - self._pending.pop(uid)
         return Outcome(
@@ -164,11 +164,14 @@ class Player:
         await asyncio.sleep(after)
         self._weighed = _weight()
 
-    def _judge(self) -> None:
+    async def _judge(self) -> None:
         """What was expected and did not come true, and what was promised and not kept."""
         expect, end = self._scenario.expect, msgspec.structs.asdict(self._rows[-1])
         said = self._autoscaled.said if self._autoscaled is not None else {}
         found = unmet(expect, end, self._totals, self._reasons, said)
+        if expect.settled:
+            at_rest = self._clock.monotonic() - (self._autoscaled.changed if self._autoscaled is not None else 0.0)
+            found += [text async for text in unsettled(self._lab.kube, at_rest)]
         if expect.growth_at_most is not None and _weight() > (1.0 + expect.growth_at_most) * self._weighed:
             found.append(f"expected memory to grow by at most {expect.growth_at_most:.0%}: "
                          f"{self._weighed} blocks became {_weight()}")  # fmt: skip

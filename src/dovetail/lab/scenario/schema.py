@@ -116,6 +116,13 @@ class Stall(_Part, frozen=True, kw_only=True):
     seconds: Seconds = msgspec.field(default=Seconds(20), name="for")
 
 
+class ClockJump(_Part, frozen=True, kw_only=True):
+    """The autoscaler's clock is off by so many seconds, for so long."""
+
+    amount: float
+    seconds: Seconds = msgspec.field(default=Seconds(600), name="for")
+
+
 class Change(_Part, frozen=True, kw_only=True):
     """A merge patch of an object."""
 
@@ -142,12 +149,14 @@ class Expect(_Part, frozen=True, kw_only=True):
     reasons: tuple[str, ...] = ()
     #: What the autoscaler's log must have said.
     said: tuple[str, ...] = ()
+    #: Whether everybody must have come to rest: workloads whole, nothing on its way out, nothing bought lately.
+    settled: bool = False
     #: The growth of memory between a third of the way and the end, as a share.
     growth_at_most: float | None = None
 
 
 class Target(_Part, frozen=True, kw_only=True):
-    """An object, by kind and name."""
+    """An object, by kind and name; `#0` is the oldest of its kind that the autoscaler made, if there is one."""
 
     kind: str
     name: str
@@ -184,12 +193,14 @@ class Step(_Part, frozen=True, kw_only=True):
     stowaway: Stowaway | None = None
     deschedule: Deschedule | None = None
     stall: Stall | None = None
+    clock: ClockJump | None = None
+    drain: str | None = None
     note: str = ""
 
 
 #: What a step may be that befalls the autoscaler, its seller or its machines, and what else it may be.
-OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall")
-ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "join", "patch", "deschedule", *OURS)
+OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall", "clock")
+ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "drain", "join", "patch", "deschedule", *OURS)
 
 
 class Curve(_Part, frozen=True, kw_only=True):
@@ -297,6 +308,7 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].stowaway": Stowaway,
     "steps[...].deschedule": Deschedule,
     "steps[...].stall": Stall,
+    "steps[...].clock": ClockJump,
     "expect": Expect,
     "autoscaler": AutoscalerPart,
     "curves[...]": Curve,
