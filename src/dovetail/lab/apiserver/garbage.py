@@ -39,39 +39,37 @@ class Collector:
         """Take stock, then follow."""
         for name, table in self.server.store.tables.items():
             for record in table.records.values():
-                self._index((name, record.key), record.obj)
+                metadata = record.obj["metadata"]
+                self._index((name, record.key), metadata["uid"], _owners(metadata))
         self.server.store.observers.append(self.notice)
 
     def notice(self, event: Event) -> None:
         place = (event.table, event.key)
         if event.record is None:
             assert event.previous is not None
-            uid = event.previous.obj["metadata"]["uid"]
+            metadata = event.previous.obj["metadata"]
             self._forget(place)
-            self.alive.pop(uid, None)
-            self._soon(uid)
-            for owner in event.previous.obj["metadata"].get("ownerReferences") or []:
-                self._soon(owner["uid"])
+            self.alive.pop(metadata["uid"], None)
+            for uid in (metadata["uid"], *_owners(metadata)):
+                self._soon(uid)
             return
-        obj = event.record.obj
-        metadata = obj["metadata"]
-        if metadata.get("ownerReferences") or place in self.owners:
+        metadata = event.record.obj["metadata"]
+        owners = _owners(metadata)
+        if event.previous is None or owners != self.owners.get(place, ()):
             self._forget(place)
-        self._index(place, obj)
-        for owner in metadata.get("ownerReferences") or []:
-            if owner["uid"] not in self.alive and event.previous is None:
-                self._soon(owner["uid"], PATIENCE)
+            self._index(place, metadata["uid"], owners)
+        for uid in owners if event.previous is None else ():
+            if uid not in self.alive:
+                self._soon(uid, PATIENCE)
         if "deletionTimestamp" in metadata and {FOREGROUND, ORPHAN} & set(metadata.get("finalizers") or []):
             self._soon(metadata["uid"])
 
-    def _index(self, place: Place, obj: Json) -> None:
-        metadata = obj["metadata"]
-        self.alive[metadata["uid"]] = place
-        owners = tuple(owner["uid"] for owner in metadata.get("ownerReferences") or [])
+    def _index(self, place: Place, uid: str, owners: tuple[str, ...]) -> None:
+        self.alive[uid] = place
         if owners:
             self.owners[place] = owners
-            for uid in owners:
-                self.dependants.setdefault(uid, set()).add(place)
+            for each in owners:
+                self.dependants.setdefault(each, set()).add(place)
 
     def _forget(self, place: Place) -> None:
         for uid in self.owners.pop(place, ()):
@@ -175,6 +173,11 @@ def _without_owners(metadata: Json, gone: set[str]) -> Json:
     left = [owner for owner in metadata.get("ownerReferences") or [] if owner["uid"] not in gone]
     rest = {name: item for name, item in metadata.items() if name != "ownerReferences"}
     return {**rest, "ownerReferences": left} if left else rest
+
+
+def _owners(metadata: Json) -> tuple[str, ...]:
+    """The uids of an object's owners."""
+    return tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ())
 
 
 def _without_finalizer(metadata: Json, name: str) -> Json:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
+@lru_cache(maxsize=4096)
 def stamp(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 

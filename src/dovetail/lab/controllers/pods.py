@@ -62,6 +62,8 @@ def controlled_by(pod: PodView, uid: str) -> bool:
 
 
 def deletion_cost(pod: PodView) -> int:
+    if not pod.metadata.annotations:
+        return 0
     text = pod.metadata.annotations.get(DELETION_COST, "0")
     return int(text) if text.lstrip("-").isdigit() else 0
 

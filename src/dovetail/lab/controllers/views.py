@@ -167,7 +167,10 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
     def condition(self, kind: str) -> Condition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        for condition in self.conditions:
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class PodView(msgspec.Struct, frozen=True, rename="camel"):
@@ -223,7 +226,10 @@ class NodeStatus(msgspec.Struct, frozen=True, rename="camel"):
     conditions: tuple[NodeCondition, ...] = ()
 
     def condition(self, kind: str) -> NodeCondition | None:
-        return next((condition for condition in self.conditions if condition.type == kind), None)
+        for condition in self.conditions:
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class NodeView(msgspec.Struct, frozen=True, rename="camel"):
