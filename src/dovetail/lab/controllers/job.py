@@ -26,6 +26,8 @@ class Counts(msgspec.Struct, frozen=True):
     succeeded: list[PodView]
     failed: list[PodView]
     terminating: int = 0
+    #: The uids of all of them.
+    seen: frozenset[str] = frozenset()
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -43,7 +45,7 @@ def count(job: Json, pods: Sequence[PodView]) -> Counts:
     broken = [pod for pod in pods if pod.status.phase == "Failed"]
     broken += [pod for pod in pods if terminating(pod) and pod.status.phase not in ("Succeeded", "Failed")]
     going = sum(terminating(pod) and pod.status.phase not in ("Succeeded", "Failed") for pod in pods)
-    return Counts(living, done, broken, going)
+    return Counts(living, done, broken, going, frozenset(pod.metadata.uid for pod in pods))
 
 
 def indexed(job: Json) -> bool:

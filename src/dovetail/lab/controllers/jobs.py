@@ -11,6 +11,7 @@ from dovetail.lab.controllers.instants import parse, stamp
 from dovetail.lab.controllers.job import (
     FINALIZER,
     INDEX,
+    Counts,
     Verdict,
     condition,
     count,
@@ -112,21 +113,22 @@ class Jobs:
                 status.pop("startTime", None)
             else:
                 status["startTime"] = stamp(now)
-        job, done = await self._count(job, status)
-        counts = count(job, self._pods(job))
+        pods = self._pods(job)
+        job, done = await self._count(job, status, pods)
+        counts = count(job, pods)
         counted = job.get("status", {})
         verdict = decide(job, counts, counted.get("succeeded", 0), counted.get("failed", 0), done, now)
         error = await self._act(job, verdict)
-        await self._save(job, verdict, error)
+        await self._save(job, counts, verdict, error)
         if error is not None:
             raise error
         return verdict.again
 
-    async def _count(self, job: Json, status: dict[str, Any]) -> tuple[Json, set[int]]:
+    async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodView]) -> tuple[Json, set[int]]:
         """Count pods that finished since the last time; returns the job as written and the indexes done."""
         noted = status.get("uncountedTerminatedPods", {})
         known = {*noted.get("succeeded", []), *noted.get("failed", [])}
-        waiting = [p for p in self._pods(job) if FINALIZER in p.metadata.finalizers and _over(p)]
+        waiting = [pod for pod in pods if FINALIZER in pod.metadata.finalizers and _over(pod)]
         fresh = [pod for pod in waiting if pod.metadata.uid not in known]
         done = parse_indexes(status.get("completedIndexes", ""))
         good = [pod for pod in fresh if pod.status.phase == "Succeeded"]
@@ -143,7 +145,9 @@ class Jobs:
         if bad:
             status["failed"] = status.get("failed", 0) + len(bad)
         status["uncountedTerminatedPods"] = {
-            field: [pod.metadata.uid for pod in pods] for field, pods in (("succeeded", good), ("failed", bad)) if pods
+            field: [pod.metadata.uid for pod in ended]
+            for field, ended in (("succeeded", good), ("failed", bad))
+            if ended
         }
         if waiting:
             job = await self._put({**job, "status": status})
@@ -207,18 +211,18 @@ class Jobs:
         body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", []), FINALIZER]
         return body
 
-    async def _save(self, job: Json, verdict: Verdict, error: ApiError | None) -> None:
+    async def _save(self, job: Json, counts: Counts, verdict: Verdict, error: ApiError | None) -> None:
+        """Pods that ended while we acted are counted next time: one look, one truth."""
         now = self._kit.now()
         status = dict(job["status"])
-        counts = count(job, self._pods(job))
-        for field, value in (("active", len(counts.active)), ("terminating", counts.terminating)):
-            if value or field == "terminating":
-                status[field] = value
-            else:
-                status.pop(field, None)
-        status["ready"] = sum(ready(pod) for pod in counts.active)
+        active = [pod for pod in counts.active if pod not in verdict.delete]
+        made = sum(each.metadata.uid not in counts.seen for each in self._pods(job))
+        terminating = counts.terminating + len(counts.active) - len(active)
+        status |= {"active": len(active) + made, "terminating": terminating, "ready": sum(map(ready, active))}
+        if not status["active"]:
+            del status["active"]
         if verdict.condition is not None and error is None:
-            status = self._close(job, status, verdict.condition, counts.terminating > 0 or bool(counts.active), now)
+            status = self._close(job, status, verdict.condition, terminating > 0 or bool(active), now)
         stored = self._jobs.get(f"{job['metadata']['namespace']}/{job['metadata']['name']}")
         if stored is None or status != stored.get("status"):
             await self._put({**job, "status": status})

@@ -1,4 +1,7 @@
-"""ReplicaSets: as many pods of a template as asked for, the least useful going first."""
+"""ReplicaSets: as many pods of a template as asked for, the least useful going first.
+
+ReplicationControllers are the same thing in its oldest form: plain labels for a selector, fewer counts.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
-from dovetail.kube.resources import PODS, REPLICASETS
+from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.claim import adopt, release, to_adopt
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
@@ -24,7 +27,6 @@ from dovetail.lab.recorder import Involved
 from dovetail.model.selector import LabelSelector
 
 BURST = 500
-_KIND = ("apps/v1", "ReplicaSet")
 
 
 def status_of(rs: Json, roster: Roster, failure: tuple[str, str] | None, now: datetime) -> tuple[Json, float | None]:
@@ -54,12 +56,15 @@ def status_of(rs: Json, roster: Roster, failure: tuple[str, str] | None, now: da
 
 
 class ReplicaSets:
-    """Keeps ReplicaSets at their number of pods."""
+    """Keeps ReplicaSets, or whatever else `resource` is of their kind, at their number of pods."""
 
-    def __init__(self, kit: Kit) -> None:
+    def __init__(self, kit: Kit, resource: Resource = REPLICASETS) -> None:
         self._kit = kit
-        self._sets = kit.store(REPLICASETS)
-        self.worker = Worker("replicaset", self._reconcile, gather=0.02)
+        self._resource = resource
+        self._kind = (resource.api_version, resource.kind)
+        self._plain = resource == REPLICATIONCONTROLLERS
+        self._sets = kit.store(resource)
+        self.worker = Worker(resource.kind.lower(), self._reconcile, gather=0.02)
         self._keys: dict[str, str] = {}
         self._rosters: dict[str, Roster] = {}
         self._sets.listen(self._set_changed)
@@ -78,14 +83,23 @@ class ReplicaSets:
             self.worker.add(key)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        before = _owner(old)
-        after = _owner(new)
+        before = self._owner(old)
+        after = self._owner(new)
         if before is not None and before != after:
             self._member(before, old, None)
         if after is not None:
             self._member(after, new, new)
         if new is not None and new.metadata.controller is None:
             self._orphan_changed(old, new)
+
+    def _owner(self, pod: PodView | None) -> str | None:
+        """The uid of the set that a pod belongs to."""
+        owner = pod.metadata.controller if pod is not None else None
+        return owner.uid if owner is not None and owner.kind == self._resource.kind else None
+
+    def _selector(self, rs: Json) -> LabelSelector:
+        given = rs["spec"].get("selector", {})
+        return msgspec.convert({"matchLabels": given} if self._plain else given, LabelSelector)
 
     def _member(self, uid: str, pod: PodView | None, now: PodView | None) -> None:
         """A pod of a set changed, or (`now` is None) is its pod no longer."""
@@ -104,7 +118,7 @@ class ReplicaSets:
         if old is not None and old.metadata.labels == new.metadata.labels and old.metadata.controller is None:
             return
         for rs in self._sets.by("namespace", new.metadata.namespace):
-            if _selector(rs).matches(new.metadata.labels):
+            if self._selector(rs).matches(new.metadata.labels):
                 self.worker.add(f"{new.metadata.namespace}/{rs['metadata']['name']}")
 
     async def _reconcile(self, key: str) -> float | None:
@@ -122,6 +136,8 @@ class ReplicaSets:
                 short = len(self._roster(rs).living) < replicas(rs)
                 failure = ("FailedCreate" if short else "FailedDelete", problem.message)
         status, wait = status_of(rs, self._roster(rs), failure, self._kit.now())
+        if self._plain:
+            del status["terminatingReplicas"]
         if status != rs.get("status"):
             await self._write(rs, status)
         if error is not None:
@@ -132,11 +148,11 @@ class ReplicaSets:
         return self._rosters.get(rs["metadata"]["uid"]) or Roster()
 
     async def _claim(self, rs: Json) -> None:
-        metadata, selector = rs["metadata"], _selector(rs)
+        metadata, selector = rs["metadata"], self._selector(rs)
         for pod in self._roster(rs).strays(selector):
             await release(self._kit.kube, PODS, _identity(pod), metadata["uid"])
         for pod in to_adopt(self._kit.pods.by("orphans", metadata["namespace"]), selector):
-            await adopt(self._kit.kube, PODS, _identity(pod), _KIND, metadata)
+            await adopt(self._kit.kube, PODS, _identity(pod), self._kind, metadata)
 
     async def _scale(self, rs: Json) -> None:
         while True:
@@ -160,8 +176,8 @@ class ReplicaSets:
         return sum((self._roster(each).nodes for each in sets), Counter())
 
     async def _create(self, rs: Json, count: int) -> None:
-        about = Involved.of(*_KIND, rs["metadata"])
-        body = msgspec.json.encode(pod_of(rs["spec"]["template"], _KIND, rs["metadata"]))
+        about = Involved.of(*self._kind, rs["metadata"])
+        body = msgspec.json.encode(pod_of(rs["spec"]["template"], self._kind, rs["metadata"]))
         version = 0
         try:
             for _ in range(count):
@@ -177,7 +193,7 @@ class ReplicaSets:
             await self._kit.pods.seen(version)
 
     async def _delete(self, rs: Json, chosen: Sequence[PodView]) -> None:
-        about = Involved.of(*_KIND, rs["metadata"])
+        about = Involved.of(*self._kind, rs["metadata"])
         version = 0
         for pod in chosen:
             try:
@@ -190,7 +206,7 @@ class ReplicaSets:
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:
-            written = await self._kit.kube.update(REPLICASETS, {**rs, "status": status}, subresource="status")
+            written = await self._kit.kube.update(self._resource, {**rs, "status": status}, subresource="status")
         except NotFound:
             return
         await self._sets.seen(written["metadata"]["resourceVersion"])
@@ -199,16 +215,6 @@ class ReplicaSets:
 def _namespace_is_going(error: ApiError) -> bool:
     causes = (error.body or {}).get("details", {}).get("causes", [])
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
-
-
-def _owner(pod: PodView | None) -> str | None:
-    """The uid of the ReplicaSet that a pod belongs to."""
-    owner = pod.metadata.controller if pod is not None else None
-    return owner.uid if owner is not None and owner.kind == "ReplicaSet" else None
-
-
-def _selector(rs: Json) -> LabelSelector:
-    return msgspec.convert(rs["spec"].get("selector", {}), LabelSelector)
 
 
 def _identity(pod: PodView) -> tuple[str, str, str]:

@@ -9,6 +9,7 @@ from typing import Any
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
+from dovetail.kube.resources import REPLICATIONCONTROLLERS
 from dovetail.lab.controllers.attachments import Attachments
 from dovetail.lab.controllers.cronjobs import CronJobs
 from dovetail.lab.controllers.daemonsets import DaemonSets
@@ -64,6 +65,7 @@ class ControllerManager:
         self._workers: list[Worker] = [
             Deployments(kit("deployment-controller")).worker,
             ReplicaSets(kit("replicaset-controller")).worker,
+            ReplicaSets(kit("replication-controller"), REPLICATIONCONTROLLERS).worker,
             StatefulSets(kit("statefulset-controller")).worker,
             DaemonSets(kit("daemonset-controller")).worker,
             Jobs(kit("job-controller")).worker,

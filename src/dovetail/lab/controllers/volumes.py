@@ -26,6 +26,8 @@ from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved, Recorder
 
 PROVISION_SECONDS = 1.5
+#: All claims are looked at this often: what keeps one from being bound is said again.
+RESYNC_SECONDS = 15.0
 _PROTECTION = "kubernetes.io/pvc-protection"
 
 
@@ -104,7 +106,7 @@ class Volumes:
         if waits and not node:
             text = "waiting for first consumer to be created before binding"
             self._kit.recorder.normal(_about(claim), "WaitForFirstConsumer", text)
-            return None
+            return self._resync()
         return await self._provision(key, claim, storage_class, node)
 
     def _consumer(self, claim: Json) -> str:
@@ -127,7 +129,7 @@ class Volumes:
             else:
                 text = "no persistent volumes available for this claim and no storage class is set"
                 self._kit.recorder.normal(about, "FailedBinding", text)
-            return None
+            return self._resync()
         provisioner = storage_class["provisioner"]
         if provisioner == NO_PROVISIONER:
             return None
@@ -152,6 +154,9 @@ class Volumes:
         text = f"Successfully provisioned volume {made['metadata']['name']}"
         self._provisioner.normal(about, "ProvisioningSucceeded", text)
         return await self._bind(self._claims.get(key) or claim, made)
+
+    def _resync(self) -> float:
+        return RESYNC_SECONDS - self._kit.clock.monotonic() % RESYNC_SECONDS
 
     def _announce(self, claim: Json, provisioner: str) -> None:
         about = _about(claim)
@@ -212,9 +217,10 @@ class Volumes:
         return None
 
     async def _release(self, key: str, claim: Json) -> float | None:
-        """A claim on its way out goes when no pod uses it."""
+        """A claim on its way out goes when no pod on a node uses it."""
         finalizers = claim["metadata"].get("finalizers", [])
-        if _PROTECTION not in finalizers or self._users.get(key):
+        users = [self._kit.pods.get(each) for each in self._users.get(key, ())]
+        if _PROTECTION not in finalizers or any(pod is not None and pod.spec.node_name for pod in users):
             return None
         rest = [name for name in finalizers if name != _PROTECTION]
         try:
