@@ -27,7 +27,7 @@ _LARGEST_CACHE = 10_000
 
 
 class _Stance:
-    """What the nodes themselves are to one shape, row by row."""
+    """What the nodes are to one shape, row by row: in themselves, and with what runs on them."""
 
     def __init__(self) -> None:
         self.restarts = -1
@@ -37,6 +37,15 @@ class _Stance:
         self.tolerated: Bools = np.zeros(0, dtype=np.bool_)
         self.soft_taints: Ints = np.zeros(0, dtype=np.int64)
         self.preference: Ints = np.zeros(0, dtype=np.int64)
+        #: Whether any node has a soft taint or a preferred label at all.
+        self.wary = self.choosy = False
+        #: How much of the board's log of changed rows these have taken in.
+        self.followed = 0
+        self.room: Bools = np.zeros(0, dtype=np.bool_)
+        self.merit: Ints = np.zeros(0, dtype=np.int64)
+
+
+_COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "room", "merit")
 
 
 class Fast:
@@ -53,7 +62,7 @@ class Fast:
         if not self._answerable(pod):
             return None
         stance = self._stance(shape)
-        fits = stance.allowed & board.alive & self._room(shape)
+        fits = stance.allowed & board.alive & stance.room
         if shape.spread:
             fits &= self._even(shape, stance)
         company = Company(board, shape) if shape.has_affinity or board.vocal else None
@@ -97,28 +106,22 @@ class Fast:
             if len(self._stances) > _LARGEST_CACHE:
                 self._stances.clear()
             stance = self._stances[shape] = _Stance()
-        for name in ("allowed", "matched", "tolerated", "soft_taints", "preference"):
-            setattr(stance, name, board.longer(getattr(stance, name)))
+        if len(stance.allowed) < len(board.alive):
+            for name in _COLUMNS:
+                setattr(stance, name, board.longer(getattr(stance, name)))
+        everything = range(len(board.infos))
         fresh = stance.restarts != board.restarts
-        for row in range(len(board.infos)) if fresh else board.static_log[stance.seen :]:
+        renewed = everything if fresh else board.static_log[stance.seen :]
+        for row in renewed:
             _take_stance(stance, shape, board, row)
-        stance.restarts, stance.seen = board.restarts, len(board.static_log)
+        if renewed:
+            stance.wary, stance.choosy = bool(stance.soft_taints.any()), bool(stance.preference.any())
+        moved = np.array(everything if fresh else board.log[stance.followed :], dtype=np.int64)
+        if len(moved):
+            stance.room[moved] = _room(board, shape, moved)
+            stance.merit[moved] = _least_allocated(board, shape, moved) + _balance(board, shape, moved)
+        stance.restarts, stance.seen, stance.followed = board.restarts, len(board.static_log), len(board.log)
         return stance
-
-    def _room(self, shape: Shape) -> Bools:
-        board = self.board
-        capacity = board.total.get("pods")
-        if capacity is None:
-            return np.zeros(len(board.alive), dtype=np.bool_)
-        room: Bools = board.pods + 1 <= capacity
-        for name, wanted in shape.requests.items():
-            if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
-                continue
-            total, used = board.total.get(name), board.used.get(name)
-            if total is None:
-                return np.zeros(len(board.alive), dtype=np.bool_)
-            room &= (total - used if used is not None else total) >= wanted
-        return room
 
     def _included(self, constraint: Spread, stance: _Stance) -> Bools:
         included = self.board.alive.copy()
@@ -148,25 +151,26 @@ class Fast:
         return even
 
     def _scores(self, pod: PodInfo, stance: _Stance, rows: Ints) -> Ints:
-        board, shape = self.board, pod.shape
-        taints = stance.soft_taints[rows]
-        most = taints.max()
-        total: Ints = 3 * (_MAX - _MAX * taints // most) if most else np.full(len(rows), 3 * _MAX, dtype=np.int64)
-        preference = stance.preference[rows]
-        if preference.any():
-            total = total + 2 * (_MAX * preference // preference.max())
-        total = total + _least_allocated(board, shape, rows) + _balance(board, shape, rows)
-        constraints = soft_constraints(pod, board.cluster)
+        total: Ints = stance.merit[rows]
+        if stance.wary:
+            taints = stance.soft_taints[rows]
+            total = total + 3 * (_MAX - _MAX * taints // max(int(taints.max()), 1))
+        if stance.choosy:
+            preference = stance.preference[rows]
+            total = total + 2 * (_MAX * preference // max(int(preference.max()), 1))
+        constraints = soft_constraints(pod, self.board.cluster)
         if constraints:
             total = total + 2 * self._spread(pod, constraints, stance, rows)
         return total
 
     def _spread(self, pod: PodInfo, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> Ints:
-        board, strict = self.board, pod.shape.own_spread
+        """Defaults count every node; constraints of the pod's own only nodes that have all of their labels."""
+        board = self.board
         columns = [board.domains(each.topology_key)[0] for each in constraints]
-        has_all = np.logical_and.reduce([column >= 0 for column in columns])
-        counted = has_all if strict else board.alive
-        taking = rows[counted[rows]]
+        counted, taking = board.alive, rows
+        if pod.shape.own_spread:
+            counted = np.logical_and.reduce([column >= 0 for column in columns])
+            taking = rows[counted[rows]]
         raw = np.zeros(len(rows))
         for constraint, column in zip(constraints, columns, strict=True):
             counts = board.counts(pod.shape.namespace, constraint)
@@ -178,16 +182,17 @@ class Fast:
                 part = counted & self._included(constraint, stance)
                 sums = np.bincount(column[part] + 1, weights=counts[part], minlength=int(column.max(initial=-1)) + 2)
                 found = sums[here + 1].astype(np.float64)
-            raw = raw + np.where(here >= 0, found * math.log(size + 2) + float(constraint.max_skew - 1), 0.0)
+            raw += np.where(here >= 0, found * math.log(size + 2) + float(constraint.max_skew - 1), 0.0)
         whole = np.floor(raw + 0.5).astype(np.int64)
-        return _normalised(whole, counted[rows])
+        return _normalised(whole, counted[rows] if pod.shape.own_spread else None)
 
 
-def _normalised(whole: Ints, counts: Bools) -> Ints:
-    inside = whole[counts]
+def _normalised(whole: Ints, counts: Bools | None) -> Ints:
+    """The fewest get most; rows that do not count get nothing (None: all count)."""
+    inside = whole if counts is None else whole[counts]
     low, high = (int(inside.min()), int(inside.max())) if len(inside) else (0, 0)
     scaled = _MAX * (high + low - whole) // high if high else np.full(len(whole), _MAX, dtype=np.int64)
-    return np.where(counts, scaled, 0)
+    return scaled if counts is None else np.where(counts, scaled, 0)
 
 
 def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
@@ -208,6 +213,19 @@ def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
     stance.preference[row] = sum(
         each.weight for each in shape.node_preferences if each.weight and term_matches(each.preference, node)
     )
+
+
+def _room(board: Board, shape: Shape, rows: Ints) -> Bools:
+    """Where what is left is enough."""
+    capacity = board.total.get("pods")
+    if capacity is None:
+        return np.zeros(len(rows), dtype=np.bool_)
+    room: Bools = board.pods[rows] + 1 <= capacity[rows]
+    for name, wanted in shape.requests.items():
+        if wanted <= 0 or not (name in _COUNTED or is_scalar(name)):
+            continue
+        room &= _column(board.total, name, rows) - _column(board.used, name, rows) >= wanted
+    return room
 
 
 def _column(columns: dict[str, Ints], name: str, rows: Ints) -> Ints:
