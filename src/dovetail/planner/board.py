@@ -172,10 +172,7 @@ class Board:
     # -- domains ------------------------------------------------------------------------------------------------
 
     def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> Ints:
-        """How many more pods each domain of an axis may take; the last entry is for machines that lie nowhere.
-
-        `but` is a cell that is not asked.
-        """
+        """How many more pods each domain of an axis, and lying nowhere (last), may take by all cells `but` one."""
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
         key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
@@ -186,12 +183,9 @@ class Board:
                 self._allow_member(cell, allowed, lenient)
         return np.array(allowed, dtype=np.int64)
 
-    def minimum(self, cell: Cell) -> int:
-        """The smallest count over the domains that a spread looks at."""
-        return self._minimum(cell, self.counts[cell.slot].tolist())
-
     @staticmethod
-    def _minimum(cell: Cell, counts: list[int]) -> int:
+    def minimum(cell: Cell, counts: list[int]) -> int:
+        """The smallest count over the domains that a spread looks at."""
         seen = [count for count, among in zip(counts, cell.universe.tolist(), strict=True) if among]
         return min(seen) if seen and len(seen) >= cell.group.min_domains else 0
 
@@ -199,7 +193,7 @@ class Board:
         counts: list[int] = self.counts[cell.slot].tolist()
         mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
-            top = self._minimum(cell, counts) + cell.group.max_skew
+            top = self.minimum(cell, counts) + cell.group.max_skew
             universe = cell.universe.tolist()
             for at, count in enumerate(counts):
                 if not universe[at] or count > top:
@@ -230,7 +224,7 @@ class Board:
                     allowed[at] = 0
             return
         counts: list[int] = self.counts[cell.slot].tolist()
-        top = self._minimum(cell, counts) + cell.group.max_skew
+        top = self.minimum(cell, counts) + cell.group.max_skew
         for at, count in enumerate(owners):
             if count > 0:
                 allowed[at] = min(allowed[at], max(top - counts[at], 0))
@@ -253,13 +247,17 @@ class Board:
         for cell in ask.promised_hosts:
             self.host_owners[cell.slot, bin_] += count
         for cell in ask.domain_members:
-            at = self._domain(cell, bin_)
-            if at >= 0 and self._counted(cell, bin_):
-                self.counts[cell.slot][at] += count
+            self.tally(cell, bin_, self.counts[cell.slot], count)
         for cell in ask.promised_domains:
             at = self._domain(cell, bin_)
             if at >= 0:
                 self.owners[cell.slot][at] += count
+
+    def tally(self, cell: Cell, bin_: int, counts: Ints, count: int) -> None:
+        """Add pods on a machine to the count of their domain, where a spread counts that machine."""
+        at = self._domain(cell, bin_)
+        if at >= 0 and self._counted(cell, bin_):
+            counts[at] += count
 
     def _domain(self, cell: Cell, bin_: int) -> int:
         return int(self.domains[self.axis_at[cell.group.key]][bin_])

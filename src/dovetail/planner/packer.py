@@ -52,7 +52,7 @@ class Packer:
         return self._on_axes(ask, count, axes)
 
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
-        done = 0
+        done = self._settled(ask, count, axis) if self.strategy.settle else 0
         blocked: set[int] = set()
         balance, own = self._balanced(ask, axis)
         while done < count:
@@ -65,6 +65,22 @@ class Packer:
                 if blocked:
                     allowed[list(blocked)] = 0
                 got = self._anywhere(ask, count - done, axis, allowed, blocked)
+            if not got:
+                break
+            done += got
+        return done
+
+    def _settled(self, ask: Ask, count: int, axis: int) -> int:
+        """Fill machines that stand, domain by domain, as far as every rule allows; none is opened."""
+        done = 0
+        while done < count and not self._first_of_its_kind(ask, axis):
+            allowed = self.board.allowance(ask, axis, self.lenient)
+            got = 0
+            for domain in self._order(np.flatnonzero(allowed[:-1] > 0)):
+                wanted = min(count - done, int(allowed[domain]))
+                got = self._into_standing(ask, wanted, axis, self._only(axis, domain))
+                if got:
+                    break
             if not got:
                 break
             done += got

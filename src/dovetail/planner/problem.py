@@ -15,7 +15,7 @@ from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.diversity import Diversity
 from dovetail.planner.fleet import daemons_of
-from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
+from dovetail.planner.groups import ANTI, SPREAD, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu, as_bools
 from dovetail.planner.roster import roster_of
@@ -115,6 +115,7 @@ class Problem:
         self._drop_full()
         self._compile_asks()
         self.diversity = Diversity(self) if self.min_values else None
+        self.bystanders = self._bystanders()
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -354,6 +355,13 @@ class Problem:
         if ask.restricted:
             ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
 
+    def _bystanders(self) -> frozenset[int]:
+        """Classes that a hard spread of others counts and does not bind."""
+        spreads = {group for one in self.classes for group in one.levels[0].hard if group.kind == SPREAD}
+        return frozenset(
+            one.index for one in self.classes if spreads and (spreads & one.members).difference(one.levels[0].hard)
+        )
+
 
 _index = attrgetter("index")
 
@@ -370,4 +378,3 @@ def _port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set
         for address in wanted:
             found[f"{PORT}{protocol}/{number}/{address}"] = 1
     return found
-

@@ -16,6 +16,7 @@ from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
+from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
@@ -95,6 +96,7 @@ def hopeless(problem: Problem, one: PodClass) -> bool:
 
 def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
+    packer.lenient = strategy.lenient
     order = class_order(problem, strategy)
     waiting = demands(problem)
     packer.waiting += waiting.sum(axis=0)
@@ -107,11 +109,11 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         if missing:
             left[one.index] = missing
     left = _again(packer, order, left)
-    if left:
+    if left and not strategy.lenient:
         strict = packer.board.clone()
         packer.lenient = True
         lenient = _again(packer, order, left)
-        if sound(packer.board) and (few(problem) or hosts_sound(packer.board)):
+        if few(problem) or (sound(packer.board) and hosts_sound(packer.board)):
             left = lenient
         else:
             packer.board = strict
@@ -161,7 +163,7 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
             return (priority, *reference_key(one))
         if strategy.order == "zones":
             return (depth[one.index], priority, -float(bool(problem.ask(one, 0).domain_owned)), *reference_key(one))
-        choice = openness[one.index] if strategy.level else 0
+        choice = openness[one.index] if strategy.level else int(strategy.lenient and one.index in problem.bystanders)
         return (depth[one.index], priority, choice, -_loneliness(problem, one), -sizes[one.index], one.index)
 
     openness = _openness(problem) if strategy.level else []
@@ -234,27 +236,3 @@ def _depths(problem: Problem) -> dict[int, int]:
 def few(problem: Problem) -> bool:
     """Whether there are so few pods that trying many ways still takes milliseconds."""
     return sum(one.count for one in problem.classes) <= _FEW
-
-
-def sound(board: Board) -> bool:
-    """Whether every spread over domains still holds after pods were taken and put: a minimum may have fallen."""
-    for cell in board.problem.cells.values():
-        if cell.host or cell.group.kind != SPREAD:
-            continue
-        promised = board.owners[cell.slot] > 0
-        if promised.any():
-            counts = board.counts[cell.slot]
-            if bool((counts[promised] - board.minimum(cell) > cell.group.max_skew).any()):
-                return False
-    return True
-
-
-def hosts_sound(board: Board) -> bool:
-    """Whether every spread over machines holds whatever the order in which pods arrive."""
-    size = board.size
-    for cell in board.problem.cells.values():
-        if cell.host and cell.group.kind == SPREAD:
-            promised = board.host_owners[cell.slot, :size] > 0
-            if bool((board.host_counts[cell.slot, :size][promised] > cell.group.max_skew).any()):
-                return False
-    return True

@@ -12,11 +12,11 @@ from collections import Counter
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import PodInfo, pod_info
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
 from dovetail.planner.checks.lot import Lots
+from dovetail.planner.checks.replay import stuck
 from dovetail.planner.checks.world import Shelf, World, available, key_of, offered
 from dovetail.planner.plan import Choice, Machine, Plan
 from dovetail.planner.snapshot import MinValues, Snapshot
@@ -47,7 +47,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _limits(plan, snapshot, lots)
     found += _reservations(plan, snapshot)
     found += _min_values(plan, snapshot)
-    found += _replay(plan, pods, world)
+    found += [Violation("fit", key, why) for key, why in stuck(plan, pods, world).items()]
     found += _alternatives(plan, pods, world, lots)
     return found
 
@@ -170,50 +170,6 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
             if len(values) < need.min_values:
                 found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
     return found
-
-
-def _replay(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
-    """Place pods in whatever order works; who is left when nobody can go has no place."""
-    waiting = _interleaved(plan, pods, world)
-    why: dict[str, str] = {}
-    while waiting:
-        stuck: list[tuple[str, str, PodInfo]] = []
-        for key, target, info in waiting:
-            held = world.cluster.nodes.get(target)
-            if held is None:
-                why[key] = f"there is no node {target}"
-                stuck.append((key, target, info))
-                continue
-            fit = Fit(info, world.cluster)
-            rejection = fit.rejection or fit.check(held)
-            if rejection is None:
-                world.cluster.place(info, target)
-            else:
-                why[key] = f"{target}: {', '.join(rejection.reasons)}"
-                stuck.append((key, target, info))
-        if len(stuck) == len(waiting):
-            break
-        waiting = stuck
-    return [Violation("fit", key, why[key]) for key, _, _ in waiting]
-
-
-def _interleaved(plan: Plan, pods: dict[str, Pod], world: World) -> list[tuple[str, str, PodInfo]]:
-    """The pods with their targets; of pods with a label in common zones take turns, so that a spread rises evenly."""
-    seen: Counter[tuple[str, str, str]] = Counter()
-    ranked: list[tuple[int, str, str, PodInfo]] = []
-    for key in sorted(plan.placements):
-        place = plan.placements[key]
-        target = place.node or place.machine
-        if target is None:
-            continue
-        held = world.cluster.nodes.get(target)
-        zone = held.labels.get(ZONE, "") if held is not None else ""
-        bare = replace(pods[key], spec=replace(pods[key].spec, node_name=""))
-        kin = [(zone, *pair) for pair in pods[key].metadata.labels.items()] or [(zone, "", "")]
-        ranked.append((max(seen[each] for each in kin), key, target, pod_info(bare)))
-        seen.update(kin)
-    ranked.sort(key=lambda each: (each[0], each[1]))
-    return [(key, target, info) for _, key, target, info in ranked]
 
 
 def _alternatives(plan: Plan, pods: dict[str, Pod], world: World, lots: Lots) -> list[Violation]:

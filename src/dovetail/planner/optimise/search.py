@@ -16,7 +16,8 @@ from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Ask, Problem
-from dovetail.planner.quick import Packing, pack, sound
+from dovetail.planner.quick import Packing, pack
+from dovetail.planner.soundness import sound
 from dovetail.planner.strategy import Strategy
 
 #: Dollars an hour below which two plans cost the same.
@@ -71,8 +72,11 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
     found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
+    found += [Strategy(settle=True, foresight=weight) for weight in (1.0, 0.0)]
     if problem.weighted:
         found += [replace(each, wide=True) for each in found]
+    if problem.bystanders:
+        found += [replace(each, lenient=True) for each in found]
     return found
 
 
@@ -88,6 +92,7 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
         _unload(board, pods, chance)
     _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
+    packer.lenient = bool(problem.bystanders)
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
     for number in _shuffled(board, pods, chance):
@@ -177,6 +182,7 @@ def _mood(problem: Problem, chance: Chance) -> Strategy:
     return Strategy(
         foresight=chance.choice((0.0, 0.3, 1.0, 1.0)), turn=chance.randrange(3), ceiling=ceiling,
         grow=chance.random() < 0.35, bulk=chance.random() < 0.1, wide=problem.weighted and chance.random() < 0.5,
+        settle=chance.random() < 0.3,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.model.labels import ZONE
 from dovetail.planner.board import Board
 from dovetail.planner.optimise.search import widowed
-from dovetail.planner.quick import sound
+from dovetail.planner.soundness import sound
 
 
 def widened(board: Board) -> Board:

@@ -1,0 +1,123 @@
+"""The replay: is there an order in which kube-scheduler would put every pod where the plan wants it?
+
+A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until nobody
+else can go; and of pods with a label in common zones take turns, so that a spread rises evenly.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.model.fit.fit import Fit
+from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.terms import Spread
+from dovetail.model.labels import ZONE
+from dovetail.model.objects import Pod
+from dovetail.planner.checks.world import World
+from dovetail.planner.plan import Plan
+from dovetail.planner.snapshot import Snapshot
+
+
+class Step(msgspec.Struct, frozen=True, eq=False):
+    """A pod and the node it is planned for; `turn` is how many of its like go to the same zone before it."""
+
+    turn: int
+    key: str
+    target: str
+    info: PodInfo
+
+
+def stuck(plan: Plan, pods: Mapping[str, Pod], world: World) -> dict[str, str]:
+    """Why each pod that no order places has no place; empty when the plan holds. The world is filled on the way."""
+    steps = _steps(plan, pods, world)
+    counted = _only_counted(steps)
+    waiting = [step for step in steps if step.key not in counted]
+    later = [step for step in steps if step.key in counted]
+    while True:
+        why: dict[str, str] = {}
+        before = len(waiting)
+        waiting = [step for step in waiting if not _placed(step, world, why)]
+        if waiting and len(waiting) < before:
+            continue
+        if not later:
+            return why
+        turn = later[0].turn
+        waiting += [step for step in later if step.turn == turn]
+        later = [step for step in later if step.turn != turn]
+
+
+def _placed(step: Step, world: World, why: dict[str, str]) -> bool:
+    held = world.cluster.nodes.get(step.target)
+    if held is None:
+        why[step.key] = f"there is no node {step.target}"
+        return False
+    fit = Fit(step.info, world.cluster)
+    rejection = fit.rejection or fit.check(held)
+    if rejection is not None:
+        why[step.key] = f"{step.target}: {', '.join(rejection.reasons)}"
+        return False
+    world.cluster.place(step.info, step.target)
+    return True
+
+
+def _steps(plan: Plan, pods: Mapping[str, Pod], world: World) -> list[Step]:
+    seen: Counter[tuple[str, str, str]] = Counter()
+    found: list[Step] = []
+    for key in sorted(plan.placements):
+        target = plan.placements[key].node or plan.placements[key].machine
+        if target is None:
+            continue
+        held = world.cluster.nodes.get(target)
+        zone = held.labels.get(ZONE, "") if held is not None else ""
+        kin = [(zone, *pair) for pair in pods[key].metadata.labels.items()] or [(zone, "", "")]
+        turn = max(seen[each] for each in kin)
+        found.append(Step(turn, key, target, pod_info(_unbound(pods[key], world.snapshot))))
+        seen.update(kin)
+    found.sort(key=lambda step: (step.turn, step.key))
+    return found
+
+
+def _unbound(pod: Pod, snapshot: Snapshot) -> Pod:
+    """The pod as it would be scheduled anew, with the cluster's default spreads where it has none of its own."""
+    spec = replace(pod.spec, node_name="")
+    owner = pod.metadata.controller
+    selector = snapshot.selectors.get(owner.uid) if owner is not None else None
+    if selector is not None and not spec.topology_spread_constraints:
+        given = tuple(replace(each, label_selector=selector) for each in snapshot.default_spread)
+        spec = replace(spec, topology_spread_constraints=given)
+    return replace(pod, spec=spec)
+
+
+def _only_counted(steps: Iterable[Step]) -> set[str]:
+    """The pods that a spread of another pod counts and does not bind."""
+    spreads: dict[bytes, tuple[str, Spread]] = {}
+    owned: dict[int, frozenset[bytes]] = {}
+    for step in steps:
+        shape = step.info.shape
+        if id(shape) not in owned:
+            marks = {_mark(shape.namespace, each): (shape.namespace, each) for each in shape.spread}
+            spreads.update(marks)
+            owned[id(shape)] = frozenset(marks)
+    counting: dict[Kind, frozenset[bytes]] = {}
+    found: set[str] = set()
+    for step in steps if spreads else ():
+        kind = step.info.kind
+        if kind not in counting:
+            counting[kind] = frozenset(
+                mark for mark, (namespace, each) in spreads.items()
+                if namespace == kind.namespace and each.selects(kind.labels)
+            )  # fmt: skip
+        if counting[kind] - owned[id(step.info.shape)]:
+            found.add(step.key)
+    return found
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def _mark(namespace: str, spread: Spread) -> bytes:
+    return _encoder.encode((namespace, spread))
