@@ -259,6 +259,23 @@ class Board:
         if at >= 0 and self._counted(cell, bin_):
             counts[at] += count
 
+    def put_all(self, ask: Ask, bins: Ints, counts: Ints) -> None:
+        """Put pods of the ask on machines to buy that lie together; their contents are the caller's to note."""
+        self.free[:, bins] -= ask.request[:, None] * counts
+        for cell in ask.host_members:
+            self.host_counts[cell.slot, bins] += counts
+        for cell in ask.promised_hosts:
+            self.host_owners[cell.slot, bins] += counts
+        first, total = int(bins[0]), int(counts.sum())
+        for cell in ask.domain_members:
+            at = self._domain(cell, first)
+            if at >= 0 and self._counted(cell, first):
+                self.counts[cell.slot][at] += total
+        for cell in ask.promised_domains:
+            at = self._domain(cell, first)
+            if at >= 0:
+                self.owners[cell.slot][at] += total
+
     def _domain(self, cell: Cell, bin_: int) -> int:
         return int(self.domains[self.axis_at[cell.group.key]][bin_])
 

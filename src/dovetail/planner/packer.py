@@ -51,6 +51,17 @@ class Packer:
             return self._on_axis(ask, count, axes[0])
         return self._on_axes(ask, count, axes)
 
+    def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
+        """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
+        chosen = [(axis, self._only(axis, domain)) for axis, domain in enumerate(where) if domain >= 0]
+        if not chosen:
+            return self._fill(ask, count, None, None)
+        self.extra = chosen[1:]
+        try:
+            return self._fill(ask, count, *chosen[0])
+        finally:
+            self.extra = []
+
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
         done = self._settled(ask, count, axis) if self.strategy.settle else 0
         blocked: set[int] = set()
@@ -238,8 +249,8 @@ class Packer:
             options = [(h + int(heights[at]), (*path, at)) for h, path in options for at in domains]
             options = sorted(options, key=lambda option: option[0])[:512]
         for _, path in options:
-            chosen = [self._only(axis, domain) for axis, domain in zip(axes, path, strict=True)]
-            if self._fill_paths(ask, axes, chosen):
+            where = dict(zip(axes, path, strict=True))
+            if self.place_at(ask, 1, tuple(where.get(axis, -1) for axis in range(len(self.problem.axes)))):
                 return True
         return False
 
@@ -250,13 +261,6 @@ class Packer:
             if cell.group.key == key and cell.group.kind == SPREAD:
                 heights[:-1] += self.board.counts[cell.slot]
         return heights
-
-    def _fill_paths(self, ask: Ask, axes: list[int], chosen: list[Bools]) -> int:
-        self.extra = list(zip(axes[1:], chosen[1:], strict=True))
-        try:
-            return self._fill(ask, 1, axes[0], chosen[0])
-        finally:
-            self.extra = []
 
     # -- filling ------------------------------------------------------------------------------------------------
 

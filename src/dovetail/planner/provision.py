@@ -11,7 +11,7 @@ from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, few, hints_for, hopeless, pack
+from dovetail.planner.quick import Packing, few, hints_for, hopeless, pack, sound
 from dovetail.planner.quiet import quiet
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
@@ -58,9 +58,9 @@ def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, st
 
     fluid = relaxed(problem, packing.left, deadline / 3)
     bound = fluid.price if fluid is not None else None
-    if fluid is not None and fluid.flows:
-        other = rounded(problem, fluid, packing.left)
-        packing = min((packing, other), key=lambda each: each.rank) if other is not None else packing
+    other = rounded(problem, packing, lambda: (deadline - stopwatch() + start) / 3) if fluid is not None else None
+    if other is not None and sound(other.board):
+        packing = min((packing, other), key=lambda each: each.rank)
     budget = int(_WORK_A_SECOND * deadline)
     better = improve(problem, packing, seed, budget, bound or 0.0, lambda: stopwatch() - start > deadline)
     better = Packing(widened(better.board), better.left)

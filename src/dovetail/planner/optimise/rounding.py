@@ -1,82 +1,205 @@
 """Rounding: the fluid's flows made into whole pods on whole machines.
 
-Each column gets the pods that the relaxation would let stand on it, packed largest first; what does not come out
-even is packed the usual way. For many pods this is within a few percent of the bound at once.
+The quick packing has settled which pods stand on machines that are there and in which domains the others lie; that
+stays. Their machines are chosen anew: each column gets as many machines as the relaxation fills whole, all filled
+alike so that none runs out of one thing while it has plenty of another. What does not come out even is poured again,
+onto smaller machines, until little is left, and that is packed the usual way.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from dovetail.planner.columns import Floats
-from dovetail.planner.optimise.bound import Fluid
+from dovetail.planner.board import Board
+from dovetail.planner.columns import Bools, Floats, Ints
+from dovetail.planner.groups import AFFINITY
+from dovetail.planner.optimise.bound import Demand, Fluid, fluid, sharing
 from dovetail.planner.packer import Packer
-from dovetail.planner.problem import UNLIMITED, Ask, Problem
-from dovetail.planner.quick import Packing, class_order
+from dovetail.planner.problem import Ask, Problem
+from dovetail.planner.quick import Packing
 from dovetail.planner.strategy import Strategy
 
-
-def rounded(problem: Problem, fluid: Fluid, left: dict[int, int]) -> Packing | None:
-    """A packing along the flows, or None if somebody would lose their place by it."""
-    packer = Packer(problem, Strategy())
-    wanted = [(problem.ask(ask.cls, 0), _whole(flow, ask.cls.count - left.get(ask.cls.index, 0)))
-              for ask, flow in fluid.flows]  # fmt: skip
-    short = {one.index: one.count - left.get(one.index, 0) for one in problem.classes}
-    for column in _columns(problem, wanted):
-        mine = [(ask, counts[column]) for ask, counts in wanted if column in counts]
-        _pour(packer, column, mine, short)
-    packer.only, packer.budget = None, UNLIMITED
-    rest = [one for one in class_order(problem, packer.strategy) if short[one.index] and not one.error]
-    packer.waiting = np.zeros(len(problem.dims))
-    for one in rest:
-        packer.waiting += problem.ask(one, 0).request * float(short[one.index])
-    for one in rest:
-        packer.waiting -= problem.ask(one, 0).request * float(short[one.index])
-        for rung in range(len(one.levels)):
-            if short[one.index]:
-                short[one.index] -= packer.place(problem.ask(one, rung), short[one.index])
-        if short[one.index]:
-            return None
-    packer.board.shrink()
-    return Packing(packer.board, left)
+#: Columns that cost this share more than they are worth at the relaxation's prices are not looked at again.
+_NEAR = 0.08
+#: A column filled to this share is bought whole.
+_NEARLY = 0.93
+#: The rest is packed the usual way when it is worth less than this share of everything.
+_CRUMBS = 0.004
+#: From this share on the rest may be packed the usual way as well.
+_REST = 0.25
+_WAYS = (Strategy(), Strategy(grow=True), Strategy(foresight=0.0))
+_MOST_ROUNDS = 24
 
 
-def _pour(packer: Packer, column: int, mine: list[tuple[Ask, int]], short: dict[int, int]) -> None:
-    """Fill as many machines of a column as the flows fill whole; the rest is packed with everybody else's rest."""
-    problem = packer.problem
-    total: Floats = np.zeros(len(problem.dims))
-    for ask, count in mine:
-        total += ask.request * float(count)
-    whole = int(float((total / np.maximum(problem.menu.capacity[:, column], 1)).max()) + 1e-6)
-    if not whole:
-        return
-    packer.only = np.zeros(problem.menu.size, dtype=np.bool_)
-    packer.only[column] = True
-    packer.budget = whole
-    packer.waiting = total.copy()
-    for ask, count in sorted(mine, key=lambda each: (-_size(problem, each[0], column), each[0].number)):
-        packer.waiting -= ask.request * float(count)
-        short[ask.cls.index] -= packer.place(ask, min(count, short[ask.cls.index]))
+class Rounding:
+    """One rounding in the making: a board that fills up, and the demands still to be met."""
+
+    def __init__(self, problem: Problem, start: Packing) -> None:
+        self.problem = problem
+        self.board, loose = _emptied(problem, start.board)
+        self.finite = np.isfinite(problem.menu.prices)
+        self.demands = [Demand(ask, float(count), self._columns(ask, where), sharing(ask))
+                        for (ask, where), count in loose.items()]  # fmt: skip
+        self.where = [where for _, where in loose]
+
+    def _columns(self, ask: Ask, where: tuple[int, ...]) -> Ints:
+        ok = ask.columns & self.finite
+        for axis, domain in enumerate(where):
+            if domain >= 0:
+                ok &= self.problem.menu.domains[axis] == domain
+        return np.flatnonzero(ok)
+
+    def run(self, seconds: Callable[[], float]) -> Board | None:
+        """Pour until little is left, and pack the rest whenever it might do; the cheapest board found."""
+        open_to: Bools = self.finite.copy()
+        whole = None
+        best: Board | None = None
+        for _ in range(_MOST_ROUNDS):
+            waiting = [each for each in self.demands if each.count > 0]
+            shown = [Demand(each.ask, each.count, each.columns[open_to[each.columns]], each.caps) for each in waiting]
+            hopeful = bool(waiting) and all(len(each.columns) for each in shown)
+            flow = fluid(self.problem, shown, seconds()) if hopeful else None
+            if flow is None:
+                break
+            if whole is None:
+                whole = flow.price
+                self._narrow(open_to, flow)
+            if flow.price <= _REST * whole:
+                best = self._cheaper(best)
+            if flow.price <= _CRUMBS * whole:
+                return best
+            if not self._pour_all(flow, {id(one): each for one, each in zip(shown, waiting, strict=True)}):
+                dearest = max(float(self.problem.menu.prices[at]) for at in flow.machines)
+                open_to &= self.problem.menu.prices < dearest
+        return self._cheaper(best) if whole is not None else None
+
+    def _cheaper(self, best: Board | None) -> Board | None:
+        """The better of a board and this one with the rest packed the usual way."""
+        for strategy in _WAYS:
+            filled = self._packed(strategy)
+            if filled is not None and (best is None or filled.cost() < best.cost()):
+                best = filled
+        return best
+
+    def _packed(self, strategy: Strategy) -> Board | None:
+        packer = Packer(self.problem, strategy, self.board.clone())
+        rest = [(each, where) for each, where in zip(self.demands, self.where, strict=True) if each.count > 0]
+        rest.sort(key=lambda each: (-self._share(each[0].ask), each[0].ask.number))
+        for demand, _ in rest:
+            packer.waiting += demand.ask.request * demand.count
+        for demand, where in rest:
+            packer.waiting -= demand.ask.request * demand.count
+            if packer.place_at(demand.ask, int(demand.count), where) < int(demand.count):
+                return None
+        packer.board.shrink()
+        return packer.board
+
+    def _share(self, ask: Ask) -> float:
+        return float((ask.request / (self.problem.menu.capacity.max(axis=1) + 1)).max())
+
+    def _narrow(self, open_to: Bools, flow: Fluid) -> None:
+        for at, slack in flow.slack.items():
+            if slack > _NEAR * self.problem.menu.prices[at]:
+                open_to[at] = False
+
+    def _pour_all(self, flow: Fluid, whose: dict[int, Demand]) -> bool:
+        """Buy what is filled whole; False if nothing was."""
+        wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.machines.items()}
+        order = sorted((at for at, n in wholes.items() if n), key=lambda at: (-self.problem.menu.prices[at], at))
+        for at in order:
+            share = min(1.0, wholes[at] / flow.machines[at])
+            mine = []
+            carried = 0.5
+            for each in flow.flows:
+                one = whose[id(each.demand)]
+                carried += each.amounts.get(at, 0.0) * share
+                mine.append((one, min(int(one.count), int(carried))))
+                carried -= int(carried)
+            self._pour(at, wholes[at], [each for each in mine if each[1]])
+        return bool(order)
+
+    def _pour(self, column: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
+        """Open machines of a column and fill them alike, the largest pods first; then use up what room is left."""
+        start = self.board.size
+        for _ in range(machines):
+            self.board.open(column)
+        held: list[dict[int, int]] = [{} for _ in range(machines)]
+        mine.sort(key=lambda each: (-self._size(each[0].ask, column), each[0].ask.number))
+        for demand, amount in mine:
+            self._even(demand, amount, start, held)
+        others = sorted((each for each in self.demands if each.count > 0),
+                        key=lambda each: (-self._size(each.ask, column), each.ask.number))  # fmt: skip
+        for demand in others:
+            if column in demand.columns:
+                self._even(demand, int(demand.count), start, held)
+        for at, contents in enumerate(held):
+            self.board.contents[start + at] = contents
+
+    def _even(self, demand: Demand, count: int, start: int, held: list[dict[int, int]]) -> None:
+        """Put up to `count` pods on the machines from `start`, the emptiest first."""
+        ask = demand.ask
+        while count > 0:
+            room = self.board.room(ask, count, start=start)
+            bins = room.nonzero()[0]
+            if not len(bins):
+                return
+            each = max(1, count // len(bins))
+            takes = np.minimum(room[bins], each)
+            if len(bins) * each > count:
+                emptiest = np.argsort(-self._slack(ask, start + bins), kind="stable")[:count]
+                bins, takes = bins[emptiest], takes[emptiest]
+            self.board.put_all(ask, bins + start, takes)
+            for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
+                held[at][ask.number] = held[at].get(ask.number, 0) + take
+            done = int(takes.sum())
+            count -= done
+            demand.count -= done
+
+    def _slack(self, ask: Ask, bins: Ints) -> Floats:
+        """How well the room that is left on machines suits a pod: its scarcest dimension relative to the request."""
+        dims = ask.dims
+        capacity = self.problem.menu.capacity[dims][:, self.board.column[bins]]
+        need = ask.request[dims, None] / np.maximum(capacity, 1)
+        free = self.board.free[:, bins][dims] / np.maximum(capacity, 1)
+        return np.asarray((need * free).sum(axis=0))
+
+    def _size(self, ask: Ask, column: int) -> float:
+        return float((ask.request / np.maximum(self.problem.menu.capacity[:, column], 1)).max())
 
 
-def _whole(flow: dict[int, float], count: int) -> dict[int, int]:
-    """Whole pods for each column, the largest remainders rounded up."""
-    floors = {column: int(amount) for column, amount in flow.items()}
-    missing = min(count, round(sum(flow.values()))) - sum(floors.values())
-    by_remainder = sorted(flow, key=lambda column: (floors[column] - flow[column], column))
-    for column in by_remainder[: max(0, missing)]:
-        floors[column] += 1
-    return {column: amount for column, amount in floors.items() if amount}
+def _emptied(problem: Problem, before: Board) -> tuple[Board, dict[tuple[Ask, tuple[int, ...]], int]]:
+    """A board with what stays where it is, and the pods to be placed again with the domains they must lie in."""
+    board = Board(problem)
+    loose: dict[tuple[Ask, tuple[int, ...]], int] = {}
+    for at, contents in enumerate(before.contents):
+        if not contents:
+            continue
+        asks = [(before.asks[number], count) for number, count in contents.items()]
+        stays = at < before.existing or any(_clings(ask) for ask, _ in asks)
+        place = at if at < before.existing else board.open(int(before.column[at])) if stays else -1
+        for ask, count in asks:
+            if stays:
+                board.put(ask, place, count)
+                continue
+            board.asks[ask.number] = ask
+            where = tuple(
+                int(lying[at]) if axis.key in ask.keys else -1
+                for lying, axis in zip(before.domains, problem.axes, strict=True)
+            )
+            loose[ask, where] = loose.get((ask, where), 0) + count
+    return board, loose
 
 
-def _columns(problem: Problem, wanted: list[tuple[Ask, dict[int, int]]]) -> list[int]:
-    """The columns in use, the most money first."""
-    load: dict[int, float] = {}
-    for ask, counts in wanted:
-        for column, count in counts.items():
-            load[column] = load.get(column, 0.0) + _size(problem, ask, column) * count * problem.menu.prices[column]
-    return sorted(load, key=lambda column: (-load[column], column))
+def _clings(ask: Ask) -> bool:
+    """Whether a pod, or another one because of it, must share its machine with somebody."""
+    return any(cell.group.kind == AFFINITY for cell in (*ask.host_owned, *ask.host_members))
 
 
-def _size(problem: Problem, ask: Ask, column: int) -> float:
-    return float((ask.request / np.maximum(problem.menu.capacity[:, column], 1)).max())
+def rounded(problem: Problem, start: Packing, seconds: Callable[[], float]) -> Packing | None:
+    """A packing along the flows, or None if somebody would lose their place by it or there was no time."""
+    if problem.binding or problem.reservations or problem.diversity is not None:
+        return None
+    found = Rounding(problem, start).run(seconds)
+    return None if found is None else Packing(found, start.left)
