@@ -158,7 +158,8 @@ def internal_types(kubernetes: Path) -> dict[str, list[list[str]]]:
         for name, alias in re.findall(r"^type (\w+) ([\w\[\]\.\*]+)$", text, flags=re.M):
             found[f"{group}.{name}"] = [["=", _internal_type(group, alias)]]
     kept: dict[str, list[list[str]]] = {}
-    queue = [name for name in found if name in INTERNAL_ROOTS or re.match(r"(apps|batch|autoscaling|policy)\.", name)]
+    whole = re.compile(r"(apps|autoscaling|batch|policy|storage)\.")
+    queue = [name for name in found if name in INTERNAL_ROOTS or whole.match(name)]
     while queue:
         name = queue.pop()
         if name in kept or name not in found:

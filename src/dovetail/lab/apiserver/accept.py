@@ -64,7 +64,7 @@ def _media(clause: Clause) -> str | None:
     return clause.media if clause.media in MEDIA else None
 
 
-def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "") -> Wanted:
+def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "", watchable: bool = True) -> Wanted:
     """What to answer with, for an object or a listing. Protobuf is answered in JSON only where JSON is accepted too."""
     if not header or header in ("application/json", "*/*"):
         return Wanted(pretty=True) if pretty else PLAIN
@@ -90,7 +90,7 @@ def negotiate(header: str, listing: bool, pretty: bool = False, go_type: str = "
     if known:
         message = "only the following media types are accepted: " + ", ".join(MEDIA)
         raise StatusError(406, "NotAcceptable", message)
-    raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE + (_STREAMS if listing else ""), {})
+    raise StatusError(406, "NotAcceptable", _NOT_ACCEPTABLE + (_STREAMS if listing and watchable else ""), {})
 
 
 def _wrong_form(listing: bool, go_type: str) -> StatusError:

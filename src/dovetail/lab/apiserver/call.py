@@ -114,6 +114,7 @@ class Call:
             subresource=self.subresource,
             user=self.user,
             groups=self.groups,
+            identify=server.identify,
             warn=self.warn,
             defer=server.defer,
             **more,

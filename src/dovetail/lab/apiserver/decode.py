@@ -203,6 +203,8 @@ def _cannot(expected: Expected, error: str) -> StatusError:
 def _from_protobuf(body: bytes, expected: Expected) -> Json:
     from dovetail.lab.apiserver import protobuf
 
+    if body == protobuf.MAGIC:
+        raise _unrecognized(expected, f"empty body ({_hex_or_text(body)})")
     try:
         api_version, kind, value = protobuf.read(body, expected.schema)
     except protobuf.ProtobufProblem as problem:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import decode, documents, fielderror, reads, respond, selectors, status
+from dovetail.lab.apiserver import decode, documents, fielderror, gotime, reads, respond, selectors, status
 from dovetail.lab.apiserver import options as query
 from dovetail.lab.apiserver.call import Call, table_of
 from dovetail.lab.apiserver.gotime import stamp
@@ -149,7 +149,7 @@ def _delete(server: ApiServer, resource: ResourceType, record: Record, options: 
         already = metadata.get("deletionGracePeriodSeconds") or 0
         shorter = grace is not None and grace < already and (requested is not None or not already)
         if shorter:
-            _mark(metadata, ctx, grace or 0)
+            _shorten(metadata, ctx, already, grace or 0)
         changed |= shorter
         left = (grace or 0) if shorter else already
     else:
@@ -188,6 +188,14 @@ def _set_finalizers(metadata: Json, finalizers: list[str]) -> bool:
 def _mark(metadata: Json, ctx: Context, grace: int) -> None:
     metadata["deletionTimestamp"] = stamp(ctx.now + timedelta(seconds=grace))
     metadata["deletionGracePeriodSeconds"] = grace
+
+
+def _shorten(metadata: Json, ctx: Context, already: int, grace: int) -> None:
+    """The shorter grace counts from the first deletion; what has passed of it leaves one second, for a clean end."""
+    end = gotime.parse(metadata["deletionTimestamp"]) + timedelta(seconds=grace - already)
+    late = end < ctx.now
+    metadata["deletionTimestamp"] = stamp(ctx.now if late else end)
+    metadata["deletionGracePeriodSeconds"] = min(grace, 1) if late else grace
 
 
 def _keep(server: ApiServer, resource: ResourceType, record: Record, obj: Json, ctx: Context) -> Record:

@@ -108,7 +108,7 @@ class Discovery:
             if clause.media == "application/json" and wants_list and version == "v2":
                 return self.aggregated(root, str(version), clause.parameters.get("profile", ""))
         if root == "api":
-            return respond.value(self.core_versions(), 200, accept.negotiate(header, True))
+            return respond.value(self.core_versions(), 200, accept.negotiate(header, True, watchable=False))
         return self.cached(("groups",), self.group_list, request)
 
     def core_versions(self) -> Json:

@@ -27,9 +27,9 @@ class Health:
 
     def answer(self, request: Request) -> Response:
         path = request.path.rstrip("/")
-        if request.method not in ("GET", "HEAD"):
-            raise status.method_not_allowed()
         if path == "/version":
+            if request.method not in ("GET", "HEAD"):
+                raise status.method_not_allowed()
             text = json.dumps(version(), indent=2)
             return Response(status=200, headers={"content-type": "application/json"}, body=text.encode())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}

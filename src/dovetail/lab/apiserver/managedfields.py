@@ -162,7 +162,7 @@ class Versions:
         self._changes: dict[str, ownership.Change | None] = {resource.api_version: own}
 
     def change(self, version: str) -> ownership.Change | None:
-        """None if the version is not served any more: its managers are forgotten."""
+        """None if the version is not served any more, or is another group's: its managers are forgotten."""
         if version not in self._changes:
             self._changes[version] = self._converted(version)
         return self._changes[version]
@@ -170,7 +170,7 @@ class Versions:
     def _converted(self, version: str) -> ownership.Change | None:
         group, _, short = version.rpartition("/")
         other = self.registry.lookup(group, short, self.resource.plural) if self.registry is not None else None
-        if other is None:
+        if other is None or group != self.resource.group:
             return None
         old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
         if other.custom and typedcheck.problems(other.schema, new):

@@ -93,17 +93,17 @@ def list_options(request: Request) -> ListOptions:
         bookmarks=bool(flag(get("allowWatchBookmarks"))),
         version=get("resourceVersion") or "",
         match=get("resourceVersionMatch") or "",
-        timeout=_integer(get("timeoutSeconds")),
-        limit=_integer(get("limit")) or 0,
+        timeout=integer(get("timeoutSeconds")),
+        limit=integer(get("limit")) or 0,
         token=get("continue") or "",
         initial=flag(get("sendInitialEvents")),
     )
-    if options.match or options.initial is not None:
+    if options.match or options.initial is not None or (options.watch and options.token):
         _check_match(options)
     return options
 
 
-def _integer(text: str | None) -> int | None:
+def integer(text: str | None) -> int | None:
     if not text:
         return None
     try:
@@ -142,6 +142,8 @@ def _watch_match(options: ListOptions) -> list[FieldError]:
         )
         if options.match != "NotOlderThan":
             errors.append(fielderror.unsupported(match, options.match, ("NotOlderThan",)))
+    if options.token:
+        errors.append(fielderror.forbidden(match, "resourceVersionMatch is forbidden when continue is provided"))
     return errors
 
 
@@ -171,7 +173,7 @@ def delete_options(body: dict[str, Any] | None, request: Request) -> dict[str, A
         options = body
     else:
         options = {}
-        grace = _integer(request.parameter("gracePeriodSeconds"))
+        grace = integer(request.parameter("gracePeriodSeconds"))
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         if request.parameter("propagationPolicy"):

@@ -26,6 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def get(call: Call) -> Response:
+    wanted = call.wanted()
     version = call.request.parameter("resourceVersion")
     if version and version != "0":
         if not version.isascii() or not version.isdigit():
@@ -35,6 +36,10 @@ async def get(call: Call) -> Response:
     if record is None:
         raise status.not_found(call.resource.group, call.resource.plural, call.name)
     resource = call.resource
+    if wanted.form == "Table":
+        options = tables.Options.of(call.request)
+        row = respond.tabled(record, resource, options)
+        return respond.value(tables.of_objects(call, [row], {}, wanted, options), 200, wanted)
     stored_here = resource.storage == (resource.group, resource.version)
     return respond.one(call, respond.show(record, resource), raw=record.raw if stored_here else None)
 
@@ -87,7 +92,7 @@ async def list_(call: Call) -> Response:
     if wanted.form == "Table":
         columns = tables.Options.of(call.request)
         with uncollected():
-            shown = [respond.show(record, call.resource) for record in page.records]
+            shown = [respond.tabled(record, call.resource, columns) for record in page.records]
             table = tables.of_objects(call, shown, list_metadata(page, False), wanted, columns)
             return respond.value(table, 200, wanted)
     if wanted.form == "PartialObjectMetadataList":

@@ -146,6 +146,7 @@ class Context(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     options: Object = {}
     manager: str = ""
+    identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
     warn: Callable[[str], None] = lambda text: None
     defer: Callable[[Callable[[], None]], None] = lambda action: None  # run after the response was made
 

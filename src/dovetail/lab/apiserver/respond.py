@@ -20,9 +20,22 @@ _encode = msgspec.json.Encoder().encode
 JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private"}
 
 
+class _Yaml(yaml.CSafeDumper):
+    """Texts that would read as something else stand between double quotes."""
+
+
+def _text(dumper: _Yaml, text: str) -> yaml.ScalarNode:
+    plain = dumper.resolve(yaml.ScalarNode, text, (True, False)) == _STRING  # type: ignore[no-untyped-call]
+    return dumper.represent_scalar(_STRING, text, style=None if plain or not text else '"')
+
+
+_STRING = "tag:yaml.org,2002:str"
+_Yaml.add_representer(str, _text)
+
+
 def body_of(value: Any, wanted: Wanted) -> tuple[bytes, dict[str, str]]:
     if wanted.yaml:
-        text = yaml.dump(value, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True, width=1 << 30)
+        text = yaml.dump(value, Dumper=_Yaml, default_flow_style=False, allow_unicode=True)
         return text.encode(), {**JSON_HEADERS, "content-type": "application/yaml"}
     raw = _encode(value)
     if wanted.pretty:
@@ -47,6 +60,11 @@ def show(record: Record, resource: ResourceType) -> Json:
     if resource.storage == (resource.group, resource.version):
         return record.obj
     return in_version(record.fresh(), resource)
+
+
+def tabled(record: Record, resource: ResourceType, options: tables.Options) -> Json:
+    """A stored object as the rows of a table are made of it: a built-in kind's is read before it is converted."""
+    return show(record, resource) if resource.custom or options.include == "Object" else record.obj
 
 
 def in_version(stored: Json, resource: ResourceType) -> Json:

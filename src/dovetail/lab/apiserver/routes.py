@@ -36,6 +36,7 @@ class Route(msgspec.Struct, frozen=True):
 
 def parse(path: str) -> Route | None:
     """The route of a path that names a resource; None for discovery and everything else."""
+    path = path.replace("/namespaces//", "/")  # no namespace is all of them
     parts = [part for part in path.split("/") if part]
     if len(parts) >= 3 and parts[0] == "api":
         return _resource("", parts[1], parts[2:])

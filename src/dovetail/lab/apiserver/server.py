@@ -32,7 +32,7 @@ from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
 from dovetail.lab.apiserver.kinds import bootstrap
 from dovetail.lab.apiserver.openapi import OpenApi
-from dovetail.lab.apiserver.registry import Refusal, Registry, ResourceType, builtin
+from dovetail.lab.apiserver.registry import Object, Refusal, Registry, ResourceType, builtin
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store
@@ -78,6 +78,13 @@ class ApiServer:
         while self._deferred:
             self._deferred.popleft()()
 
+    def identify(self, token: str) -> Object | None:
+        """Whose token it is, as a TokenReview says it."""
+        user = (self.tokens or {}).get(token)
+        if user is None:
+            return None
+        return {"username": user.name, "uid": user.uid, "groups": list(user.groups)}
+
     async def handle(self, request: Request) -> Response:
         try:
             response = await self._handle(request)
@@ -99,6 +106,8 @@ class ApiServer:
     async def _handle(self, request: Request) -> Response:
         user = access.impersonate(request, access.authenticate(request, self.tokens))
         route = routes.parse(request.path)
+        if "//" in request.path.replace("/namespaces//", "/"):
+            raise PlainError() if request.path.startswith("//") else status.no_resource()
         if route is None:
             return self._elsewhere(request, user)
         watching = route.old_watch or request.parameter("watch") not in (None, "false", "0", "False")
@@ -130,10 +139,6 @@ class ApiServer:
         if found is not None:
             return found
         if route.group and route.group not in GROUPS:
-            if not any(resource.group == route.group for resource in self.registry.all()):
-                raise PlainError()
-            if route.version not in self.registry.versions(route.group):
-                raise PlainError()
             raise PlainError()
         raise status.no_resource()
 
@@ -181,6 +186,8 @@ class ApiServer:
             raise status.method_not_allowed()
         if door.name in streams.STREAMS and not call.resource.custom:
             raise streams.refuse(call)
+        if call.route.tail:
+            raise status.no_resource()
         if verb == "create":
             return writes.create(call)
         if verb == "get":
@@ -197,14 +204,12 @@ class ApiServer:
         record = self.store.get(call.table, call.key)
         if record is None:
             raise status.not_found(call.resource.group, call.resource.plural, call.name)
-        if door.name == "log" and not call.resource.custom:
-            silent = streams.silence(call, record.obj)
-            if silent is not None:
-                return silent
         if door.act is not None and door.view is None:
             reply = door.act(record.obj, {}, call.context("CONNECT", options=dict(call.request.query)))
             if reply.text is not None:
                 return Response(status=reply.code, headers={"content-type": "text/plain"}, body=reply.text)
+            if reply.body is None:
+                return Response(status=reply.code, headers={"cache-control": "no-cache, private"})
             return respond.value(reply.body, reply.code, call.wanted())
         shown = respond.in_version(record.fresh(), call.resource)
         if door.view is not None:

@@ -5,14 +5,10 @@ A pod that could not be reached on a real cluster either is refused in the real 
 
 from __future__ import annotations
 
-from typing import Any
-
-from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.status import StatusError
 
-_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 STREAMS = frozenset(("attach", "exec", "portforward", "proxy"))
 
 
@@ -32,18 +28,3 @@ def refuse(call: Call) -> StatusError:
         return status.not_found("", "pods", node)
     message = f"{call.subresource} is not available: containers of the lab are simulated and run no programs"
     return StatusError(501, "NotImplemented", message, {})
-
-
-def silence(call: Call, pod: dict[str, Any]) -> Response | None:
-    """The answer to a request for logs where nobody can have written any."""
-    spec = pod.get("spec") or {}
-    wanted = call.request.parameter("container")
-    names = [each.get("name") for kind in _CONTAINERS for each in spec.get(kind) or []]
-    if (wanted and wanted not in names) or (not wanted and len(spec.get("containers") or []) > 1):
-        return None
-    node = spec.get("nodeName")
-    if not node:
-        return Response(status=204, headers={"cache-control": "no-cache, private"})
-    if call.server.store.get("/nodes", node) is None:
-        raise status.not_found("", "pods", node)
-    return None

@@ -55,7 +55,7 @@ def of_objects(
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": metadata,
         "columnDefinitions": [header.definition() for header in headers],
-        "rows": rows,
+        "rows": rows or (None if headers is columns.DEFAULT[0] else []),
     }
 
 

@@ -212,9 +212,9 @@ SLICES = (NAME, Header("AddressType"), Header("Ports"), Header("Endpoints"), AGE
 
 
 def endpoint_slice(obj: Json, now: datetime) -> list[Any]:
-    ports = [str(each.get("port") or each.get("name") or "*") for each in obj.get("ports") or []]
+    ports = [str(each.get("port", each.get("name", "*"))) for each in obj.get("ports") or []]
     addresses = [each for endpoint in obj.get("endpoints") or [] for each in endpoint.get("addresses") or []]
-    shown = [listed(ports, len(ports), 3), listed(addresses, len(addresses), 3)]
+    shown = [listed(ports, len(ports), 3) or "<unset>", listed(addresses, len(addresses), 3)]
     return [obj["metadata"]["name"], obj.get("addressType", ""), *shown, created(obj, now)]
 
 

@@ -355,3 +355,40 @@ def priority_level(obj: Json, now: datetime) -> list[Any]:
     shares = (limited or {}).get("nominalConcurrencyShares", "<none>")
     sizes = [queuing.get(key, "<none>") for key in ("queues", "handSize", "queueLengthLimit")]
     return [_name(obj), spec.get("type", ""), shares, *sizes, created(obj, now)]
+
+
+SERVICE_CIDRS = (NAME, Header("CIDRs"), AGE)
+
+
+def service_cidr(obj: Json, now: datetime) -> list[Any]:
+    return [_name(obj), ",".join((obj.get("spec") or {}).get("cidrs") or ()), created(obj, now)]
+
+
+ADMISSION_POLICIES = (NAME, Header("Validations", "integer"), Header("ParamKind"), AGE)
+
+
+def admission_policy(obj: Json, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    parameter = spec.get("paramKind")
+    kind = f"{parameter.get('apiVersion', '')}/{parameter.get('kind', '')}" if parameter else "<unset>"
+    return [_name(obj), len(spec.get("validations") or ()), kind, created(obj, now)]
+
+
+ADMISSION_BINDINGS = (NAME, Header("PolicyName"), Header("ParamRef"), AGE)
+
+
+def admission_binding(obj: Json, now: datetime) -> list[Any]:
+    spec = obj.get("spec") or {}
+    reference = spec.get("paramRef")
+    shown = "<unset>"
+    if reference:
+        place = reference.get("namespace")
+        shown = f"{place}/{reference.get('name', '')}" if place else f"*/{reference.get('name', '')}"
+    return [_name(obj), spec.get("policyName", ""), shown, created(obj, now)]
+
+
+DEVICE_CLASSES = (NAME, AGE)
+
+
+def device_class(obj: Json, now: datetime) -> list[Any]:
+    return [_name(obj), created(obj, now)]

@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, re
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
-from dovetail.lab.apiserver.kinds.internal import difference
+from dovetail.lab.apiserver.kinds.internal import difference, internal
 from dovetail.lab.apiserver.kinds.pod.defaults import claim_defaults, fill, round_up
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name, no_backsteps
@@ -33,6 +33,11 @@ def _mode_values(spec: Spec, path: str) -> list[FieldError]:
         text = "may not use ReadWriteOncePod with other access modes"
         found.append(forbidden(f"{path}.accessModes", text))
     return found
+
+
+def _below_zero(text: str, path: str) -> list[FieldError]:
+    size = amount(text)
+    return [invalid(path, size.whole, "must be a valid resource quantity")] if size < amount("0") else []
 
 
 def check_claim_spec(spec: Spec, path: str) -> list[FieldError]:
@@ -134,6 +139,10 @@ class ClaimStrategy(KindStrategy):
                 found.append(forbidden("spec.resources.requests.storage", text))
         return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
 
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        capacity = obj["status"].get("capacity") or {}
+        return [error for name, text in capacity.items() for error in _below_zero(text, f"status.capacity[{name}]")]
+
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         size = (obj["spec"].get("resources") or {}).get("requests", {}).get("storage", "0")
         if not size.endswith("m") or amount(size).milli % 1000 == 0:
@@ -158,8 +167,18 @@ def _with_storage(resources: Spec, size: str | None) -> dict[str, Any]:
     return {**resources, "requests": requests}
 
 
+_OLD_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+
+
 def _follow_data_source(spec: Object) -> None:
-    """dataSource and dataSourceRef say the same."""
+    """dataSource and dataSourceRef say the same; what the older one may not say is dropped in silence."""
+    source = spec.get("dataSource")
+    if (
+        source
+        and "dataSourceRef" not in spec
+        and (source.get("apiGroup") or "", source.get("kind")) not in _OLD_SOURCES
+    ):
+        del spec["dataSource"]
     if "dataSource" in spec and "dataSourceRef" not in spec:
         spec["dataSourceRef"] = dict(spec["dataSource"])
     elif "dataSourceRef" in spec and "dataSource" not in spec and "namespace" not in spec["dataSourceRef"]:
@@ -247,9 +266,7 @@ class VolumeStrategy(KindStrategy):
         if list(capacity) != ["storage"]:
             found.append(unsupported("spec.capacity", capacity or None, ("storage",)))
         for name, text in sorted(capacity.items()):
-            if amount(text) < amount("0"):
-                whole = amount(text).whole
-                found.append(invalid(f"spec.capacity[{name}]", whole, "must be a valid resource quantity"))
+            found += _below_zero(text, f"spec.capacity[{name}]")
             if not amount(text) > amount("0"):
                 found.append(invalid(f"spec.capacity[{name}]", text, _NOT_POSITIVE))
         return found
@@ -287,4 +304,9 @@ class VolumeStrategy(KindStrategy):
             shown = difference("core.PersistentVolumeSource", before, new)
             text = f"spec.persistentvolumesource is immutable after creation\n{shown}"
             found.append(forbidden("spec.persistentvolumesource", text))
-        return found + immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+        found += immutable(obj["spec"].get("volumeMode"), old["spec"].get("volumeMode"), "volumeMode")
+        where = obj["spec"].get("nodeAffinity")
+        if "nodeAffinity" in old["spec"] and where != old["spec"]["nodeAffinity"]:
+            text = f"{metadata.IMMUTABLE}, except for updating from beta label to GA"
+            found.append(invalid("nodeAffinity", internal("*core.VolumeNodeAffinity", where), text))
+        return found

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dovetail.lab.apiserver import gojson
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.admission import quota
@@ -17,6 +18,12 @@ from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.registry import Context, Object
 
 _LIMIT = 1024 * 1024
+_SCOPES = frozenset(
+    (
+        *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"),
+        *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
+    )
+)
 _FROZEN = "field is immutable when `immutable` is set"
 
 
@@ -168,9 +175,9 @@ class SecretStrategy(CountedStrategy):
         for key in _SECRET_KEYS.get(kind, ()):
             if key not in data or (kind.endswith("ssh-auth") and not data[key]):
                 found.append(required(f"data[{key}]"))
-            elif key.startswith(".docker") and not _is_object(data[key]):
-                text = _syntax(data[key])
-                found.append(invalid(f"data[{key}]", "<secret contents redacted>", text))
+            elif key.startswith(".docker"):
+                text = _no_object(base64.b64decode(data[key]))
+                found += [invalid(f"data[{key}]", "<secret contents redacted>", text)] if text else []
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
@@ -180,6 +187,15 @@ class SecretStrategy(CountedStrategy):
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         """A type that was left out means the old one."""
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        """A key pair that is none; whether a certificate fits its key is not looked at."""
+        if obj.get("type") != "kubernetes.io/tls":
+            return []
+        for key, what in (("tls.crt", "certificate"), ("tls.key", "key")):
+            if b"-----BEGIN " not in base64.b64decode((obj.get("data") or {}).get(key) or ""):
+                return [f"tls: failed to find any PEM data in {what} input"]
+        return []
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"type": obj.get("type", "")}
@@ -191,18 +207,18 @@ class SecretStrategy(CountedStrategy):
         return f"field label not supported: {label}"
 
 
-def _syntax(encoded: str) -> str:
-    text = base64.b64decode(encoded).decode(errors="replace").strip()
-    if not text:
-        return "unexpected end of JSON input"
-    return f"invalid character '{text[0]}' looking for beginning of value"
+_GO_KINDS = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
-def _is_object(encoded: str) -> bool:
-    try:
-        return isinstance(json.loads(base64.b64decode(encoded)), dict)
-    except ValueError:
-        return False
+def _no_object(text: bytes) -> str:
+    """Why a text is no JSON object; "" where it is one."""
+    complaint = gojson.problem(text)
+    if complaint:
+        return complaint
+    value = json.loads(text)
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"json: cannot unmarshal {_GO_KINDS[type(value)]} into Go value of type map[string]interface {{}}"
 
 
 class ServiceAccountStrategy(CountedStrategy):
@@ -327,11 +343,7 @@ class ResourceQuotaStrategy(KindStrategy):
                 found.append(invalid(at, name, "must be a standard resource for quota"))
             found += resources.value(name, text, at)
         scopes = obj["spec"].get("scopes") or []
-        known = {
-            *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"),
-            *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
-        }
-        found += [invalid("spec.scopes", scopes, "unsupported scope") for scope in scopes if scope not in known]
+        found += [invalid("spec.scopes", scopes, "unsupported scope") for scope in scopes if scope not in _SCOPES]
         compute = [name for name in sorted(obj["spec"].get("hard") or {}) if name != "pods" and name in _QUOTA_NAMES]
         for scope in scopes:
             narrow = scope == "BestEffort"
@@ -340,6 +352,22 @@ class ResourceQuotaStrategy(KindStrategy):
         for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
             if pair <= set(scopes):
                 found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
+        return found + self._selector((obj["spec"].get("scopeSelector") or {}).get("matchExpressions") or ())
+
+    def _selector(self, expressions: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+        at, found = "spec.scopeSelector.matchExpressions", list[FieldError]()
+        for expression in expressions:
+            scope, operator, values = (expression.get(field) for field in ("scopeName", "operator", "values"))
+            if scope not in _SCOPES:
+                found.append(invalid(f"{at}.scopeName", scope, "unsupported scope"))
+            if operator in ("In", "NotIn"):
+                text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
+                found += [] if values else [required(f"{at}.values", text)]
+            elif operator in ("Exists", "DoesNotExist"):
+                text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
+                found += [invalid(f"{at}.values", values, text)] if values else []
+            else:
+                found.append(invalid(f"{at}.operator", operator or "", "not a valid selector operator"))
         return found
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:

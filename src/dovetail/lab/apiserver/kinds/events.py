@@ -21,11 +21,7 @@ _NAMES = {
     "deprecatedCount": "count",
 }
 _BACK = {core: new for new, core in _NAMES.items()}
-_FIELDS = (
-    *("involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid"),
-    *("involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath"),
-    *("reason", "reportingComponent", "source", "type"),
-)
+_SUBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 
 
 class EventStrategy(KindStrategy):
@@ -117,21 +113,23 @@ class EventStrategy(KindStrategy):
         return found
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
-        involved = obj.get("involvedObject") or {}
-        source = (obj.get("source") or {}).get("component", "") or obj.get("reportingComponent", "")
-        values = {field: involved.get(field.partition(".")[2], "") for field in _FIELDS if "." in field}
-        values |= {"reason": obj.get("reason", ""), "reportingComponent": obj.get("reportingComponent", "")}
-        values |= {"source": source, "type": obj.get("type", "")}
+        involved = obj.get("involvedObject") or obj.get("regarding") or {}
+        reporter = obj.get("reportingComponent") or obj.get("reportingController") or ""
+        values = {f"{self._subject}.{field}": involved.get(field, "") for field in _SUBJECT}
+        values |= {"reason": obj.get("reason", ""), "type": obj.get("type", "")}
         if self.group:
-            values |= {key.replace("involvedObject", "regarding"): value for key, value in values.items() if "." in key}
-            values["reportingController"] = values["reportingComponent"]
-        return values
+            return values | {"reportingController": reporter}
+        return values | {
+            "reportingComponent": reporter,
+            "source": (obj.get("source") or {}).get("component", "") or reporter,
+        }
+
+    @property
+    def _subject(self) -> str:
+        return "regarding" if self.group else "involvedObject"
 
     def selectable_fields(self) -> frozenset[str]:
-        if self.group == "":
-            return frozenset(_FIELDS)
-        renamed = {field.replace("involvedObject", "regarding") for field in _FIELDS}
-        return frozenset({*renamed, *_FIELDS, "reportingController"})
+        return frozenset(self.selectable({}))
 
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"

@@ -157,7 +157,7 @@ class JobStrategy(KindStrategy):
                 found.append(invalid("status.active", status["active"], "active>0 is invalid for finished job"))
             if "startTime" not in status:
                 found.append(required("status.startTime", "startTime is required for finished job"))
-        if status.get("ready", 0) > status.get("active", 0):
+        if "ready" in status and status["ready"] > status.get("active", 0):
             found.append(invalid("status.ready", status["ready"], "cannot set more ready pods than active"))
         return found
 

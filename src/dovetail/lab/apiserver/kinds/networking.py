@@ -1,19 +1,26 @@
-"""Ingresses, network policies, endpoints and their slices."""
+"""Ingresses and network policies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
+from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, quoted, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.addresses import is_ip, network, valid_cidr
+from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
-from dovetail.lab.apiserver.kinds.pod.placement import valid_ip
+from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.selectors import label_selector
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
 _PATH_TYPES = ("Exact", "Prefix", "ImplementationSpecific")
+_ODD = ("//", "/./", "/../", "%2f", "%2F")
+_ENDS = ("/..", "/.")
+_CLASS = "kubernetes.io/ingress.class"
+_DEFAULT = "ingressclass.kubernetes.io/is-default-class"
+_PROTOCOLS = ("TCP", "UDP", "SCTP")
 
 
 class IngressStrategy(KindStrategy):
@@ -23,6 +30,16 @@ class IngressStrategy(KindStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
 
+    def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        super().admit(obj, old, ctx)
+        if obj is None or ctx.operation != "CREATE":
+            return
+        named = _CLASS in (obj["metadata"].get("annotations") or {})
+        if not named and obj.get("spec", {}).get("ingressClassName") is None:
+            name = newest_default(ctx, "networking.k8s.io", "ingressclasses", (_DEFAULT,))
+            if name:
+                obj.setdefault("spec", {})["ingressClassName"] = name
+
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj.get("spec") or {}
         found: list[FieldError] = []
@@ -31,29 +48,53 @@ class IngressStrategy(KindStrategy):
         if "defaultBackend" in spec:
             found += self._backend(spec["defaultBackend"], "spec.defaultBackend")
         for index, rule in enumerate(spec.get("rules") or ()):
-            at = f"spec.rules[{index}]"
-            host = rule.get("host", "")
-            if host:
-                check = formats.wildcard_subdomain if "*" in host else formats.subdomain
-                found += [invalid(f"{at}.host", host, text) for text in check(host)]
-            for number, path in enumerate((rule.get("http") or {}).get("paths") or ()):
-                found += self._path(path, f"{at}.http.paths[{number}]")
-            if "http" in rule and not rule["http"].get("paths"):
-                found.append(required(f"{at}.http.paths"))
+            found += self._rule(rule, f"spec.rules[{index}]")
+        for index, entry in enumerate(spec.get("tls") or ()):
+            for number, host in enumerate(entry.get("hosts") or ()):
+                found += _host(host, f"spec.tls[{index}].hosts[{number}]")
+            secret = entry.get("secretName", "")
+            if secret:
+                found += [invalid(f"spec.tls[{index}].secretName", secret, text) for text in formats.subdomain(secret)]
         name = spec.get("ingressClassName")
         if name is not None:
             found += [invalid("spec.ingressClassName", name, text) for text in formats.subdomain(name)]
+        marked = (obj["metadata"].get("annotations") or {}).get(_CLASS)
+        if ctx.operation == "CREATE" and marked is not None and name is not None and marked != name:
+            text = "must match `ingressClassName` when both are specified"
+            found.append(invalid(f"annotations.{_CLASS}", marked, text))
+        return found
+
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        marked = _CLASS in (obj["metadata"].get("annotations") or {})
+        if old is None and marked and obj["spec"].get("ingressClassName") is None:
+            return [f"annotation {quoted(_CLASS)} is deprecated, please use 'spec.ingressClassName' instead"]
+        return []
+
+    def _rule(self, rule: Spec, at: str) -> list[FieldError]:
+        host, found = rule.get("host", ""), list[FieldError]()
+        if host:
+            if is_ip(host):
+                found.append(invalid(f"{at}.host", host, "must be a DNS name, not an IP address"))
+            found += _host(host, f"{at}.host")
+        if "http" in rule and not rule["http"].get("paths"):
+            found.append(required(f"{at}.http.paths"))
+        for number, path in enumerate((rule.get("http") or {}).get("paths") or ()):
+            found += self._path(path, f"{at}.http.paths[{number}]")
         return found
 
     def _path(self, path: Spec, at: str) -> list[FieldError]:
-        kind = path.get("pathType")
+        kind, text = path.get("pathType"), path.get("path", "")
         found: list[FieldError] = []
         if kind is None:
             return [required(f"{at}.pathType", "pathType must be specified")]
+        free = kind == "ImplementationSpecific"
         if kind not in _PATH_TYPES:
             found.append(unsupported(f"{at}.pathType", kind, sorted(_PATH_TYPES)))
-        elif kind != "ImplementationSpecific" and not path.get("path", "").startswith("/"):
-            found.append(invalid(f"{at}.path", path.get("path", ""), "must be an absolute path"))
+        elif not text.startswith("/") and (text or not free):
+            found.append(invalid(f"{at}.path", text, "must be an absolute path"))
+        if kind in _PATH_TYPES and not free:
+            found += [invalid(f"{at}.path", text, f"must not contain '{odd}'") for odd in _ODD if odd in text]
+            found += [invalid(f"{at}.path", text, f"cannot end with '{end}'") for end in _ENDS if text.endswith(end)]
         return found + self._backend(path.get("backend") or {}, f"{at}.backend")
 
     def _backend(self, backend: Spec, at: str) -> list[FieldError]:
@@ -61,20 +102,28 @@ class IngressStrategy(KindStrategy):
         if service is None:
             if "resource" in backend:
                 return []
-            return [required(at, "must specify one of: `service` or `resource`")]
-        found: list[FieldError] = []
-        name = service.get("name", "")
+            return [invalid(at, "", "resource or service backend is required")]
+        if "resource" in backend:
+            return [invalid(at, "", "cannot set both resource and service backends")]
+        name, found = service.get("name", ""), list[FieldError]()
         if not name:
             found.append(required(f"{at}.service.name"))
         else:
-            found += [invalid(f"{at}.service.name", name, text) for text in formats.label_1035(name)]
+            found += [invalid(f"{at}.service.name", name, text) for text in formats.label(name)]
         port = service.get("port") or {}
-        if not port.get("name") and not port.get("number"):
-            found.append(required(f"{at}.service.port.number", "port name or number is required"))
-        elif port.get("number"):
-            texts = formats.port_number(port["number"])
-            found += [invalid(f"{at}.service.port.number", port["number"], text) for text in texts]
+        if port.get("name") and port.get("number"):
+            found.append(invalid(at, "", "cannot set both port name & port number"))
+        elif port.get("name") or port.get("number"):
+            field = "name" if port.get("name") else "number"
+            found += port_or_name(port[field], f"{at}.service.port.{field}")
+        else:
+            found.append(required(at, "port name or number is required"))
         return found
+
+
+def _host(host: str, at: str) -> list[FieldError]:
+    check = formats.wildcard_subdomain if "*" in host else formats.subdomain
+    return [invalid(at, host, text) for text in check(host)]
 
 
 class IngressClassStrategy(KindStrategy):
@@ -118,66 +167,64 @@ class NetworkPolicyStrategy(KindStrategy):
         found = label_selector(spec.get("podSelector"), "spec.podSelector")
         for direction, field in (("ingress", "from"), ("egress", "to")):
             for index, rule in enumerate(spec.get(direction) or ()):
+                at = f"spec.{direction}[{index}]"
+                for number, port in enumerate(rule.get("ports") or ()):
+                    found += _policy_port(port, f"{at}.ports[{number}]")
                 for number, peer in enumerate(rule.get(field) or ()):
-                    at = f"spec.{direction}[{index}].{field}[{number}]"
-                    for selector in ("podSelector", "namespaceSelector"):
-                        found += label_selector(peer.get(selector), f"{at}.{selector}")
-                    if not peer:
-                        found.append(required(at, "must specify a peer"))
-        for kind in spec.get("policyTypes") or ():
+                    found += _peer(peer, f"{at}.{field}[{number}]")
+        for index, kind in enumerate(spec.get("policyTypes") or ()):
             if kind not in ("Ingress", "Egress"):
-                found.append(unsupported("spec.policyTypes[0]", kind, ("Egress", "Ingress")))
+                found.append(unsupported(f"spec.policyTypes[{index}]", kind, ("Ingress", "Egress")))
         return found
 
 
-class EndpointsStrategy(KindStrategy):
-    def default(self, obj: Object) -> None:
-        for subset in obj.get("subsets") or ():
-            for port in subset.get("ports") or ():
-                port.setdefault("protocol", "TCP")
+def _policy_port(entry: Spec, at: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    if entry.get("protocol") not in (None, *_PROTOCOLS):
+        found.append(unsupported(f"{at}.protocol", entry["protocol"], _PROTOCOLS))
+    port, end = entry.get("port"), entry.get("endPort")
+    last = f"{at}.endPort"
+    if end is not None and not isinstance(port, int):
+        why = "not specified" if port is None else "non-numeric"
+        found.append(invalid(last, end, f"may not be specified when `port` is {why}"))
+    if port is not None:
+        found += port_or_name(port, f"{at}.port")
+    if end is not None and isinstance(port, int):
+        if end < port:
+            found.append(invalid(last, port, "must be greater than or equal to `port`"))
+        found += port_or_name(end, last)
+    return found
 
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
-        for index, subset in enumerate(obj.get("subsets") or ()):
-            at = f"subsets[{index}]"
-            if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-                found.append(required(at, "must specify `addresses` or `notReadyAddresses`"))
-            for field in ("addresses", "notReadyAddresses"):
-                for number, address in enumerate(subset.get(field) or ()):
-                    found += valid_ip(address.get("ip", ""), f"{at}.{field}[{number}].ip")
+
+def _peer(peer: Spec, at: str) -> list[FieldError]:
+    found: list[FieldError] = []
+    for selector in ("podSelector", "namespaceSelector"):
+        found += label_selector(peer.get(selector), f"{at}.{selector}")
+    if "ipBlock" in peer:
+        found += _block(peer["ipBlock"], f"{at}.ipBlock")
+    if not peer:
+        found.append(required(at, "must specify a peer"))
+    elif len(peer) > 1 and "ipBlock" in peer:
+        found.append(forbidden(at, "may not specify both ipBlock and another peer"))
+    return found
+
+
+def _block(block: Spec, at: str) -> list[FieldError]:
+    text = block.get("cidr", "")
+    if not text:
+        return [required(f"{at}.cidr")]
+    outer = network(text)
+    found = valid_cidr(text, f"{at}.cidr")
+    if outer is None:
         return found
-
-
-class EndpointSliceStrategy(KindStrategy):
-    generation = True
-    generation_fields = ("endpoints", "ports", "addressType")
-
-    def default(self, obj: Object) -> None:
-        for port in obj.get("ports") or ():
-            port.setdefault("name", "")
-            port.setdefault("protocol", "TCP")
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        kind = obj.get("addressType", "")
-        known = ("FQDN", "IPv4", "IPv6")
-        found: list[FieldError] = []
-        if not kind:
-            found.append(required("addressType"))
-        elif kind not in known:
-            found.append(unsupported("addressType", kind, known))
-        for index, endpoint in enumerate(obj.get("endpoints") or ()):
-            addresses = endpoint.get("addresses") or ()
-            at = f"endpoints[{index}].addresses"
-            if not addresses:
-                found.append(required(at, "must contain at least 1 address"))
-            for number, address in enumerate(addresses):
-                if kind != "FQDN":
-                    found += valid_ip(address, f"{at}[{number}]")
-        return found
-
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
-        return found + immutable(obj.get("addressType"), old.get("addressType"), "addressType")
+    for index, cut in enumerate(block.get("except") or ()):
+        inner, path = network(cut), f"{at}.except[{index}]"
+        found += valid_cidr(cut, path)
+        if inner is None:
+            continue
+        if inner.network_address not in outer or outer.prefixlen >= inner.prefixlen:
+            found.append(invalid(path, cut, "must be a strict subset of `cidr`"))
+    return found
 
 
 class IPAddressStrategy(KindStrategy):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from ipaddress import ip_network
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid
 from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds.addresses import valid_cidr
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
 from dovetail.lab.apiserver.kinds.pod.placement import taint_effect
 from dovetail.lab.apiserver.kinds.pod.resources import value
-from dovetail.lab.apiserver.kinds.pod.warnings import label_text
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -39,21 +38,6 @@ def check_taints(taints: Sequence[Mapping[str, Any]], path: str) -> list[FieldEr
     return found
 
 
-def check_ranges(ranges: Sequence[str], path: str) -> list[FieldError]:
-    """Address ranges in the form 10.9.8.0/24."""
-    found: list[FieldError] = []
-    for index, text in enumerate(ranges):
-        try:
-            ip_network(text, strict=False)
-            sound = "/" in text
-        except ValueError:
-            sound = False
-        if not sound:
-            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            found.append(invalid(f"{path}[{index}]", text, detail))
-    return found
-
-
 class NodeStrategy(KindStrategy):
     status_door = True
 
@@ -65,7 +49,7 @@ class NodeStrategy(KindStrategy):
         if "capacity" in status and "allocatable" not in status:
             status["allocatable"] = dict(status["capacity"])
         cidr, cidrs = obj["spec"].get("podCIDR"), obj["spec"].get("podCIDRs")
-        if cidr and not cidrs:
+        if cidr and (not cidrs or cidrs[0] != cidr):
             obj["spec"]["podCIDRs"] = [cidr]
         elif cidrs and not cidr:
             obj["spec"]["podCIDR"] = cidrs[0]
@@ -81,6 +65,7 @@ class NodeStrategy(KindStrategy):
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         """A node comes with the status its kubelet gives it."""
+        obj["spec"].pop("configSource", None)
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
         if ctx.subresource == "status":
@@ -90,7 +75,9 @@ class NodeStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         found = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
-        return found + check_ranges(obj["spec"].get("podCIDRs") or (), "spec.podCIDRs")
+        for index, text in enumerate(obj["spec"].get("podCIDRs") or ()):
+            found += valid_cidr(text, f"spec.podCIDRs[{index}]")
+        return found
 
     def _resources(self, obj: Object) -> list[FieldError]:
         found: list[FieldError] = []
@@ -121,17 +108,9 @@ class NodeStrategy(KindStrategy):
         return found + check_taints(spec.get("taints") or (), "metadata.taints")
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
-        found = []
-        if obj["spec"].get("configSource") is not None:
-            found.append("spec.configSource: the feature is no longer supported")
         if obj["spec"].get("externalID"):
-            found.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
-        before = (old["metadata"].get("labels") or {}) if old else {}
-        for key in sorted(obj["metadata"].get("labels") or {}):
-            text = label_text(key)
-            if text and old is not None and key in before:
-                continue
-        return found
+            return ["spec.externalID: this field is deprecated, and is unused by Kubernetes"]
+        return []
 
     def selectable(self, obj: Object) -> Mapping[str, str]:
         return {"spec.unschedulable": "true" if obj["spec"].get("unschedulable") else "false"}

@@ -22,23 +22,32 @@ class ReviewStrategy(Strategy):
 class AccessReviewStrategy(ReviewStrategy):
     """SelfSubjectAccessReview, SubjectAccessReview and the local one."""
 
-    def __init__(self, subject: bool) -> None:
+    def __init__(self, subject: bool, local: bool = False) -> None:
         self.subject = subject
+        self.local = local
 
     def check(self, spec: Object, obj: Object) -> list[FieldError]:
         found: list[FieldError] = []
         both = ("resourceAttributes" in spec) + ("nonResourceAttributes" in spec)
         if both == 2:
             text = "cannot be specified in combination with resourceAttributes"
-            shown = spec["nonResourceAttributes"]
-            value = {"Path": shown.get("path", ""), "Verb": shown.get("verb", "")}
-            found.append(invalid("spec.nonResourceAttributes", value, text))
+            found.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
         if both == 0:
             text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
             found.append(invalid("spec.resourceAttributes", spec.get("nonResourceAttributes"), text))
         if self.subject and not spec.get("user") and not spec.get("groups"):
             text = "at least one of user or group must be specified"
             found.append(invalid("spec.user", spec.get("user", ""), text))
+        return found + self._local(spec, obj) if self.local else found
+
+    def _local(self, spec: Object, obj: Object) -> list[FieldError]:
+        asked, found = spec.get("resourceAttributes"), list[FieldError]()
+        if asked is not None and asked.get("namespace", "") != obj["metadata"].get("namespace"):
+            at = "spec.resourceAttributes.namespace"
+            found.append(invalid(at, asked.get("namespace", ""), "must match metadata.namespace"))
+        if "nonResourceAttributes" in spec:
+            text = "disallowed on this kind of request"
+            found.append(invalid("spec.nonResourceAttributes", _path(spec["nonResourceAttributes"]), text))
         return found
 
     def answer(self, obj: Object, ctx: Context) -> Object:
@@ -48,6 +57,10 @@ class AccessReviewStrategy(ReviewStrategy):
         else:
             allowed = _may(spec.get("resourceAttributes"), ctx)
         return obj | {"status": {"allowed": allowed}}
+
+
+def _path(asked: Object) -> Object:
+    return {"Path": asked.get("path", ""), "Verb": asked.get("verb", "")}
 
 
 def _may(asked: Object | None, ctx: Context) -> bool:
@@ -111,5 +124,8 @@ class TokenReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("token"):
             raise Refusal(400, "BadRequest", "token is required for TokenReview in authentication")
-        status = {"user": {}, "error": "invalid bearer token"}
-        return obj | {"status": status}
+        user = ctx.identify(obj["spec"]["token"])
+        if user is None:
+            return obj | {"status": {"user": {}, "error": "invalid bearer token"}}
+        audiences = obj["spec"].get("audiences") or ["https://kubernetes.default.svc"]
+        return obj | {"status": {"authenticated": True, "user": user, "audiences": audiences}}

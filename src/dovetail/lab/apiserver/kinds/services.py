@@ -6,28 +6,28 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.admission import quota
 from dovetail.lab.apiserver.kinds.base import KindStrategy
-from dovetail.lab.apiserver.kinds.pod.placement import valid_ip
-from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
-from dovetail.lab.apiserver.kinds.selectors import label_name
-from dovetail.lab.apiserver.registry import Context, Object, Refusal
+from dovetail.lab.apiserver.kinds.servicechecks import (
+    TYPES,
+    balancer_status,
+    check_spec,
+    cluster_ips,
+    external,
+    headless,
+    health_checked,
+    warnings,
+)
+from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.lab.apiserver.status import StatusError
 
 Spec = Mapping[str, Any]
 NETWORK = ipaddress.ip_network("10.96.0.0/16")
 NODE_PORTS = range(30000, 32768)
-_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-
-
-def external(spec: Spec) -> bool:
-    kind = spec.get("type")
-    return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
-
-
-def headless(spec: Spec) -> bool:
-    return bool((spec.get("clusterIPs") or [None])[0] == "None")
+_SELECTABLE = frozenset(("spec.clusterIP", "spec.type"))
 
 
 class ServiceStrategy(KindStrategy):
@@ -55,7 +55,10 @@ class ServiceStrategy(KindStrategy):
             spec.setdefault("internalTrafficPolicy", "Cluster")
         if spec["type"] == "LoadBalancer":
             spec.setdefault("allocateLoadBalancerNodePorts", True)
-        obj.setdefault("status", {}).setdefault("loadBalancer", {})
+        balancer = obj.setdefault("status", {}).setdefault("loadBalancer", {})
+        for entry in balancer.get("ingress") or ():
+            if entry.get("ip"):
+                entry.setdefault("ipMode", "VIP")
 
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"loadBalancer": {}}
@@ -118,16 +121,24 @@ class ServiceStrategy(KindStrategy):
             spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
         )
         if wants:
-            taken = self._node_ports(obj, ctx)
-            for port in spec.get("ports") or ():
-                if not port.get("nodePort"):
-                    free = [p for p in NODE_PORTS if p not in taken]
-                    port["nodePort"] = ctx.chance.choice(free)
-                taken.add(port["nodePort"])
-        needs_check = spec["type"] == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
-        if needs_check and not spec.get("healthCheckNodePort"):
+            self._allocate_ports(obj, ctx)
+        if health_checked(spec) and not spec.get("healthCheckNodePort"):
             taken = self._node_ports(obj, ctx)
             spec["healthCheckNodePort"] = ctx.chance.choice([p for p in NODE_PORTS if p not in taken])
+
+    def _allocate_ports(self, obj: Object, ctx: Context) -> None:
+        taken = self._node_ports(obj, ctx)
+        for index, port in enumerate(obj["spec"].get("ports") or ()):
+            number = port.get("nodePort")
+            if not number:
+                port["nodePort"] = ctx.chance.choice([p for p in NODE_PORTS if p not in taken])
+            elif number not in NODE_PORTS:
+                span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
+                text = f"provided port is not in the valid range. The range of valid ports is {span}"
+                raise _refused(obj, f"spec.ports[{index}].nodePort", number, text)
+            elif number in taken:
+                raise _refused(obj, f"spec.ports[{index}].nodePort", number, "provided port is already allocated")
+            taken.add(port["nodePort"])
 
     def _addresses(self, ctx: Context) -> dict[str, Object]:
         return {
@@ -146,23 +157,20 @@ class ServiceStrategy(KindStrategy):
 
     def _reserve(self, obj: Object, ctx: Context) -> None:
         address = obj["spec"]["clusterIP"]
-        name = obj["metadata"].get("name", "")
         holder = self._addresses(ctx).get(address)
-        me = (obj["metadata"].get("namespace"), name)
+        me = (obj["metadata"].get("namespace"), obj["metadata"].get("name", ""))
+        failed = f"failed to allocate IP {address}"
         if holder is not None and (holder["metadata"].get("namespace"), holder["metadata"]["name"]) != me:
-            raise _invalid(name, address, "failed to allocate IP {ip}: provided IP is already allocated")
+            raise _refused(obj, "spec.clusterIPs", [address], f"{failed}: provided IP is already allocated")
         try:
             inside = ipaddress.ip_address(address) in NETWORK
         except ValueError:
             return
         if not inside:
-            text = "failed to allocate IP {ip}: the provided network does not match the current range"
+            text = "the provided network does not match the current range"
             if ctx.dry_run:
-                text = (
-                    "failed to allocate IP {ip}: the provided IP ({ip}) is not in the valid range. "
-                    f"The range of valid IPs is {NETWORK}"
-                )
-            raise _invalid(name, address, text)
+                text = f"the provided IP ({address}) is not in the valid range. The range of valid IPs is {NETWORK}"
+            raise _refused(obj, "spec.clusterIPs", [address], f"{failed}: {text}")
 
     def _node_ports(self, obj: Object, ctx: Context) -> set[int]:
         me = (obj["metadata"].get("namespace"), obj["metadata"].get("name"))
@@ -177,138 +185,33 @@ class ServiceStrategy(KindStrategy):
     def check_shape(self, obj: Object) -> bool:
         """Whether the request is too odd for addresses to be handed out; validation then says why."""
         spec = obj["spec"]
-        return spec["type"] not in _TYPES or bool(spec.get("clusterIPs") and not spec.get("clusterIP"))
+        return spec["type"] not in TYPES or bool(spec.get("clusterIPs") and not spec.get("clusterIP"))
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         """Addresses are handed out, or not, before anything else is looked at."""
-        return self._cluster_ips(obj["spec"]) or super().validate_create(obj, ctx)
+        return cluster_ips(obj["spec"]) or super().validate_create(obj, ctx)
 
     def validate_update(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = [] if ctx.subresource else self._cluster_ips(obj["spec"])
+        found = [] if ctx.subresource else cluster_ips(obj["spec"])
         return found or super().validate_update(obj, old, ctx)
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        spec = obj["spec"]
-        kind, ports = spec["type"], spec.get("ports") or ()
-        found: list[FieldError] = []
-        if not ports and not headless(spec) and kind != "ExternalName":
-            found.append(required("spec.ports"))
-        if kind in ("LoadBalancer", "NodePort") and headless(spec):
-            text = f"may not be set to 'None' for {kind} services"
-            found.append(invalid("spec.clusterIPs[0]", "None", text))
-        if kind == "ExternalName":
-            for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
-                if spec.get(field):
-                    found.append(forbidden(f"spec.{field}", "may not be set for ExternalName services"))
-            name = spec.get("externalName", "").removesuffix(".")
-            if name:
-                found += [invalid("spec.externalName", name, text) for text in formats.subdomain(name)]
-            else:
-                found.append(required("spec.externalName"))
-        found += self._ports(spec)
-        found += metadata.labels(spec.get("selector") or {}, "spec.selector")
-        affinity = spec.get("sessionAffinity", "")
-        if affinity not in ("ClientIP", "None"):
-            found.append(unsupported("spec.sessionAffinity", affinity, ("ClientIP", "None")))
-        for index, address in enumerate(spec.get("externalIPs") or ()):
-            found += valid_ip(address, f"spec.externalIPs[{index}]")
-        if kind not in _TYPES:
-            found.append(unsupported("spec.type", kind, _TYPES))
-        return found + self._port_conflicts(spec) + self._policies(spec)
+        return check_spec(obj["spec"])
 
-    def _ports(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        ports = spec.get("ports") or ()
-        names: set[str] = set()
-        for index, port in enumerate(ports):
-            at, name = f"spec.ports[{index}]", port.get("name", "")
-            if len(ports) > 1 and not name:
-                found.append(required(f"{at}.name"))
-            elif name:
-                found += [invalid(f"{at}.name", name, text) for text in formats.label(name)]
-                if name in names:
-                    found.append(duplicate(f"{at}.name", name))
-                names.add(name)
-            number = port.get("port", 0)
-            found += [invalid(f"{at}.port", number, text) for text in formats.port_number(number)]
-            if port.get("protocol", "") not in ("SCTP", "TCP", "UDP"):
-                found.append(unsupported(f"{at}.protocol", port.get("protocol", ""), ("SCTP", "TCP", "UDP")))
-            found += port_or_name(port.get("targetPort", 0), f"{at}.targetPort")
-            if "appProtocol" in port:
-                found += label_name(port["appProtocol"], f"{at}.appProtocol")
-        return found
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return balancer_status(obj["status"]["loadBalancer"].get("ingress") or [], obj["spec"])
 
-    def _cluster_ips(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        if spec["type"] == "ExternalName":
-            return found
-        single, several = spec.get("clusterIP", ""), spec.get("clusterIPs") or []
-        if single and several and several[0] != single:
-            found.append(invalid("spec.clusterIPs", several, "first value must match `clusterIP`"))
-        if several and not single:
-            found.append(invalid("spec.clusterIPs", several, "must be empty when `clusterIP` is not specified"))
-        families = spec.get("ipFamilies") or ()
-        for index, family in enumerate(families):
-            if family not in ("IPv4", "IPv6"):
-                found.append(unsupported(f"spec.ipFamilies[{index}]", family, ("IPv4", "IPv6")))
-        policy = spec.get("ipFamilyPolicy")
-        known = ("PreferDualStack", "RequireDualStack", "SingleStack")
-        if policy not in (None, *known):
-            found.append(unsupported("spec.ipFamilyPolicy", policy, known))
-        for index, address in enumerate(several):
-            if index == 0 and address == "None":
-                continue
-            found += valid_ip(address, f"spec.clusterIPs[{index}]")
-        return found
+    def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
+        return [] if ctx.subresource else warnings(obj["spec"])
 
-    def _port_conflicts(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        ports = spec.get("ports") or ()
-        if spec["type"] == "ClusterIP":
-            text = "may not be used when `type` is 'ClusterIP'"
-            found += [forbidden(f"spec.ports[{i}].nodePort", text) for i, p in enumerate(ports) if p.get("nodePort")]
-        node_ports: set[tuple[Any, Any]] = set()
-        for index, port in enumerate(ports):
-            key = (port.get("protocol"), port.get("nodePort"))
-            if port.get("nodePort"):
-                if key in node_ports:
-                    found.append(duplicate(f"spec.ports[{index}].nodePort", port["nodePort"]))
-                node_ports.add(key)
-        seen: set[tuple[Any, Any]] = set()
-        for index, port in enumerate(ports):
-            key = (port.get("protocol"), port.get("port"))
-            if key in seen:
-                shown = {
-                    "Name": "",
-                    "Protocol": port.get("protocol", ""),
-                    "AppProtocol": None,
-                    "Port": port.get("port", 0),
-                    "TargetPort": 0,
-                    "NodePort": 0,
-                }
-                found.append(duplicate(f"spec.ports[{index}]", shown))
-            seen.add(key)
-        return found
+    def selectable(self, obj: Object) -> Mapping[str, str]:
+        return {field: obj["spec"].get(field.partition(".")[2], "") for field in _SELECTABLE}
 
-    def _policies(self, spec: Spec) -> list[FieldError]:
-        found: list[FieldError] = []
-        if spec.get("loadBalancerSourceRanges") and spec["type"] != "LoadBalancer":
-            text = "may only be used when `type` is 'LoadBalancer'"
-            found.append(forbidden("spec.LoadBalancerSourceRanges", text))
-        if "allocateLoadBalancerNodePorts" in spec and spec["type"] != "LoadBalancer":
-            text = "may only be used when `type` is 'LoadBalancer'"
-            found.append(forbidden("spec.allocateLoadBalancerNodePorts", text))
-        policy = spec.get("externalTrafficPolicy", "")
-        if not external(spec):
-            if policy:
-                text = "may only be set for externally-accessible services"
-                found.append(invalid("spec.externalTrafficPolicy", policy, text))
-        elif policy not in ("Cluster", "Local"):
-            found.append(unsupported("spec.externalTrafficPolicy", policy, ("Cluster", "Local")))
-        internal = spec.get("internalTrafficPolicy")
-        if internal not in (None, "Cluster", "Local"):
-            found.append(unsupported("spec.internalTrafficPolicy", internal, ("Cluster", "Local")))
-        return found
+    def selectable_fields(self) -> frozenset[str]:
+        return _SELECTABLE
+
+    def unknown_selector(self, label: str) -> str:
+        return f"field label not supported: {label}"
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         spec, before = obj["spec"], old["spec"]
@@ -344,12 +247,6 @@ def _drop_unused(spec: Object, before: Spec) -> None:
                 spec.pop(field, None)
 
 
-def _invalid(name: str, address: str, text: str) -> Refusal:
-    body = f'Invalid value: {{"{address}"}}'.replace("{", "[").replace("}", "]")
-    message = f"{body}: {text.format(ip=address)}"
-    details = {
-        "name": name,
-        "kind": "Service",
-        "causes": [{"reason": "FieldValueInvalid", "message": message, "field": "spec.clusterIPs"}],
-    }
-    return Refusal(422, "Invalid", f'Service "{name}" is invalid: spec.clusterIPs: {message}', details)
+def _refused(obj: Object, field: str, value: object, text: str) -> StatusError:
+    """An address or port that cannot be had, which is found out before the rest is checked."""
+    return status.invalid("", "Service", obj["metadata"].get("name", ""), [invalid(field, value, text)])

@@ -65,6 +65,16 @@ class StatefulSetStrategy(WorkloadStrategy):
     def clear_status(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0, "availableReplicas": 0}
 
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        super().prepare_create(obj, ctx)
+        _rolling(obj).pop("maxUnavailable", None)
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        """Several pods at once is a feature that is off: who does not have it does not get it."""
+        if "maxUnavailable" not in _rolling(old):
+            _rolling(obj).pop("maxUnavailable", None)
+        super().prepare_update(obj, old, ctx)
+
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]
         found = self._policies(spec)
@@ -166,6 +176,11 @@ class StatefulSetStrategy(WorkloadStrategy):
         found = numbers.all_nonnegative(status, names, "status")
         compared = ("readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
         return found + above(status, compared, "status.readyReplicas") + decremented(status, old.get("status") or {})
+
+
+def _rolling(obj: Object) -> Object:
+    found: Object = obj["spec"]["updateStrategy"].get("rollingUpdate") or {}
+    return found
 
 
 class ReplicationControllerStrategy(WorkloadStrategy):

@@ -11,6 +11,9 @@ from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
 
+_GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
+_LIFECYCLES = ("Persistent", "Ephemeral")
+
 
 class StorageClassStrategy(KindStrategy):
     returns_deleted = True
@@ -21,6 +24,8 @@ class StorageClassStrategy(KindStrategy):
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         provisioner = obj.get("provisioner", "")
         found = label_name(provisioner.lower(), "provisioner") if provisioner else [required("provisioner")]
+        if "" in (obj.get("parameters") or {}):
+            found.append(invalid("parameters", "", "field can not be empty."))
         if obj.get("reclaimPolicy") not in (None, "", "Delete", "Retain"):
             found.append(unsupported("reclaimPolicy", obj["reclaimPolicy"], ("Delete", "Retain")))
         mode = obj.get("volumeBindingMode")
@@ -104,6 +109,22 @@ class CSIDriverStrategy(KindStrategy):
             },
         )
 
+    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        found: list[FieldError] = []
+        if spec["fsGroupPolicy"] not in _GROUP_POLICIES:
+            found.append(unsupported("spec.fsGroupPolicy", spec["fsGroupPolicy"], _GROUP_POLICIES))
+        for mode in spec["volumeLifecycleModes"]:
+            if mode not in _LIFECYCLES:
+                found.append(unsupported("spec.volumeLifecycleModes", mode, _LIFECYCLES))
+        return found
+
+    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        found, new, before = self.check(obj, ctx), obj["spec"], old["spec"]
+        for field, shown in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
+            found += immutable(new.get(field), before.get(field), f"spec.{shown}")
+        return found
+
 
 class VolumeAttachmentStrategy(KindStrategy):
     returns_deleted = True
@@ -125,5 +146,6 @@ class VolumeAttachmentStrategy(KindStrategy):
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = self.check(obj, ctx)
         if obj.get("spec") != old.get("spec"):
-            found.append(invalid("spec", obj.get("spec"), metadata.IMMUTABLE))
+            shown = internal("storage.VolumeAttachmentSpec", obj.get("spec"))
+            found.append(invalid("spec", shown, metadata.IMMUTABLE))
         return found

@@ -9,6 +9,7 @@ from dovetail.lab.apiserver.kinds import (
     claims,
     core,
     cronjobs,
+    endpoints,
     events,
     extras,
     jobs,
@@ -64,7 +65,7 @@ def _core() -> dict[str, Strategy]:
         "secrets": core.SecretStrategy(),
         "serviceaccounts": core.ServiceAccountStrategy(),
         "services": services.ServiceStrategy(),
-        "endpoints": networking.EndpointsStrategy(),
+        "endpoints": endpoints.EndpointsStrategy(),
         "events": events.EventStrategy(""),
         "limitranges": core.LimitRangeStrategy(),
         "resourcequotas": core.ResourceQuotaStrategy(),
@@ -93,7 +94,7 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
         "scheduling.k8s.io": {"priorityclasses": policy.PriorityClassStrategy()},
         "coordination.k8s.io": {"leases": leases.LeaseStrategy()},
         "events.k8s.io": {"events": events.EventStrategy("events.k8s.io")},
-        "discovery.k8s.io": {"endpointslices": networking.EndpointSliceStrategy()},
+        "discovery.k8s.io": {"endpointslices": endpoints.EndpointSliceStrategy()},
         "storage.k8s.io": {
             "storageclasses": storage.StorageClassStrategy(),
             "csinodes": storage.CSINodeStrategy(),
@@ -118,7 +119,7 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
         "authorization.k8s.io": {
             "selfsubjectaccessreviews": reviews.AccessReviewStrategy(subject=False),
             "subjectaccessreviews": reviews.AccessReviewStrategy(subject=True),
-            "localsubjectaccessreviews": reviews.AccessReviewStrategy(subject=True),
+            "localsubjectaccessreviews": reviews.AccessReviewStrategy(subject=True, local=True),
             "selfsubjectrulesreviews": reviews.RulesReviewStrategy(),
         },
         "authentication.k8s.io": {

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from dovetail.lab.apiserver import status
+from dovetail.lab.apiserver.fielderror import invalid
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
 #: A token lives ten minutes at least.
 _SHORTEST = 600
+_LONGEST = 1 << 32
 
 
 def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     if account is None:
-        details = {"name": ctx.name, "kind": "serviceaccounts"}
-        raise Refusal(404, "NotFound", f'serviceaccounts "{ctx.name}" not found', details)
+        raise status.not_found("", "serviceaccounts", ctx.name)
     spec = body.setdefault("spec", {})
     seconds = spec.get("expirationSeconds") or 3600
-    if seconds < _SHORTEST:
-        raise _too_short(seconds)
+    wrong = "less than 10 minutes" if seconds < _SHORTEST else "larger than 2^32 seconds" if seconds > _LONGEST else ""
+    if wrong:
+        error = invalid("spec.expirationSeconds", seconds, f"may not specify a duration {wrong}")
+        raise status.invalid("authentication.k8s.io", "TokenRequest", "", [error])
+    if spec.get("boundObjectRef"):
+        _check_bound(spec["boundObjectRef"], ctx)
     spec["expirationSeconds"] = seconds
     if not spec.get("audiences"):
         spec["audiences"] = ["https://kubernetes.default.svc"]
@@ -26,13 +32,16 @@ def issue(account: Object | None, body: Object, ctx: Context) -> Reply:
     meta |= {"name": ctx.name, "namespace": ctx.namespace, "uid": account["metadata"]["uid"]}
     meta["creationTimestamp"] = ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")
     token = f"lab.{ctx.namespace}.{ctx.name}.{ctx.chance.uid()}"
-    status = {"token": token, "expirationTimestamp": until}
-    return Reply(body=body | {"metadata": meta, "status": status}, code=201)
+    given = {"token": token, "expirationTimestamp": until}
+    return Reply(body=body | {"metadata": meta, "status": given}, code=201)
 
 
-def _too_short(seconds: int) -> Refusal:
-    at, text = "spec.expirationSeconds", f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
-    causes = [{"reason": "FieldValueInvalid", "message": text, "field": at}]
-    details = {"group": "authentication.k8s.io", "kind": "TokenRequest", "causes": causes}
-    message = f'TokenRequest.authentication.k8s.io "" is invalid: {at}: {text}'
-    return Refusal(422, "Invalid", message, details)
+def _check_bound(ref: Object, ctx: Context) -> None:
+    """A token may be bound to a pod, a secret or a node that is there."""
+    group, _, version = ref.get("apiVersion", "").rpartition("/")
+    kind, name = ref.get("kind", ""), ref.get("name", "")
+    if (group, version, kind) not in (("", "v1", "Pod"), ("", "v1", "Secret"), ("", "v1", "Node")):
+        raise Refusal(400, "BadRequest", f"cannot bind token to object of type {group}/{version}, Kind={kind}")
+    plural = f"{kind.lower()}s"
+    if ctx.cluster.get("", plural, None if kind == "Node" else ctx.namespace, name) is None:
+        raise status.not_found("", plural, name)

@@ -35,7 +35,7 @@ def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
 
 def _charge(quota: Object, usage: dict[str, str], obj: Object, ctx: Context) -> dict[str, str]:
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
-    asked = {name: text for name, text in usage.items() if name in hard}
+    asked = {name: text for name, text in usage.items() if name in hard and text != "0"}
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":
         missing = sorted(n for n in hard if n.startswith(("requests.", "limits.")) and n in _COMPUTE and n not in usage)
@@ -79,6 +79,12 @@ def _usage(obj: Object, ctx: Context) -> dict[str, str]:
                     for key in keys:
                         totals[key] = totals[key] + amount(text) if key in totals else amount(text)
         usage |= {name: str(total) for name, total in totals.items()}
+    if resource.kind == "Service":
+        kind = obj["spec"].get("type")
+        ports = len(obj["spec"].get("ports") or ())
+        balanced = kind == "LoadBalancer" and obj["spec"].get("allocateLoadBalancerNodePorts", True)
+        usage["services.loadbalancers"] = "1" if kind == "LoadBalancer" else "0"
+        usage["services.nodeports"] = str(ports if kind == "NodePort" or balanced else 0)
     if resource.kind == "PersistentVolumeClaim":
         storage = obj["spec"].get("resources", {}).get("requests", {}).get("storage")
         if storage:

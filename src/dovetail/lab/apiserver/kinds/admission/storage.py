@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
@@ -11,18 +12,11 @@ _LEGACY = "volume.beta.kubernetes.io/storage-class"
 
 
 def default_class(claim: Object, ctx: Context) -> None:
-    """The newest of the default classes; by name where they are equally new."""
     if "storageClassName" in claim["spec"] or _LEGACY in (claim["metadata"].get("annotations") or {}):
         return
-    candidates = [
-        found
-        for found in ctx.cluster.list("storage.k8s.io", "storageclasses")
-        if any((found["metadata"].get("annotations") or {}).get(key) == "true" for key in _DEFAULT)
-    ]
-    if candidates:
-        newest = max(found["metadata"].get("creationTimestamp") or "" for found in candidates)
-        names = [f["metadata"]["name"] for f in candidates if (f["metadata"].get("creationTimestamp") or "") == newest]
-        claim["spec"]["storageClassName"] = min(names)
+    name = newest_default(ctx, "storage.k8s.io", "storageclasses", _DEFAULT)
+    if name:
+        claim["spec"]["storageClassName"] = name
 
 
 def protect(obj: Object, finalizer: str) -> None:

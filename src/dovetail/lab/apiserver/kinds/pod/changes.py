@@ -7,6 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required
 from dovetail.lab.apiserver.kinds import formats
+from dovetail.lab.apiserver.kinds.addresses import valid_ip
 from dovetail.lab.apiserver.kinds.base import immutable
 from dovetail.lab.apiserver.kinds.internal import difference, internal
 from dovetail.lab.apiserver.kinds.pod import placement
@@ -202,13 +203,13 @@ def status(pod: Pod, old: Pod) -> list[FieldError]:
     found += immutable(new.get("qosClass", ""), before.get("qosClass", ""), "status.qosClass")
     found += _states(new, before, old["spec"])
     for index, address in enumerate(new.get("podIPs", ())):
-        found += placement.valid_ip(address.get("ip", ""), f"status.podIPs[{index}]")
+        found += valid_ip(address.get("ip", ""), f"status.podIPs[{index}]")
     if new.get("hostIPs"):
         first = new["hostIPs"][0].get("ip", "")
         if first != new.get("hostIP", ""):
             found.append(invalid("status.hostIPs[0].ip", first, "must be equal to `hostIP`"))
         for index, address in enumerate(new["hostIPs"]):
-            found += placement.valid_ip(address.get("ip", ""), f"status.hostIPs[{index}]")
+            found += valid_ip(address.get("ip", ""), f"status.hostIPs[{index}]")
     return found
 
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.lab.apiserver import gotime, status
+from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver.options import integer
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 
+_GROUPS = ("initContainers", "containers", "ephemeralContainers")
+#: The options that are numbers, with the least each may be, in the order they are checked.
+_LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 LogSource = Callable[[Object, str, Object], bytes | None]
 
 
@@ -19,20 +25,39 @@ DOOR = LogDoor()
 
 
 def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
+    _check_options(ctx)
     if pod is None:
-        raise Refusal(404, "NotFound", f'pods "{ctx.name}" not found', {"name": ctx.name, "kind": "pods"})
+        raise status.not_found("", "pods", ctx.name)
     container = _container(pod, ctx.options.get("container", ""))
-    if not pod["spec"].get("nodeName"):
-        return Reply(text=b"")
+    node = pod["spec"].get("nodeName")
+    if not node:
+        return Reply(code=204)  # nobody can have written any
+    if ctx.cluster.get("", "nodes", None, node) is None:
+        raise status.not_found("", "pods", node)
     text = DOOR.source(pod, container, ctx.options) if DOOR.source is not None else None
     if text is None:
         raise Refusal(500, "", "no preferred addresses found; known addresses: []")
     return Reply(text=text)
 
 
+def _check_options(ctx: Context) -> None:
+    given = {field: integer(ctx.options.get(field)) for field in _LEAST}
+    if "sinceTime" in ctx.options:
+        try:
+            gotime.parse(ctx.options["sinceTime"])
+        except ValueError as error:
+            raise Refusal(400, "BadRequest", str(error)) from None
+    errors = [
+        invalid(field, number, "must be greater than 0" if _LEAST[field] else "must be greater than or equal to 0")
+        for field, number in given.items()
+        if number is not None and number < _LEAST[field]
+    ]
+    if errors:
+        raise status.invalid("", "PodLogOptions", ctx.name, errors)
+
+
 def _container(pod: Object, wanted: str) -> str:
-    groups = ("initContainers", "containers", "ephemeralContainers")
-    names = [c["name"] for group in groups for c in pod["spec"].get(group) or ()]
+    names = [c["name"] for group in _GROUPS for c in pod["spec"].get(group) or ()]
     name = pod["metadata"]["name"]
     if wanted:
         if wanted not in names:
@@ -44,8 +69,5 @@ def _container(pod: Object, wanted: str) -> str:
         return str(annotated)
     if len(main) == 1:
         return str(main[0])
-    text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(main)}]"
-    inits = [c["name"] for c in pod["spec"].get("initContainers") or ()]
-    if inits:
-        text += f" or one of the init containers: [{' '.join(inits)}]"
+    text = f"a container name must be specified for pod {name}, choose one of: [{' '.join(names)}]"
     raise Refusal(400, "BadRequest", text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats
+from dovetail.lab.apiserver.kinds.addresses import valid_ip
 from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector, node_selector, node_term
 
 Spec = Mapping[str, Any]
@@ -152,14 +152,6 @@ def _spread_options(constraint: Spec, at: str, action: str) -> list[FieldError]:
         if constraint.get(field, "Honor") not in _POLICIES:
             found.append(unsupported(f"{at}.{field}", constraint[field], _POLICIES))
     return found + _label_keys(constraint, at)
-
-
-def valid_ip(text: str, path: str) -> list[FieldError]:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return [invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")]
-    return []
 
 
 def host_aliases(entries: Sequence[Spec], path: str) -> list[FieldError]:
