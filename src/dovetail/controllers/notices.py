@@ -81,10 +81,17 @@ class Notices:
             pod, "Warning", "InsufficientCapacityError", message, same=pod.metadata.uid, rate="no-capacity"
         )
 
+    def launch_failed_for(self, pod: Pod, claim: NodeClaim, reason: str, why: str) -> None:
+        message = f"NodeClaim {claim.name} nominated for this pod failed to launch: {why}"
+        self.publish(pod, "Warning", reason, message, same=pod.metadata.uid, rate="launch-failed")
+
     # -- claims and pools
 
     def no_capacity(self, claim: NodeClaim, why: str) -> None:
         self.publish(claim, "Warning", "InsufficientCapacityError", f"NodeClaim {claim.name} event: {why}")
+
+    def launch_failed(self, claim: NodeClaim, reason: str, why: str) -> None:
+        self.publish(claim, "Warning", reason, f"NodeClaim {claim.name} event: {why}", same=claim.metadata.uid)
 
     def class_not_ready(self, claim: NodeClaim, why: str) -> None:
         self.publish(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.name} event: {why}")

@@ -40,7 +40,8 @@ class Offers:
         self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
         self._mirror = mirror
         self._clock = clock
-        self._paused: dict[str, float] = {}
+        self._paused: dict[str, tuple[float, str]] = {}
+        self._failing: dict[str, str] = {}
         self._classes: dict[str, tuple[NodePool, Mapping[str, Any], Mapping[str, Any]]] = {}
         self._cloud = cloud
         self._log = log
@@ -48,11 +49,38 @@ class Offers:
 
     def pause(self, pool: str, seconds: float, why: str) -> None:
         """Leave a pool out of planning for a while: what it launches fails, and others may do better."""
-        self._paused[pool] = self._clock.monotonic() + seconds
+        self._paused[pool] = (self._clock.monotonic() + seconds, why)
         self._log.error("ignoring nodepool, launches fail", NodePool=ref(pool), error=why, seconds=seconds)
 
     def paused(self, pool: str) -> bool:
-        return self._paused.get(pool, float("-inf")) > self._clock.monotonic()
+        return self._paused.get(pool, (float("-inf"), ""))[0] > self._clock.monotonic()
+
+    def left_out(self) -> dict[str, str]:
+        """The pools that nothing can be planned on now, and why: what a pod without a place should be told."""
+        found = {}
+        for pool in sorted(self._mirror.pools.store.all(), key=lambda each: each.name):
+            if pool.static or pool.metadata.deletion_timestamp is not None:
+                continue
+            if not pools.ready(pool):
+                found[pool.name] = self._unready(pool)
+            elif self.paused(pool.name):
+                found[pool.name] = self._paused[pool.name][1]
+            elif pool.name in self._failing:
+                found[pool.name] = self._failing[pool.name]
+        return found
+
+    def _unready(self, pool: NodePool) -> str:
+        """What keeps a pool from being ready: its class's own trouble where there is one."""
+        reference = pool.spec.template.spec.node_class_ref
+        node_class = self._mirror.node_classes.store.get(reference.name)
+        if node_class is None:
+            return f"{reference.kind} {reference.name!r} not found"
+        conditions = (node_class.get("status") or {}).get("conditions") or ()
+        bad = [each for each in conditions if each["status"] != "True" and each["type"] != "Ready" and each["message"]]
+        worst = min(bad, key=lambda each: (each["status"] == "Unknown", each["type"]), default=None)
+        if worst is not None:
+            return f"{reference.kind} {reference.name!r}: {worst['reason']}: {worst['message']}"
+        return "; ".join(each.message or each.reason for each in pool.status.conditions if each.status != "True")
 
     def node_class(self, pool: NodePool) -> Mapping[str, Any] | None:
         """The pool's NodeClass object; None if it must exist and does not."""
@@ -92,9 +120,11 @@ class Offers:
             types = await self.types(pool)
         except CloudError as problem:
             self._log.error(
-                "skipping, unable to resolve instance types", NodePool=ref(pool.name), error=problem.message
+                "skipping, unable to resolve instance types", NodePool=ref(pool.name), error=problem.detail
             )
+            self._failing[pool.name] = problem.message
             return None
+        self._failing.pop(pool.name, None)
         if not types:
             self._log.info("skipping, no resolved instance types found", NodePool=ref(pool.name))
             return None

@@ -22,8 +22,8 @@ from dovetail.planner.problem import ATTACH, PORT, Ask, Problem
 
 #: Further along is nearer to a place.
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "POOL_CLASH", "VOLUME_ZONE", "VOLUME_LIMIT",
-             "HOST_PORT_TAKEN", "NO_TYPE_FITS", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED", "MIN_VALUES",
-             "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
+             "HOST_PORT_TAKEN", "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED",
+             "MIN_VALUES", "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
 
 
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
@@ -90,6 +90,9 @@ def _clauses(problem: Problem, ask: Ask, pool: int) -> Iterator[tuple[str, str, 
     for name, amount in ask.cls.requests.items():
         together &= columns.holding(name, amount)
     yield "NO_TYPE_FITS", "all requests together", together
+    priced = columns.mask(each.offering.price is not None for each in columns.rows)
+    if priced != columns.everything:
+        yield "NO_PRICE", "a known price", columns.available | priced
     yield "NO_OFFERING", "available now", columns.available
 
 

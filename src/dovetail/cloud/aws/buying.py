@@ -100,8 +100,11 @@ class Buying:
         """One launch template for each image, pod count and reservation among the options, with its overrides."""
         name = launch.node_class["metadata"]["name"]
         if not any(option.offering.zone in subnets for option in options):
-            zones = ", ".join(sorted({option.offering.zone for option in options}))
-            raise explain("InsufficientFreeAddressesInSubnet", f"no subnet of {name!r} in {zones} has free addresses")
+            zones = sorted({option.offering.zone for option in options})
+            for zone in zones:
+                self._parts.unavailable.mark(("*", zone, "*"))
+            said = f"no subnet of {name!r} in {', '.join(zones)} has free addresses"
+            raise explain("InsufficientFreeAddressesInSubnet", said)
         images = await asked(
             self._parts.images.select(
                 launch.node_class["spec"].get("amiSelectorTerms") or (), (await self._parts.facts()).version

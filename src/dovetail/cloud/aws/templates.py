@@ -6,6 +6,7 @@ crash the next run finds it. Templates no launch has used for a while are taken 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -183,12 +184,16 @@ class Templates:
         self._clock = clock
         self._cluster = cluster
         self._used: dict[str, float] = {}
+        self._making: dict[str, asyncio.Lock] = {}
 
     async def ensure(self, blueprint: Blueprint, class_name: str) -> str:
-        """The name of a template with exactly this content."""
+        """The name of a template with exactly this content; who wants one that is being made waits for it."""
         name = blueprint.name()
-        if name not in self._used and not await self._exists(name):
-            await self._create(name, blueprint, class_name)
+        if name not in self._used:
+            async with self._making.setdefault(name, asyncio.Lock()):
+                if name not in self._used and not await self._exists(name):
+                    await self._create(name, blueprint, class_name)
+            self._making.pop(name, None)
         self._used[name] = self._clock.monotonic()
         return name
 

@@ -1,20 +1,26 @@
-"""Machines that run and do not join: the cause is looked for, and said, long before the claim is given up."""
+"""Machines that run and do not join, or end before they could: the cause is looked for, and said, at once.
+
+A machine that ended leaves a claim that would wait in vain for a quarter of an hour. It goes as soon as the
+cloud says so, and its pool rests for a while, because the next machine would end the same way.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from dovetail.cloud.aws.awsauth import refusal
+from dovetail.cloud.protocol import MachineNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, delete, waiting_for
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 PERIOD = 30.0
-#: A machine that has not joined after this long makes us curious.
-LATE = timedelta(seconds=90)
+#: After this long without a node we ask whether the machine still lives, and after that long why it does not join.
+QUIET, LATE = timedelta(seconds=20), timedelta(seconds=90)
 
 
 class Joining:
@@ -34,8 +40,32 @@ class Joining:
                 continue
             if launched is None or launched.status != "True" or launched.last_transition_time is None:
                 continue
-            if now - launched.last_transition_time >= LATE:
+            waited = now - launched.last_transition_time
+            if waited >= QUIET and not await self._ended(claim) and waited >= LATE:
                 await self._wonder(claim)
+
+    async def _ended(self, claim: NodeClaim) -> bool:
+        """Whether the machine is known to have ended; then nobody waits for it any more. Not found is not ended."""
+        try:
+            await self._context.cloud.get(claim.status.provider_id)
+        except MachineNotFound as gone:
+            if gone.why:
+                await self._give_up(claim, f"the machine ended before it joined: {gone.why} (NEVER_JOINED)")
+            return bool(gone.why)
+        return False
+
+    async def _give_up(self, claim: NodeClaim, why: str) -> None:
+        context = self._context
+        context.notices.launch_failed(claim, "InstanceTerminated", why)
+        for pod in waiting_for(context, claim):
+            context.notices.launch_failed_for(pod, claim, "InstanceTerminated", why)
+        context.safety.launch(False, why)
+        if claim.node_pool:
+            context.offers.pause(claim.node_pool, POOL_PAUSE, why)
+        context.log.error(
+            "machine ended before it joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why
+        )
+        await delete(context, claim, "instance_terminated")
 
     async def _wonder(self, claim: NodeClaim) -> None:
         context = self._context

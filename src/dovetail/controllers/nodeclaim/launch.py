@@ -18,7 +18,7 @@ from dovetail.cloud.protocol import (
     NodeClassNotReady,
     Remedy,
 )
-from dovetail.cluster import keys
+from dovetail.cluster import keys, pools
 from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, truncated
@@ -28,6 +28,7 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.pods import Pod
 from dovetail.model.quantity import format_resources
 
 #: How long a pool that cannot launch anything is left out of planning, in seconds.
@@ -78,6 +79,9 @@ class Launcher:
         seconds = min(LONGEST_PAUSE, 2.0 ** (failures - 1)) * (1.0 + 0.2 * context.chance.random())
         self._failures[claim.metadata.uid] = (failures, context.clock.monotonic() + seconds)
         conditions.unknown("Launched", _reason(problem), truncated(problem.message))
+        context.notices.launch_failed(claim, _reason(problem), problem.message)
+        for pod in waiting_for(context, claim):
+            context.notices.launch_failed_for(pod, claim, _reason(problem), problem.message)
         context.log.error(
             "launching nodeclaim",
             controller="nodeclaim.lifecycle",
@@ -127,15 +131,14 @@ class Launcher:
         if problem.remedy is Remedy.NEXT_OFFERING:
             reason = "insufficient_capacity"
             context.notices.no_capacity(claim, problem.message)
-            for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))):
-                pod = context.mirror.pod(uid)
-                if pod and not pod.spec.node_name and not pod.finished and not pod.terminating:
-                    context.notices.no_capacity_for(pod, claim, problem.message)
+            for pod in waiting_for(context, claim):
+                context.notices.no_capacity_for(pod, claim, problem.message)
         elif isinstance(problem, NodeClassNotReady):
             reason = "nodeclass_not_ready"
             context.notices.class_not_ready(claim, problem.message)
-        elif problem.remedy is Remedy.NEXT_POOL:
+        elif problem.remedy is Remedy.NEXT_POOL or (problem.remedy is Remedy.OPERATOR and self._others(claim)):
             reason = "launch_failed"
+            context.notices.launch_failed(claim, problem.reason, problem.message)
             if claim.node_pool:
                 context.offers.pause(claim.node_pool, POOL_PAUSE, problem.message)
         else:
@@ -148,6 +151,14 @@ class Launcher:
         )
         await delete(context, claim, reason)
         return True
+
+    def _others(self, claim: NodeClaim) -> bool:
+        """Whether the pods of a claim that only an operator can help may yet find a machine in another pool."""
+        offers = self._context.offers
+        return any(
+            pools.usable(each) and each.name != claim.node_pool and not offers.paused(each.name)
+            for each in self._context.mirror.pools.store.all()
+        )
 
     def _count(self, claim: NodeClaim, problem: CloudError) -> None:
         error, pool = problem.reason or "unknown", claim.node_pool or ""
@@ -177,6 +188,12 @@ class Launcher:
                 "decision": claim.metadata.annotations.get(keys.DECISION, ""),
             },
         )
+
+
+def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
+    """The pods a claim was made for that still have no machine."""
+    found = (context.mirror.pod(uid) for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))))
+    return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
 
 
 async def delete(context: Context, claim: NodeClaim, reason: str) -> None:

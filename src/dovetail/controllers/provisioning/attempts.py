@@ -29,12 +29,15 @@ class Attempts:
         self._bought: dict[str, deque[float]] = {}
         self._bursts: dict[str, tuple[float, set[str]]] = {}
         self._largest: dict[str, int] = {}
+        self._claims: dict[str, tuple[float, tuple[str, ...]]] = {}
 
-    def bought(self, pods: Iterable[Pod], now: float) -> None:
-        """A machine was bought for these pods."""
+    def bought(self, pods: Iterable[Pod], now: float, claim: str = "") -> None:
+        """A machine is bought for these pods; `claim` is the UID of its claim, if it may yet come to nothing."""
         mine: dict[str, set[str]] = {}
         for pod in pods:
             mine.setdefault(owner(pod), set()).add(pod.metadata.uid)
+        if claim:
+            self._claims[claim] = (now, tuple(mine))
         for uid, served in mine.items():
             self._bought.setdefault(uid, deque()).append(now)
             since, burst = self._bursts.setdefault(uid, (now, set()))
@@ -42,6 +45,13 @@ class Attempts:
                 since, burst = self._bursts[uid] = (now, set())
             burst |= served
             self._largest[uid] = max(self._largest.get(uid, 0), len(burst))
+
+    def over(self, claim: str, *, launched: bool) -> None:
+        """A claim is gone. One that never became a machine was no purchase: nobody's pods were driven off it."""
+        at, owners = self._claims.pop(claim, (0.0, ()))
+        for uid in owners:
+            if not launched and at in self._bought.get(uid, ()):
+                self._bought[uid].remove(at)
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
         """The machines bought in vain, if that is enough; else 0. `count` says how many pods an owner has."""

@@ -86,8 +86,11 @@ class Provisioner:
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         """A claim that goes leaves its pods waiting."""
+        claim = change.object
+        if change.new is None:
+            self._attempts.over(claim.metadata.uid, launched=bool(claim.status.provider_id))
         if change.new is None or change.new.metadata.deletion_timestamp is not None:
-            self._batcher.trigger(change.object.metadata.uid)
+            self._batcher.trigger(claim.metadata.uid)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
         """A pool that became usable, or changed what it offers, may have a place for those who had none."""
@@ -207,7 +210,7 @@ class Provisioner:
             )
             return ""
         context.mirror.assume(claim)
-        self._attempts.bought(mine, context.clock.monotonic())
+        self._attempts.bought(mine, context.clock.monotonic(), claim.metadata.uid)
         self._tell_created(claim, machine, decision)
         for pod in mine:
             context.notices.nominated(pod, claim.name, decision=decision)
@@ -244,12 +247,13 @@ class Provisioner:
         refused = plan.unschedulable
         context.metrics.unschedulable.labels("provisioner").set(len(refused))
         news = False
+        left_out = context.offers.left_out() if refused else {}
         for key, why in refused.items():
             pod = pods.get(key)
             if pod is None:
                 continue
             self._postpone(pod)
-            message = _told(why)
+            message = _told(why, left_out)
             context.notices.failed_scheduling(pod, message, decision)
             if self._told.get(pod.metadata.uid) != message:
                 self._told[pod.metadata.uid] = message
@@ -308,10 +312,11 @@ class Provisioner:
         ).inc()
 
 
-def _told(why: Unschedulable) -> str:
-    """The reason, its cure and its code, as `kubectl describe pod` shows them."""
+def _told(why: Unschedulable, left_out: Mapping[str, str]) -> str:
+    """The reason, its cure and its code, as `kubectl describe pod` shows them, and which pools were not even asked."""
     cure = REASONS[why.code].cure if why.code in REASONS else ""
-    return f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
+    text = f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
+    return text + "".join(f"; nodepool {pool!r} is left out: {problem}" for pool, problem in left_out.items())
 
 
 def _ready(pool: NodePool) -> bool:

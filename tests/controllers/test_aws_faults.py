@@ -1,0 +1,313 @@
+"""AWS refuses, throttles, forgets and lies: the pod still gets its machine, or a reason with a cure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws.errors import SPOT_ROLE_CODE
+from dovetail.kube import resources as kinds
+from dovetail.lab.aws.trouble import Rule
+from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
+
+ANY = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+FAMILIES = ("c5", "m5", "r5", "x8aedz")
+ELSEWHERE = {"nodeSelector": {"pool": "other"}}
+
+
+@pytest.fixture(scope="module")
+def _account() -> Iterator[Account]:
+    yield from account(*FAMILIES)
+
+
+@pytest.fixture
+def aws(_account: Account) -> Account:
+    return _account
+
+
+async def _claims(world: AwsWorld) -> list[dict[str, Any]]:
+    return await world.list(kinds.NODECLAIMS)
+
+
+async def _launched(world: AwsWorld, begins: str) -> str:
+    """What the only claim's condition says, once it begins so."""
+
+    async def said() -> str:
+        (claim,) = await _claims(world)
+        text = (await world.conditions(kinds.NODECLAIMS, claim["metadata"]["name"]))["Launched"]
+        return text if text.startswith(begins) else ""
+
+    return str(await world.until(said, within=60))
+
+
+async def _begin(world: AwsWorld, *requirements: dict[str, Any]) -> None:
+    await world.node_class()
+    await world.pool("default", *requirements)
+    world.start()
+
+
+def test_throttled_at_every_second_call_it_buys_what_is_needed_and_nothing_twice(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.trouble.add(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=2))
+        await _begin(world)
+        await world.pods(6, cpu="1500m")
+        await world.until(world.running)
+        assert len(aws.living()) == len(await _claims(world))
+        assert any(record.error == "RequestLimitExceeded" for record in world.records)
+
+    tell(aws, story)
+
+
+def test_with_capacity_in_one_offering_alone_the_pod_gets_that_one(aws: Account) -> None:
+    only = ("r5.2xlarge", "ap-northeast-2c", "on-demand")
+
+    async def story(world: AwsWorld) -> None:
+        place = catalogue.region("ap-northeast-2")
+        for zone, types in place.types.items():
+            for name in types:
+                for kind in ("on-demand", "spot"):
+                    if (name, zone, kind) != only:
+                        aws.endpoint.market.refuse((name, zone, kind))
+        await _begin(world, ANY)
+        await world.pods(2)
+        await world.until(world.running)
+        (machine,) = aws.living()
+        assert (machine.instance_type, machine.placement.zone, machine.lifecycle) == (*only[:2], None)
+
+    tell(aws, story)
+
+
+def test_capacity_nowhere_is_told_with_what_to_do_and_tried_again(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.market.refuse(("*", "*", "*"))
+        await _begin(world)
+        await world.pods(1)
+        await world.says("InsufficientCapacityError", "NO_OFFERING", "allow more zones and types", name="p0")
+        aws.endpoint.market.allow()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_a_partial_list_of_images_replaces_no_machine_and_holds_up_no_launch(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await _begin(world)
+        await world.pods(1)
+        await world.until(world.running)
+        (claim,) = await _claims(world)
+        images = aws.endpoint.backend("ec2").amis
+        kept = images.pop(claim["status"]["imageID"])
+        await asyncio.sleep(90)
+        assert (await world.conditions(kinds.EC2NODECLASSES, "default"))["Ready"].startswith("True")
+        await world.pods(1, prefix="more", cpu="1500m")
+        await world.until(world.running)
+        images[kept.id] = kept
+        await asyncio.sleep(300)
+        assert not any(
+            condition["type"] == "Drifted" for claim in await _claims(world)
+            for condition in claim["status"]["conditions"]
+        )
+
+    tell(aws, story)
+
+
+def test_an_image_that_stays_away_is_named_on_the_claim_and_the_pod(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        images = aws.endpoint.backend("ec2").amis
+        for name in [name for name, image in images.items() if "x86_64-standard" in (image.name or "")]:
+            del images[name]
+        await _begin(world)
+        await world.pods(1)
+        await world.says("AMINotFound", "no image of EC2NodeClass 'default' suits", "BAD_NODECLASS", name="p0")
+        assert "select images" in await _launched(world, "Unknown/AMINotFound")
+
+    tell(aws, story)
+
+
+def test_a_launch_template_deleted_under_us_costs_nobody_anything(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await _begin(world)
+        await world.pods(1)
+        await world.until(world.running)
+        ec2 = aws.endpoint.backend("ec2")
+        ec2.launch_templates.clear()
+        ec2.launch_template_name_to_ids.clear()
+        await world.pods(1, prefix="more", cpu="1500m")
+        await world.until(world.running, within=60)
+        assert "failed to launch" not in await world.events()
+
+    tell(aws, story)
+
+
+def test_without_price_lists_the_packaged_prices_serve_and_a_type_nobody_prices_is_said_to_have_none(
+    aws: Account,
+) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.trouble.add(Rule("pricing", "*", "InternalErrorException", "no", status=500))
+        aws.endpoint.trouble.add(Rule("ec2", "DescribeSpotPriceHistory", "InternalError", "no", status=500))
+        await _begin(world, ANY)
+        unpriced = {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["x8aedz"]}
+        await world.pool("unpriced", unpriced, labels={"pool": "other"})
+        await world.pods(1)
+        await world.pods(1, prefix="dear", **ELSEWHERE)
+        await world.until(lambda: world.running("p"))
+        await world.says("NO_PRICE", name="dear0")
+
+    tell(aws, story)
+
+
+def test_a_full_subnet_sends_the_pod_to_another_zone_and_full_subnets_everywhere_are_told(aws: Account) -> None:
+    full = "InsufficientFreeAddressesInSubnet"
+
+    async def story(world: AwsWorld) -> None:
+        market = aws.endpoint.market
+        market.refuse(("*", "ap-northeast-2a", "*"), full)
+        await _begin(world)
+        await world.pods(1)
+        await world.until(world.running)
+        (machine,) = aws.living()
+        assert machine.placement.zone != "ap-northeast-2a"
+        market.refuse(("*", "*", "*"), full)
+        await world.pods(1, prefix="more", cpu="1500m")
+        await world.says("SUBNET_FULL", "add subnets, or larger ones", name="more0")
+        market.allow()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_an_ssm_parameter_that_is_gone_is_told_on_class_and_pod_and_cures_itself(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        parameters = aws.endpoint.backend("ssm")._parameters
+        gone = {name: parameters.pop(name) for name in list(parameters) if "/1.34/amazon-linux-2023/" in name}
+        await _begin(world)
+        await world.node_class("other", amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
+        await world.pool("other", ON_DEMAND, uses="other", labels={"pool": "other"})
+        await world.pods(1, nodeSelector={"karpenter.sh/nodepool": "default"})
+        await world.pods(1, prefix="other", **ELSEWHERE)
+        await world.until(lambda: world.running("other"))
+        await world.says("nodepool 'default' is left out", "al2023@latest", "SSM", "BAD_NODECLASS", name="p0")
+        ready = (await world.conditions(kinds.EC2NODECLASSES, "default"))["AMIsReady"]
+        assert ready.startswith("False/AMINotFound") and "pin a version" in ready
+        parameters.update(gone)
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_expired_credentials_are_told_and_provisioning_goes_on_when_they_are_renewed(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await _begin(world)
+        await world.pods(1)
+        await world.until(world.running)
+        expired = "The security token included in the request is expired"
+        aws.endpoint.trouble.add(Rule("*", "*", "ExpiredToken", expired))
+        await world.pods(1, prefix="more", cpu="1500m")
+        await world.says("Unauthorized", "ExpiredToken", "renew the credentials", "UNAUTHORIZED", name="more0")
+        await asyncio.sleep(120)
+        shown = (await world.conditions(kinds.EC2NODECLASSES, "default"))["SubnetsReady"]
+        assert "renew the credentials" in shown
+        assert len(aws.living()) == 1, "nothing is given back for want of an answer"
+        aws.endpoint.trouble.clear()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_a_missing_permission_is_told_without_its_encoded_part_which_the_log_keeps(aws: Account) -> None:
+    blob = "QWxs" * 300
+    message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
+
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
+        await _begin(world)
+        await world.pods(1)
+        await world.says("Unauthorized", "allow the action in the controller's IAM policy", name="p0")
+        launched = await _launched(world, "Unknown/Unauthorized")
+        assert "decode-authorization-message" in launched and blob not in launched
+        assert any(blob in line.get("error", "") for line in world.lines)
+        aws.endpoint.trouble.clear()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_without_the_role_for_spot_on_demand_is_bought_and_the_role_is_named(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.market.refuse(("*", "*", "spot"), SPOT_ROLE_CODE)
+        await _begin(world, ANY)
+        await world.pods(1)
+        await world.says("aws iam create-service-linked-role --aws-service-name spot.amazonaws.com", "UNAUTHORIZED")
+        await world.until(world.running)
+        assert [machine.lifecycle for machine in aws.living()] == [None]
+
+    tell(aws, story)
+
+
+def test_a_spot_quota_that_is_reached_leaves_on_demand(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.market.refuse(("*", "*", "spot"), "MaxSpotInstanceCountExceeded")
+        await _begin(world, ANY)
+        await world.pods(1)
+        await world.says("All Standard Spot Instance Requests", "QUOTA")
+        await world.until(world.running)
+        assert [machine.lifecycle for machine in aws.living()] == [None]
+
+    tell(aws, story)
+
+
+def test_a_vcpu_quota_that_is_reached_is_named_and_provisioning_goes_on_when_it_is_raised(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.market.refuse(("*", "*", "on-demand"), "VcpuLimitExceeded")
+        await _begin(world)
+        await world.pods(1)
+        await world.says("Running On-Demand Standard instances", "QUOTA", name="p0")
+        aws.endpoint.market.allow()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_a_denied_key_ends_machines_at_once_is_named_as_the_cause_and_costs_few_purchases(aws: Account) -> None:
+    disk = {"deviceName": "/dev/xvda", "ebs": {"volumeSize": "20Gi", "encrypted": True, "kmsKeyID": "key-1"}}
+
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.market.denied_keys.add("key-1")
+        await world.node_class(blockDeviceMappings=[disk])
+        await world.pool()
+        await world.node_class("other")
+        await world.pool("other", ON_DEMAND, uses="other", labels={"pool": "other"})
+        world.start()
+        await world.pods(1, nodeSelector={"karpenter.sh/nodepool": "default"})
+        await world.pods(1, prefix="other", **ELSEWHERE)
+        await world.says("InstanceTerminated", "Client.InternalError", "KMS key", "NEVER_JOINED", name="p0", within=120)
+        await world.until(lambda: world.running("other"))
+        await world.says("nodepool 'default' is left out", "KMS key", name="p0")
+        await asyncio.sleep(600)
+        assert world.count("create_fleet") <= 6
+        aws.endpoint.market.denied_keys.clear()
+        await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_a_class_only_an_operator_can_mend_does_not_hold_pods_that_another_pool_can_serve(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await world.node_class("denied", amiSelectorTerms=[{"alias": "bottlerocket@latest"}])
+        await world.pool("denied", ON_DEMAND, uses="denied", weight=50)
+        await world.node_class()
+        await world.pool()
+        images = aws.endpoint.backend("ec2").amis
+        for name in [name for name, image in images.items() if "bottlerocket" in image.name and "x86_64" in image.name]:
+            del images[name]
+        world.start()
+        await world.pods(1)
+        await world.until(world.running, within=120)
+        (claim,) = await _claims(world)
+        assert claim["metadata"]["labels"]["karpenter.sh/nodepool"] == "default"
+
+    tell(aws, story)
