@@ -26,7 +26,7 @@ KEPT_ANNOTATIONS = frozenset(
         "cluster-autoscaler.kubernetes.io/safe-to-evict",
     }
 )
-KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget"})
+KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget", "PodResizePending"})
 
 MOST_PARTS = 200_000
 _NO_CONDITIONS: tuple[Condition, ...] = ()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.cluster.slim import Slimmer
 from dovetail.kube.client import Kube
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import (
@@ -49,7 +50,8 @@ class Mirror:
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
-        self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod)
+        self._slimmer = Slimmer()
+        self.pods: Reflector[Pod] = Reflector(kube, PODS, Pod, on_event=self._pod, keep=self._slim)
         storage = self.cluster.storage
         self._reflectors: list[Reflector[Any]] = [
             Reflector(kube, NAMESPACES, Namespace, on_event=self._namespace),
@@ -74,6 +76,10 @@ class Mirror:
             await reflector.synced.wait()
 
     # Pods
+
+    def _slim(self, new: Pod, old: Pod | None) -> Pod:
+        """A pod that has its place is kept small: there are many, and little of them counts for placing others."""
+        return self._slimmer.keep(new, old) if new.spec.node_name else new
 
     def _pod(self, change: Change[Pod]) -> None:
         pod = change.object

@@ -167,14 +167,23 @@ def _shape(pod: Pod) -> Shape:
     )
 
 
+def _as_asked(pod: Pod) -> bool:
+    """Whether every container runs with what its spec asks for: then no resize is in flight."""
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    if all(each.resources is None for each in statuses):
+        return True
+    asked = {each.name: each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers)}
+    return all(
+        each.resources is None or asked.get(each.name) == each.resources.requests == each.allocated_resources
+        for each in statuses
+    )
+
+
 def pod_info(pod: Pod) -> PodInfo:
     """A pod, prepared."""
     shape = shape_of(pod)
     kind = kind_of(shape.namespace, shape.labels, pod.metadata.deletion_timestamp is not None)
-    resized = pod.status.resources is not None or any(
-        each.resources is not None for each in (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    )
-    if resized:
+    if pod.status.resources is not None or not _as_asked(pod):
         return PodInfo(pod, shape, kind, requests(pod), scored_requests(pod))
     return PodInfo(pod, shape, kind, shape.requests, shape.placed)
 
