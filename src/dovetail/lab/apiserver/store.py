@@ -105,7 +105,8 @@ class Table:
         self.records: dict[str, Record] = {}
         self.keys: list[str] = []
         self.history: deque[Event] = deque()
-        self.watchers: set[Callable[[Event], None]] = set()
+        #: In the order they came, so that a simulation repeats itself to the letter.
+        self.watchers: dict[Callable[[Event], None], None] = {}
 
     def remember(self, event: Event) -> None:
         """Add a change to the window, which widens while its changes are fresh and forgets the oldest when full."""

@@ -66,7 +66,7 @@ class Watcher:
         resource = call.resource
         self.form = (resource.version, wanted.form, wanted.version, self.table_options.include)
         self.start = int(options.version or "0")
-        self.rows.watchers.add(self.notice)
+        self.rows.watchers[self.notice] = None
         self.first = self.beginning()
         self.timeout = self._timeout()
 
@@ -147,7 +147,7 @@ class Watcher:
             if self.pending:
                 yield self.error(self.sent)
         finally:
-            self.rows.watchers.discard(self.notice)
+            self.rows.watchers.pop(self.notice, None)
 
     async def wait(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()

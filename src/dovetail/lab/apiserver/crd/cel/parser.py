@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from dovetail.lab.apiserver.crd.cel.errors import CelSyntaxError
@@ -229,5 +230,6 @@ class Parser:
         return ("map", entries)
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Node:
     return Parser(text).parse()
