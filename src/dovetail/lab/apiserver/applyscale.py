@@ -50,11 +50,11 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
 
 def _refuse_conflicts(call: Call, live: Json, manager: str, path: fieldset.Path) -> None:
     me = Manager(manager, "Apply", "", "scale")
-    found = [
-        applying.Conflict(_as_scale(each), ("f:spec", "f:replicas"))
-        for each, owned in (managedfields.read(live["metadata"].get("managedFields")) or {}).items()
-        if each != me and fieldset.has(owned.fields, path)
-    ]
+    managers = managedfields.read(live["metadata"].get("managedFields")) or {}
+    owners = [each for each, owned in managers.items() if fieldset.has(owned.fields, path)]
+    if not owners:  # what nobody owns belongs to whoever wrote before anybody applied
+        owners = [Manager(managedfields.BEFORE_FIRST_APPLY, "Update", "", "scale")]
+    found = [applying.Conflict(_as_scale(each), ("f:spec", "f:replicas")) for each in owners if each != me]
     if found:
         raise applying.conflict_error(found)
 

@@ -127,6 +127,8 @@ def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOpti
     """The patched document as an object; what does not fit is 422, with the whole object in the message."""
     expected = call.expected()
     before = dict(patched)
+    if expected.custom:
+        _keeps_identity(call, patched, expected)
     try:
         decode.check_identity(patched, expected, b"")
         return to_object(patched, repeated, expected, options.validation, call.warn)
@@ -137,6 +139,15 @@ def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOpti
             reason = reason.partition(": ")[2]
         schema = None if expected.custom else expected.schema
         raise misfit(gorder.text(schema, before, touched), reason) from error
+
+
+def _keeps_identity(call: Call, patched: Json, expected: Expected) -> None:
+    """A patch may leave a custom resource's kind and apiVersion as they are, or say the same."""
+    for field, wanted in (("kind", expected.kind), ("apiVersion", expected.api_version)):
+        given = patched.get(field)
+        if given and isinstance(given, str) and given != wanted:
+            error = fielderror.invalid(field, given, f"must be {wanted}")
+            raise status.invalid(expected.group, str(patched.get("kind")), call.name, [error])
 
 
 def check_identity(call: Call, obj: Json) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 
 from dovetail.lab.apiserver.crd import rules
 from dovetail.lab.apiserver.crd.checks import list_types, validate
-from dovetail.lab.apiserver.crd.cleanup import finish
+from dovetail.lab.apiserver.crd.cleanup import GROUP, PLURAL, finish
 from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.kinds.base import restore
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
 
@@ -92,6 +93,13 @@ class CustomStrategy(Strategy):
 
     def admit(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         lifecycle.admit(obj, ctx)
+        if obj is not None and ctx.operation == "CREATE" and self._ending(ctx):
+            raise forbidden(obj, ctx, "create not allowed while custom resource definition is terminating")
+
+    def _ending(self, ctx: Context) -> bool:
+        name = f"{ctx.resource.plural}.{self.group}"
+        definition = ctx.cluster.get(GROUP, PLURAL, None, name)
+        return definition is not None and "deletionTimestamp" in definition["metadata"]
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         if self.status_door:
@@ -255,16 +263,26 @@ def _content(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "apiVersion", "kind")}
 
 
+_GO_TYPES = {str: "string", float: "float64", bool: "bool", int: "int64", list: "[]interface {}"}
+
+
 def _replicas(obj: Object, path: str) -> list[FieldError]:
-    value = get(obj, dotted(path))
+    names = dotted(path)
+    parent = get(obj, names[:-1])
+    if parent is not None and not isinstance(parent, dict):
+        return [_no_access(path, parent, "map[string]interface{}")]
+    value = get(obj, names)
     if value is None:
         return []
     if not isinstance(value, int) or isinstance(value, bool):
-        shown = {str: "string", float: "float64", bool: "bool"}.get(type(value), "map[string]interface {}")
-        text = f"{path} accessor error: {value} is of the type {shown}, expected int64"
-        return [invalid(path, 0, text)]
+        return [_no_access(path, value, "int64")]
     if value < 0:
         return [invalid(path, value, "should be a non-negative integer")]
     if value >= 2**31:
         return [invalid(path, value, "should be less than or equal to 2147483647")]
     return []
+
+
+def _no_access(path: str, value: Any, wanted: str) -> FieldError:
+    shown = _GO_TYPES.get(type(value), "map[string]interface {}")
+    return invalid(path, 0, f"{path} accessor error: {value} is of the type {shown}, expected {wanted}")

@@ -69,14 +69,14 @@ class DefinitionStrategy(KindStrategy):
         super().keep_all_but_status(obj, old)
         obj["metadata"] = {
             **old["metadata"],
-            **{k: obj["metadata"][k] for k in ("resourceVersion",) if k in obj["metadata"]},
+            **{k: obj["metadata"][k] for k in ("resourceVersion", "managedFields") if k in obj["metadata"]},
         }
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         return check_definition(obj)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], False, formats.subdomain) + check_definition(obj)
+        found = metadata.check(obj["metadata"], False, formats.subdomain) + check_definition(obj, new=False)
         if any(c["type"] == "Established" and c["status"] == "True" for c in old["status"].get("conditions") or ()):
             found += immutable(obj["spec"].get("scope"), old["spec"].get("scope"), "spec.scope")
             new, before = obj["spec"].get("names", {}), old["spec"].get("names", {})

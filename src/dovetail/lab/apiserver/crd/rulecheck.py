@@ -13,6 +13,7 @@ Types = Mapping[str, Structural | None]
 _LOOPS = frozenset(("all", "exists", "exists_one", "existsOne", "filter", "map"))
 _META = Structural({"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}})
 _TEXT = Structural({"type": "string"})
+_LITERALS = {str: _TEXT, bool: Structural({"type": "boolean"}), int: Structural({"type": "integer"})}
 
 
 def complaint_about(text: str, schema: Structural) -> str:
@@ -24,6 +25,12 @@ def complaint_about(text: str, schema: Structural) -> str:
     if kind is not None and kind.type not in ("", "boolean") and not kind.int_or_string:
         return "cel expression must evaluate to a bool"
     return ""
+
+
+def no_text(expression: str, schema: Structural) -> bool:
+    """Whether a message expression plainly gives something other than a text."""
+    kind = _walk(parse(expression), {"self": schema, "oldSelf": schema})
+    return kind is not None and kind.type not in ("", "string") and not kind.int_or_string
 
 
 def _field(kind: Structural, name: str, place: int) -> Structural | None:
@@ -45,6 +52,8 @@ def _walk(node: Node, types: Types) -> Structural | None:
     kind = node[0]
     if kind == "name":
         return types.get(node[1])
+    if kind == "const":
+        return _LITERALS.get(type(node[1]))
     if kind == "select":
         target = _walk(node[1], types)
         return _field(target, field_name(node[2]), node[3]) if target is not None else None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dovetail.lab.apiserver.crd import cel
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
+from dovetail.lab.apiserver.crd.typed import typed
 from dovetail.lab.apiserver.fielderror import OMIT, FieldError, duplicate, forbidden, invalid, required
 
 if TYPE_CHECKING:
@@ -78,9 +79,9 @@ def run(node: Structural, value: Any, old: Any, path: str, trace: Correlation, w
 
 def _own(node: Structural, value: Any, old: Any, path: str, trace: Correlation, warn: Warn) -> list[FieldError]:
     found: list[FieldError] = []
-    env: dict[str, Any] = {"self": _typed(node, value)}
+    env: dict[str, Any] = {"self": typed(node, value)}
     if old is not None:
-        env["oldSelf"] = _typed(node, old)
+        env["oldSelf"] = typed(node, old)
     at = path or "<nil>"
     for rule in node.rules:
         if rule.program is None:
@@ -131,13 +132,6 @@ def _complaint(rule: Rule, node: Structural, value: Any, path: str, env: Mapping
     if rule.reason == "FieldValueDuplicate":
         return duplicate(at, shown)
     return invalid(at, shown, detail)
-
-
-def _typed(node: Structural, value: Any) -> Any:
-    """Numbers of a `number` field are doubles, whatever their JSON looked like."""
-    if node.type == "number" and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
 
 
 class Correlation:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.crd.rules import Rule
+from dovetail.lab.apiserver.crd.typed import is_rich
 from dovetail.lab.apiserver.kinds.types import meta_schema
 from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
 
@@ -28,7 +29,7 @@ class Structural:
     __slots__ = (
         *("additional", "all_of", "any_of", "check", "default", "embedded", "enum", "has_rules", "int_or_string"),
         *("items", "keys", "list_type", "map_type", "not_", "nullable", "one_of", "preserve", "properties", "raw"),
-        *("required", "root", "rules", "type", "wants_defaults"),
+        *("required", "rich", "root", "rules", "type", "wants_defaults"),
     )
 
     def __init__(self, raw: Mapping[str, Any], root: bool = False) -> None:
@@ -62,6 +63,7 @@ class Structural:
         inner += [child for child in (self.items, self.additional) if child is not None]
         self.has_rules = bool(self.rules) or any(child.has_rules for child in inner)
         self.wants_defaults = self.default is not None or any(child.wants_defaults for child in inner)
+        self.rich: bool = is_rich(self) or any(child.rich for child in inner)
         self.check: Any = None
 
     def kind(self) -> str:

@@ -47,7 +47,7 @@ def to_v1(obj: Object) -> Object:
     if spec.get("behavior") is not None:
         notes[BEHAVIOR] = _json(_behavior_to_internal(spec["behavior"]))
     if status.get("conditions"):
-        notes[CONDITIONS] = _json(status["conditions"])
+        notes[CONDITIONS] = _json([_in_order(condition) for condition in status["conditions"]])
     meta = {key: value for key, value in obj["metadata"].items() if key != "annotations"}
     if notes:
         meta["annotations"] = notes
@@ -93,6 +93,12 @@ def from_v1(obj: Object) -> Object:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _in_order(condition: Object) -> Object:
+    """The fields of a condition as Go declares them."""
+    names = ("type", "status", "lastTransitionTime", "reason", "message")
+    return {name: condition[name] for name in names if name in condition}
 
 
 def _load(notes: Mapping[str, str], key: str) -> Any:

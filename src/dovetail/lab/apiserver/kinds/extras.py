@@ -123,7 +123,7 @@ class CertificateRequestStrategy(KindStrategy):
         spec = obj.get("spec") or {}
         found: list[FieldError] = []
         if not spec.get("request"):
-            found.append(invalid("spec.request", None, "PEM block type must be CERTIFICATE REQUEST"))
+            found.append(invalid("spec.request", "", "PEM block type must be CERTIFICATE REQUEST"))
         if not spec.get("usages"):
             found.append(required("spec.usages"))
         if not spec.get("signerName"):
@@ -141,6 +141,13 @@ class WithStatusStrategy(KindStrategy):
 
     def __init__(self, counts: bool = True) -> None:
         self.generation = counts
+
+
+class ApiServiceStrategy(WithStatusStrategy):
+    def default(self, obj: Object) -> None:
+        service = (obj.get("spec") or {}).get("service")
+        if service is not None:
+            service.setdefault("port", 443)
 
 
 class PriorityLevelStrategy(KindStrategy):

@@ -137,7 +137,7 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "mutatingadmissionpolicybindings": extras.PolicyBindingStrategy(),
         },
         "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
-        "apiregistration.k8s.io": {"apiservices": extras.WithStatusStrategy(counts=False)},
+        "apiregistration.k8s.io": {"apiservices": extras.ApiServiceStrategy(counts=False)},
         "resource.k8s.io": {
             "deviceclasses": extras.DeviceStrategy(),
             "resourceclaims": extras.DeviceStrategy(counts=False),

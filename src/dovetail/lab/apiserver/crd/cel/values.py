@@ -136,7 +136,8 @@ def address(text: str) -> Address:
     try:
         return ipaddress.ip_address(text)
     except ValueError as error:
-        raise CelError(f"IP Address {text!r} parse error during conversion from string: {error}") from error
+        why = f'ParseAddr("{text}"): unable to parse IP'
+        raise CelError(f'IP Address "{text}" parse error during conversion from string: {why}') from error
 
 
 def ordered(left: Any, right: Any) -> bool:

@@ -236,6 +236,11 @@ def resize(pod: Pod, old: Pod) -> list[FieldError]:
     if old.get("status", {}).get("qosClass", qos_class(old["spec"])) != qos_class(pod["spec"]):
         shown = pod.get("status", {}).get("qosClass", "")
         found.append(invalid("spec", shown, "Pod QOS Class may not change as a result of resizing"))
+    running = [
+        c for c in (old.get("status") or {}).get("containerStatuses") or () if "running" in (c.get("state") or {})
+    ]
+    if running and "resources" not in running[0]:
+        found.append(forbidden("spec", "Pod running on node without support for resize"))
     for group in ("containers", "initContainers"):
         new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
         if [c.get("name") for c in new] != [c.get("name") for c in was]:
