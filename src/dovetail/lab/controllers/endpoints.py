@@ -9,15 +9,14 @@ from typing import Any
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, SERVICES
 from dovetail.lab.controllers.endpointslices import port_names, ports, selects, shape
-from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
+from dovetail.lab.controllers.triggers import Triggers
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
 
 MANAGED_BY = {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
 HEADLESS = {"service.kubernetes.io/headless": ""}
-TRIGGER = "endpoints.kubernetes.io/last-change-trigger-time"
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 MAX_ADDRESSES = 1000
 
@@ -59,12 +58,15 @@ class Endpoints:
         self._kit = kit
         self._services = kit.store(SERVICES)
         self._endpoints = kit.store(ENDPOINTS)
+        self._triggers = Triggers()
         self.worker = Worker("endpoint", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
         kit.pods.listen(self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         metadata = (new or old or {})["metadata"]
+        if new is None and old is not None:
+            self._triggers.forget(old)
         self.worker.add(f"{metadata['namespace']}/{metadata['name']}")
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
@@ -92,8 +94,9 @@ class Endpoints:
         labels = {**service["metadata"].get("labels", {}), **MANAGED_BY}
         if service["spec"].get("clusterIP") == "None":
             labels |= HEADLESS
+        marks = self._triggers.marks(service, pods)
         if old is None or old.get("subsets", []) != found or old["metadata"].get("labels") != labels:
-            await self._write(service, old, found, labels)
+            await self._write(service, old, found, {"labels": labels, "annotations": marks})
         return None
 
     async def _forget(self, old: Json | None) -> None:
@@ -104,12 +107,13 @@ class Endpoints:
         except NotFound:
             return
 
-    async def _write(self, service: Json, old: Json | None, found: list[Json], labels: dict[str, str]) -> None:
+    async def _write(
+        self, service: Json, old: Json | None, found: list[Json], labelled: dict[str, dict[str, str]]
+    ) -> None:
         given = service["metadata"]
-        marks = {TRIGGER: stamp(self._kit.now())}
         if sum(len(each) for subset in found for kind, each in subset.items() if kind != "ports") >= MAX_ADDRESSES:
-            marks[OVER_CAPACITY] = "truncated"
-        metadata = {"name": given["name"], "namespace": given["namespace"], "labels": labels, "annotations": marks}
+            labelled["annotations"][OVER_CAPACITY] = "truncated"
+        metadata = {"name": given["name"], "namespace": given["namespace"], **labelled}
         try:
             if old is None:
                 written = await self._kit.kube.create(ENDPOINTS, {"metadata": metadata, "subsets": found})

@@ -9,9 +9,9 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
 from dovetail.lab.controllers.deployment.revision import owner
-from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
+from dovetail.lab.controllers.triggers import TRIGGER, Triggers
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.controllers.worker import Worker
 
@@ -92,6 +92,7 @@ class EndpointSlices:
         self._kit = kit
         self._services = kit.store(SERVICES)
         self._slices = kit.store(ENDPOINTSLICES)
+        self._triggers = Triggers()
         self.worker = Worker("endpointslice", self._reconcile, gather=0.05)
         self._services.listen(self._changed)
         kit.pods.listen(self._pod_changed)
@@ -99,6 +100,8 @@ class EndpointSlices:
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+        elif old is not None:
+            self._triggers.forget(old)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         pod = new or old
@@ -124,8 +127,9 @@ class EndpointSlices:
             (each for each in self._slices.by("owner", metadata["uid"]) if _is_ours(each)),
             key=lambda each: each["metadata"]["name"],
         )
+        marks = self._triggers.marks(service, pods)
         for number, page in enumerate(pages):
-            await self._write(service, mine[number] if number < len(mine) else None, page, listed)
+            await self._write(service, mine[number] if number < len(mine) else None, page, listed, marks)
         for extra in mine[len(pages) :]:
             try:
                 await self._kit.kube.delete(ENDPOINTSLICES, extra["metadata"]["name"], metadata["namespace"])
@@ -133,17 +137,16 @@ class EndpointSlices:
                 continue
         return None
 
-    def _trigger(self) -> dict[str, str]:
-        return {"endpoints.kubernetes.io/last-change-trigger-time": stamp(self._kit.now())}
-
-    async def _write(self, service: Json, old: Json | None, page: list[Json], wanted_ports: list[Json]) -> None:
+    async def _write(
+        self, service: Json, old: Json | None, page: list[Json], wanted_ports: list[Json], marks: dict[str, str]
+    ) -> None:
         metadata = service["metadata"]
         if old is not None:
             if (old.get("endpoints") or []) == page and (old.get("ports") or []) == wanted_ports:
                 return
-            marks = {**old["metadata"].get("annotations", {}), **self._trigger()}
+            kept = {name: text for name, text in old["metadata"].get("annotations", {}).items() if name != TRIGGER}
             body = {**old, "endpoints": page or None, "ports": wanted_ports or None}
-            body["metadata"] = {**old["metadata"], "annotations": marks}
+            body["metadata"] = {**old["metadata"], "annotations": kept | marks}
             try:
                 written = await self._kit.kube.update(ENDPOINTSLICES, body)
             except NotFound:
@@ -157,7 +160,7 @@ class EndpointSlices:
                     "generateName": f"{metadata['name']}-",
                     "namespace": metadata["namespace"],
                     "labels": labels,
-                    "annotations": self._trigger(),
+                    "annotations": marks,
                     "ownerReferences": [owner("v1", "Service", metadata)],
                 },
                 "addressType": "IPv4",

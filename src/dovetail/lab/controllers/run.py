@@ -80,8 +80,10 @@ class ControllerManager:
             lifecycle.worker,
             TaintEviction(base, recorder("taint-eviction-controller")).worker,
         ]
-        if not quiet:  # large simulations do without the older form of slices
+        if not quiet:  # large simulations do without the older form of slices, and gather what comes together
             self._workers.append(Endpoints(kit("endpoint-controller")).worker)
+            for worker in self._workers:
+                worker.gather = 0.0
         self._jobs: list[tuple[str, Job]] = [
             ("node monitor", lifecycle.run),
             ("pod garbage", garbage.run),

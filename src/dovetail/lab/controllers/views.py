@@ -102,12 +102,29 @@ class Ephemeral(msgspec.Struct, frozen=True, gc=False, rename="camel"):
     volume_claim_template: dict[str, Any] = {}
 
 
+class Reference(msgspec.Struct, frozen=True, gc=False):
+    """A ConfigMap or a Secret by name, or one of its keys."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool = False
+
+
+class SecretUse(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    """A volume's secret."""
+
+    secret_name: str = ""
+    optional: bool = False
+
+
 class Volume(msgspec.Struct, frozen=True, rename="camel"):
-    """A volume, as far as claims go."""
+    """A volume, as far as it must be there before the pod starts."""
 
     name: str = ""
     persistent_volume_claim: ClaimUse | None = None
     ephemeral: Ephemeral | None = None
+    config_map: Reference | None = None
+    secret: SecretUse | None = None
 
 
 class FieldMatch(msgspec.Struct, frozen=True, rename="camel"):

@@ -30,7 +30,8 @@ class Worker:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._failures: dict[str, int] = {}
         self._wake = asyncio.Event()
-        self._gather = gather
+        #: Seconds to collect keys after the first, where many changes make one answer.
+        self.gather = gather
 
     def add(self, key: str) -> None:
         self._queue[key] = None
@@ -59,11 +60,10 @@ class Worker:
         return not self._queue
 
     async def run(self) -> None:
-        """`gather`: seconds to collect keys after the first, where many changes make one answer."""
         while True:
             await self._wake.wait()
-            if self._gather:
-                await asyncio.sleep(self._gather)
+            if self.gather:
+                await asyncio.sleep(self.gather)
             while self._queue:
                 key = next(iter(self._queue))
                 del self._queue[key]

@@ -19,6 +19,8 @@ LONGEST_BACKOFF = 300.0
 #: A container that ran this long starts over with a short back-off.
 FORGIVEN_AFTER = 600.0
 SYNC = 1.0
+#: Seconds until a container that lacks a ConfigMap or a Secret is tried again.
+CONFIG_RETRY = 12.0
 
 Note = tuple[str, str, str, str]  # type, reason, message, field path
 Notes = list[Note]
@@ -54,6 +56,8 @@ class ContainerRun(msgspec.Struct):
     pull_backoff: float = 0.0
     ended: Ended | None = None
     previous: Ended | None = None
+    #: What its environment lacks.
+    unset: Callable[[], str | None] = lambda: None
 
     @property
     def running(self) -> bool:
@@ -102,6 +106,7 @@ class ContainerRun(msgspec.Struct):
             "running": lambda: self._run(now, notes),
             "ended": lambda: self._after_end(now, notes, restart_policy, pod),
             "crash-backoff": lambda: self._again(now, notes),
+            "unset": lambda: self.begin(now, True, notes),
         }
         if self.stage in steps:
             steps[self.stage]()
@@ -131,6 +136,12 @@ class ContainerRun(msgspec.Struct):
         self._next("pull-backoff", now + max(1.0, self.pull_backoff - min(self.pull_backoff, 12.0) / 2))
 
     def _start(self, now: float, notes: Notes) -> None:
+        problem = self.unset()
+        if problem is not None:
+            self.waiting = ("CreateContainerConfigError", problem)
+            self._note(notes, "Warning", "Failed", f"Error: {problem}")
+            self._next("unset", now + CONFIG_RETRY)
+            return
         self._note(notes, "Normal", "Created", "Container created")
         self._note(notes, "Normal", "Started", "Container started")
         self.started = now

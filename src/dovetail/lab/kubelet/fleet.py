@@ -21,6 +21,7 @@ from dovetail.kube.errors import ApiError, Disconnected, NotFound
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.instants import stamp as to_text
+from dovetail.lab.kubelet.configs import Configs
 from dovetail.lab.kubelet.containerrun import Notes
 from dovetail.lab.kubelet.machine import Seat
 from dovetail.lab.kubelet.mounts import Mounts
@@ -53,6 +54,7 @@ class Fleet:
         #: Nodes whose kubelet is silent or whose machine is gone, and since when.
         self.doubtful: dict[str, float] = {}
         self._mounts = Mounts(kube, self.volumes_changed)
+        self._configs = Configs(kube)
         self._kube = kube
         self._clock = clock
         self._recorder = recorder
@@ -133,6 +135,7 @@ class Fleet:
             tasks.create_task(self._pods.run(), name="kubelet pods")
             tasks.create_task(self._work(), name="kubelet work")
             tasks.create_task(self._mounts.run(), name="kubelet mounts")
+            tasks.create_task(self._configs.run(), name="kubelet configs")
             tasks.create_task(self.registration.run(), name="kubelet heartbeats")
 
     @property
@@ -172,17 +175,24 @@ class Fleet:
     def _accept(self, seat: Seat, pod: KubeletPod) -> PodRun:
         self._addresses += 1
         now = self._clock.monotonic()
-        run = accept(pod, pod.status.pod_ip or pod_address(self._addresses), now)
+        run = accept(pod, pod.status.pod_ip or pod_address(self._addresses), now, self._configs.unset)
         if pod.status.phase != "Pending" or pod.status.pod_ip:
             resume(run, now)
-        elif pod.claims:
+        elif pod.spec.volumes:
             run.blocked = self._mounts.missing(pod)
+            if run.blocked is None:
+                self._mount(run, now)
         self.runs[run.key] = run
         seat.pods[run.key] = None
         if not self.pace.lean and pod.status.phase == "Pending":
             self._mark(run.key)
         self._schedule(run)
         return run
+
+    def _mount(self, run: PodRun, now: float) -> None:
+        notes: Notes = []
+        run.mount(now, self._configs.unmounted(run.pod), notes)
+        self._tell(run, notes)
 
     def _update(self, run: PodRun, new: KubeletPod) -> None:
         changed = new.metadata.generation != run.pod.metadata.generation
@@ -206,6 +216,7 @@ class Fleet:
                 continue
             run.blocked = self._mounts.missing(run.pod)
             if run.blocked is None:
+                self._mount(run, self._clock.monotonic())
                 run.accepted = max(run.accepted, self._clock.monotonic() - 0.2)
                 self._schedule(run)
 
@@ -272,6 +283,8 @@ class Fleet:
             if now >= run.stopping - 1e-6:
                 await self._finish(run, now)
             return
+        if run.blocked is not None and now >= run.mount_due:
+            self._mount(run, now)
         notes: Notes = []
         changed = run.advance(now, seat.images, notes)
         seat.images.update(c.image.reference for c in run.everything if c.has_run)

@@ -7,7 +7,7 @@ phase follows from the containers, as in Kubernetes; a pod that is over stays so
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -18,6 +18,8 @@ from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
 
 #: Seconds from seeing a pod to having its sandbox and address.
 SANDBOX_SECONDS = 0.3
+#: Seconds until a mount that failed is tried again: first, and at most.
+FIRST_MOUNT_RETRY, LONGEST_MOUNT_RETRY = 0.5, 122.0
 _TOO_LONG = "Pod was active on the node longer than the specified deadline"
 
 
@@ -34,6 +36,8 @@ class PodRun(msgspec.Struct):
     mains: list[ContainerRun]
     sandbox: bool = False
     blocked: str | None = None
+    mount_due: float = math.inf
+    mount_retry: float = FIRST_MOUNT_RETRY
     stopping: float | None = None
     failed: tuple[str, str] | None = None
     gone: bool = False
@@ -78,7 +82,7 @@ class PodRun(msgspec.Struct):
         if self.over and not any(run.running for run in self.everything):
             return math.inf
         if not self.sandbox:
-            return math.inf if self.blocked else self.accepted + SANDBOX_SECONDS
+            return self.mount_due if self.blocked else self.accepted + SANDBOX_SECONDS
         moments = [run.due for run in self.everything]
         if self.pod.spec.active_deadline_seconds is not None:
             moments.append(self.accepted + self.pod.spec.active_deadline_seconds)
@@ -98,6 +102,14 @@ class PodRun(msgspec.Struct):
         if self.sandbox and self.failed is None:
             self._containers(now, images, notes)
         return before != self._shape()
+
+    def mount(self, now: float, problem: str | None, notes: Notes) -> None:
+        """A mount was tried: it failed, and is tried again later and later; or the pod may start."""
+        self.blocked, self.mount_due = problem, math.inf
+        if problem is not None:
+            notes.append(("Warning", "FailedMount", problem, ""))
+            self.mount_due = now + self.mount_retry
+            self.mount_retry = min(LONGEST_MOUNT_RETRY, self.mount_retry * 2)
 
     def _shape(self) -> tuple[object, ...]:
         return (
@@ -183,7 +195,11 @@ def _pre_stop(spec: ContainerSpec) -> float:
     return float(numbers[0]) if "sleep" in " ".join(command) and numbers else 0.0
 
 
-def accept(pod: KubeletPod, ip: str, now: float) -> PodRun:
+#: What a container's environment lacks, given its namespace.
+Unset = Callable[[str, ContainerSpec], str | None]
+
+
+def accept(pod: KubeletPod, ip: str, now: float, unset: Unset = lambda namespace, spec: None) -> PodRun:
     """A pod that has just been bound to the node."""
     annotations = pod.metadata.annotations
     first = "PodInitializing" if pod.init_containers else "ContainerCreating"
@@ -192,7 +208,10 @@ def accept(pod: KubeletPod, ip: str, now: float) -> PodRun:
         model = behaviour_of(spec, annotations)
         image = image_of(spec.image, model.image_error, model.pull_seconds)
         field = f"spec.{kind}{{{spec.name}}}"
-        return ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
+        made = ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
+        if spec.env or spec.env_from:
+            made.unset = lambda: unset(pod.metadata.namespace, spec)
+        return made
 
     return PodRun(
         key=pod.metadata.key,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.controllers.sharing import share, share_meta
-from dovetail.lab.controllers.views import Condition, Meta, Volume
+from dovetail.lab.controllers.views import Condition, Meta, Reference, Volume
 
 
 class Probe(msgspec.Struct, frozen=True, rename="camel"):
@@ -21,6 +21,21 @@ class Probe(msgspec.Struct, frozen=True, rename="camel"):
     http_get: dict[str, Any] | None = None
     tcp_socket: dict[str, Any] | None = None
     exec: dict[str, Any] | None = None
+
+
+class ValueSource(msgspec.Struct, frozen=True, rename="camel"):
+    """Where a variable, or a whole set of them, comes from."""
+
+    config_map_key_ref: Reference | None = None
+    secret_key_ref: Reference | None = None
+    config_map_ref: Reference | None = None
+    secret_ref: Reference | None = None
+
+
+class Variable(msgspec.Struct, frozen=True, rename="camel"):
+    """A variable of the environment, if it comes from elsewhere."""
+
+    value_from: ValueSource | None = None
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
@@ -37,6 +52,8 @@ class ContainerSpec(msgspec.Struct, frozen=True, rename="camel"):
     startup_probe: Probe | None = None
     resources: dict[str, Any] = {}
     lifecycle: dict[str, Any] = {}
+    env: tuple[Variable, ...] = ()
+    env_from: tuple[ValueSource, ...] = ()
 
     @property
     def sidecar(self) -> bool:

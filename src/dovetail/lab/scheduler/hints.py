@@ -59,7 +59,24 @@ def pod_placed(info: PodInfo) -> Hint:
 
 #: A pod left a node: there is more room, or less company.
 POD_GONE = Hint(_OF_GONE_PODS)
-#: A claim, a volume, a class or a driver changed.
+def claim_changed(namespace: str, name: str) -> Hint:
+    """A claim came or changed: it helps who waits for that very claim."""
+
+    def helps(entry: Entry) -> bool:
+        pod = entry.info.pod
+        named = [
+            each.persistent_volume_claim.claim_name
+            if each.persistent_volume_claim is not None
+            else f"{pod.metadata.name}-{each.name}"
+            for each in pod.spec.volumes
+            if each.persistent_volume_claim is not None or each.ephemeral is not None
+        ]
+        return pod.metadata.namespace == namespace and name in named
+
+    return Hint(_VOLUMES, helps)
+
+
+#: A volume, a class or a driver changed.
 STORAGE_CHANGED = Hint(_VOLUMES)
 #: Fewer domains may make a spread possible.
 NODE_GONE = Hint(frozenset({"PodTopologySpread"}))

@@ -56,7 +56,7 @@ class Mirror:
         self._reflectors: list[Reflector[Any]] = [
             Reflector(kube, NAMESPACES, Namespace, on_event=self._namespace),
             Reflector(kube, NODES, Node, on_event=self._node),
-            Reflector(kube, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim, on_event=self._stored(storage.claims)),
+            Reflector(kube, PERSISTENTVOLUMECLAIMS, PersistentVolumeClaim, on_event=self._claim),
             Reflector(kube, PERSISTENTVOLUMES, PersistentVolume, on_event=self._stored(storage.volumes)),
             Reflector(kube, STORAGECLASSES, StorageClass, on_event=self._stored(storage.classes)),
             Reflector(kube, CSINODES, CSINode, on_event=self._stored(storage.csi_nodes)),
@@ -163,16 +163,24 @@ class Mirror:
             self.cluster.set_namespace(meta.name, new)
             self._wake(hints.NAMESPACE_CHANGED)
 
+    def _claim(self, change: Change[PersistentVolumeClaim]) -> None:
+        self._store(self.cluster.storage.claims, change)
+        meta = change.object.metadata
+        self._wake(hints.claim_changed(meta.namespace, meta.name))
+
     def _stored(self, into: dict[str, Any]) -> Callable[[Change[Any]], None]:
         def take(change: Change[Any]) -> None:
-            if change.new is None:
-                into.pop(change.key, None)
-            else:
-                into[change.key] = change.new
-            self.cluster.storage.generation += 1
+            self._store(into, change)
             self._wake(hints.STORAGE_CHANGED)
 
         return take
+
+    def _store(self, into: dict[str, Any], change: Change[Any]) -> None:
+        if change.new is None:
+            into.pop(change.key, None)
+        else:
+            into[change.key] = change.new
+        self.cluster.storage.generation += 1
 
     def _service(self, change: Change[Service]) -> None:
         meta = change.object.metadata

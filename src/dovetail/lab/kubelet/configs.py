@@ -1,0 +1,80 @@
+"""ConfigMaps and Secrets that pods name: a container starts, and a volume is mounted, only when they are there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import CONFIGMAPS, SECRETS
+from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.views import Meta
+from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Reference
+
+
+class _Kept(msgspec.Struct, frozen=True, rename="camel"):
+    """A ConfigMap or a Secret: its keys are all that is read."""
+
+    metadata: Meta = Meta()
+    data: dict[str, msgspec.Raw] = {}
+    binary_data: dict[str, msgspec.Raw] = {}
+
+
+def _keys(item: _Kept) -> _Kept:
+    nothing = msgspec.Raw(b"0")
+    names = dict.fromkeys((*item.data, *item.binary_data), nothing)
+    return _Kept(
+        Meta(
+            name=item.metadata.name, namespace=item.metadata.namespace, resource_version=item.metadata.resource_version
+        ),
+        names,
+    )
+
+
+class Configs:
+    """What is there of both kinds."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._maps = Informer(kube, CONFIGMAPS, _Kept, keep=_keys)
+        self._secrets = Informer(kube, SECRETS, _Kept, keep=_keys)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._maps.run(), name="kubelet configmaps")
+            tasks.create_task(self._secrets.run(), name="kubelet secrets")
+
+    def unset(self, namespace: str, container: ContainerSpec) -> str | None:
+        """What a container's environment lacks, in the kubelet's words."""
+        for source in container.env_from:
+            problem = self._absent(namespace, source.config_map_ref, source.secret_ref)
+            if problem is not None:
+                return problem
+        for variable in container.env:
+            source = variable.value_from
+            if source is not None:
+                problem = self._absent(namespace, source.config_map_key_ref, source.secret_key_ref)
+                if problem is not None:
+                    return problem
+        return None
+
+    def unmounted(self, pod: KubeletPod) -> str | None:
+        """What keeps a volume from being mounted, in the kubelet's words."""
+        for volume in pod.spec.volumes:
+            secret = volume.secret
+            named = Reference(secret.secret_name, optional=secret.optional) if secret is not None else None
+            problem = self._absent(pod.metadata.namespace, volume.config_map, named)
+            if problem is not None:
+                return f'MountVolume.SetUp failed for volume "{volume.name}" : {problem}'
+        return None
+
+    def _absent(self, namespace: str, a_map: Reference | None, secret: Reference | None) -> str | None:
+        for store, kind, wanted in ((self._maps, "ConfigMap", a_map), (self._secrets, "Secret", secret)):
+            if wanted is None or wanted.optional or not store.synced.is_set():
+                continue
+            found = store.get(f"{namespace}/{wanted.name}")
+            if found is None:
+                return f'{kind.lower()} "{wanted.name}" not found'
+            if wanted.key and wanted.key not in found.data:
+                return f"couldn't find key {wanted.key} in {kind} {namespace}/{wanted.name}"
+        return None
