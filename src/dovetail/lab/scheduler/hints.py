@@ -59,6 +59,8 @@ def pod_placed(info: PodInfo) -> Hint:
 
 #: A pod left a node: there is more room, or less company.
 POD_GONE = Hint(_OF_GONE_PODS)
+
+
 def claim_changed(namespace: str, name: str) -> Hint:
     """A claim came or changed: it helps who waits for that very claim."""
 
