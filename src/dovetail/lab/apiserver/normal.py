@@ -27,7 +27,7 @@ _SCALAR_ZERO: dict[str, Any] = {
     "integer": 0,
     "number": 0,
     "boolean": False,
-    "bytes": "",
+    "bytes": None,
     "duration": "0s",
 }
 _STRUCT_KINDS = frozenset(("object", "time", "microtime", "quantity", "intorstring", "duration"))

@@ -123,7 +123,7 @@ class CertificateRequestStrategy(KindStrategy):
         spec = obj.get("spec") or {}
         found: list[FieldError] = []
         if not spec.get("request"):
-            found.append(invalid("spec.request", "", "PEM block type must be CERTIFICATE REQUEST"))
+            found.append(invalid("spec.request", spec.get("request"), "PEM block type must be CERTIFICATE REQUEST"))
         if not spec.get("usages"):
             found.append(required("spec.usages"))
         if not spec.get("signerName"):

@@ -16,9 +16,6 @@ class BadPatch(ValueError):
     """The document is no JSON patch at all."""
 
 
-_MISSING = object()
-
-
 def apply(document: Any, operations: Any) -> Any:
     """The document after all operations; the input stays as it was."""
     if not isinstance(operations, list):
@@ -36,11 +33,7 @@ def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
     if not isinstance(path, str):
         raise PatchFailure("operation without path")
     if op in ("add", "replace", "test"):
-        value = operation.get("value", _MISSING)
-        if value is _MISSING:
-            if op != "test":
-                raise PatchFailure("operation without value")
-            value = None
+        value = operation.get("value")
         if op == "add":
             return _add(document, _tokens(path), value)
         if op == "replace":

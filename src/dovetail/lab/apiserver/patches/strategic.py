@@ -108,9 +108,31 @@ def _value(old: Any, new: Any, field: Field | None, schema: Schema | None, patch
             return new
         previous = old if isinstance(old, list) else []
         order = patch.get(_ORDER + name)
+        if isinstance(order, list):
+            _check_order(order, new, field.merge_key)
         merged_list = merge_list(previous, new, field, child)
         return order_list(merged_list, order if isinstance(order, list) else new, previous, field)
     return new
+
+
+def _check_order(order: list[Any], patch: list[Any], key: str) -> None:
+    """What a list patch changes must be named in its order, and stand there as it stands in the patch."""
+    kept = [item for item in patch if not (isinstance(item, dict) and item.get(_PATCH) == "delete")]
+    if key and any(not isinstance(item, dict) for item in order):
+        wrong = next(item for item in order if not isinstance(item, dict))
+        raise StrategicFailure(
+            f"expected a map[string]interface {{}}, but received a {_KINDS.get(type(wrong), 'slice')}"
+        )
+    names = [item.get(key) if key else item for item in order]
+    rest = iter(names)
+    if all((item.get(key) if isinstance(item, dict) else item) in rest for item in kept):
+        return
+    raise StrategicFailure(
+        f"The order in patch list:\n{_go(kept)}\n doesn't match $setElementOrder list:\n{_go(order)}\n"
+    )
+
+
+_KINDS = {str: "string", bool: "bool", int: "int64", float: "float64"}
 
 
 def _clean(value: Any) -> Any:
