@@ -31,6 +31,7 @@ from dovetail.lab.forgetting import Forgetting
 from dovetail.lab.invariants import Invariants
 from dovetail.lab.kubelet.fleet import Fleet, Pace
 from dovetail.lab.kubelet.logs import Logs
+from dovetail.lab.kubelet.pressure import Pressure
 from dovetail.lab.machines import Machine, plain_pool
 from dovetail.lab.metrics import Metrics
 from dovetail.lab.recorder import Recorder
@@ -111,6 +112,7 @@ class Lab:
         self._open_doors()
         self._start("kubelet events", self._kubelet_events.run())
         self._start("kubelets", self.fleet.run())
+        self._start("memory pressure", Pressure(self.fleet, self.clock).run())
         if self.parts.controllers:
             kube = self.client("kube-controller-manager")
             chance = self.chance.child("controllers")

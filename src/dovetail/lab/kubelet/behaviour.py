@@ -14,6 +14,7 @@ import msgspec
 from dovetail.lab.kubelet.views import ContainerSpec
 
 PREFIX = "lab.dovetail.dev/"
+MEMORY = f"{PREFIX}memory"
 
 #: Images whose main process ends at once when it has no terminal and no command.
 _SHELLS = frozenset({"busybox", "alpine", "ubuntu", "debian", "bash", "amazonlinux", "ubuntu-slim", "python"})

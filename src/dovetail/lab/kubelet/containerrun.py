@@ -56,6 +56,8 @@ class ContainerRun(msgspec.Struct):
     pull_backoff: float = 0.0
     ended: Ended | None = None
     previous: Ended | None = None
+    #: Seconds of running until it has used up its memory limit.
+    oom_after: float | None = None
     #: What its environment lacks.
     unset: Callable[[], str | None] = lambda: None
 
@@ -160,6 +162,8 @@ class ContainerRun(msgspec.Struct):
             moments.append(max(now, self.started + self.spec.readiness_probe.initial_delay_seconds) + 10.0)
         if self.behaviour.run_seconds is not None:
             moments.append(self.started + self.behaviour.run_seconds)
+        if self.oom_after is not None:
+            moments.append(self.started + self.oom_after)
         if self.behaviour.unhealthy_after is not None and self.spec.liveness_probe is not None:
             moments.append(self.started + self.behaviour.unhealthy_after)
         self._next("running", max(now, min(moments, default=math.inf)))
@@ -179,6 +183,9 @@ class ContainerRun(msgspec.Struct):
     def _run(self, now: float, notes: Notes) -> None:
         assert self.started is not None
         model = self.behaviour
+        if self.oom_after is not None and now >= self.started + self.oom_after:
+            self.end(now, 137, "OOMKilled")
+            return
         if model.run_seconds is not None and now >= self.started + model.run_seconds:
             self.end(now, model.exit_code)
             return

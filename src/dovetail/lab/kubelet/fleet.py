@@ -21,6 +21,7 @@ from dovetail.kube.errors import ApiError, Disconnected, NotFound
 from dovetail.kube.resources import PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.instants import stamp as to_text
+from dovetail.lab.kubelet.behaviour import MEMORY
 from dovetail.lab.kubelet.configs import Configs
 from dovetail.lab.kubelet.containerrun import Notes
 from dovetail.lab.kubelet.machine import Seat
@@ -53,6 +54,8 @@ class Fleet:
         self.runs: dict[str, PodRun] = {}
         #: Nodes whose kubelet is silent or whose machine is gone, and since when.
         self.doubtful: dict[str, float] = {}
+        #: Pods whose use of memory is written on them.
+        self.hungry: set[str] = set()
         self._mounts = Mounts(kube, self.volumes_changed)
         self._configs = Configs(kube)
         self._kube = kube
@@ -98,6 +101,8 @@ class Fleet:
                 self._forget(run)
             elif pod is not None:
                 self._mark(key)
+                if run is not None:
+                    self._schedule(run)  # what fell due in silence
         for pod in list(self._pods.all()):
             if pod.spec.node_name == node:
                 self._pod_changed(None, pod)
@@ -184,6 +189,8 @@ class Fleet:
                 self._mount(run, now)
         self.runs[run.key] = run
         seat.pods[run.key] = None
+        if any(name.startswith(MEMORY) for name in pod.metadata.annotations):
+            self.hungry.add(run.key)
         if not self.pace.lean and pod.status.phase == "Pending":
             self._mark(run.key)
         self._schedule(run)
@@ -220,8 +227,15 @@ class Fleet:
                 run.accepted = max(run.accepted, self._clock.monotonic() - 0.2)
                 self._schedule(run)
 
+    def evict(self, run: PodRun, message: str, notes: Notes) -> None:
+        """The node needs what the pod takes."""
+        run.fail(self._clock.monotonic(), "Evicted", message)
+        self._tell(run, notes)
+        self._mark(run.key)
+
     def _forget(self, run: PodRun) -> None:
         self.runs.pop(run.key, None)
+        self.hungry.discard(run.key)
         run.gone = True
         seat = self.seats.get(run.node)
         if seat is not None:

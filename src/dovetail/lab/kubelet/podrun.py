@@ -15,6 +15,7 @@ from dovetail.lab.kubelet.behaviour import behaviour_of
 from dovetail.lab.kubelet.containerrun import ContainerRun, Ended, Notes
 from dovetail.lab.kubelet.images import image_of
 from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
+from dovetail.lab.load.model import oom_after
 
 #: Seconds from seeing a pod to having its sandbox and address.
 SANDBOX_SECONDS = 0.3
@@ -209,6 +210,7 @@ def accept(pod: KubeletPod, ip: str, now: float, unset: Unset = lambda namespace
         image = image_of(spec.image, model.image_error, model.pull_seconds)
         field = f"spec.{kind}{{{spec.name}}}"
         made = ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
+        made.oom_after = oom_after(spec, annotations)
         if spec.env or spec.env_from:
             made.unset = lambda: unset(pod.metadata.namespace, spec)
         return made

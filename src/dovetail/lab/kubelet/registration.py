@@ -20,7 +20,7 @@ from dovetail.lab.kubelet.machine import Seat
 from dovetail.lab.kubelet.node import body_of, conditions, csinode_of, lease_of
 from dovetail.lab.recorder import Involved, Recorder
 
-STATUS_SECONDS = 300.0
+STATUS_SECONDS, RETRY_SECONDS = 300.0, 5.0
 
 
 class Registration:
@@ -86,6 +86,14 @@ class Registration:
         text = f"Node {seat.machine.name} status is now: NodeReady"
         self._recorder.normal(self._about(seat), "NodeReady", text, seat.machine.name)
 
+    def pressed(self, seat: Seat) -> None:
+        """Say that the node has too little memory, or enough again."""
+        name, about = seat.machine.name, self._about(seat)
+        if seat.pressed:
+            self._recorder.warning(about, "EvictionThresholdMet", "Attempting to reclaim memory", name)
+        state = "NodeHasInsufficientMemory" if seat.pressed else "NodeHasSufficientMemory"
+        self._recorder.normal(about, state, f"Node {name} status is now: {state}", name)
+
     async def post(self, seat: Seat) -> None:
         """Write the node's conditions."""
         now = self._now(seat)
@@ -110,8 +118,8 @@ class Registration:
                     await self._beat(seat)
                 except NotFound:
                     await self._reborn(seat)
-                except (ApiError, Disconnected):
-                    continue  # the next beat tries again, as a kubelet does
+                except (ApiError, Disconnected):  # the next beat tries again, as a kubelet does
+                    asyncio.get_running_loop().call_later(RETRY_SECONDS, self.hurry, seat.machine.name)
 
     async def _pause(self) -> None:
         if self._heartbeat is None:

@@ -73,6 +73,7 @@ class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     host_network: bool = False
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None
+    priority: int = 0
     containers: msgspec.Raw = msgspec.Raw(b"[]")
     init_containers: msgspec.Raw = msgspec.Raw(b"[]")
     volumes: tuple[Volume, ...] = ()

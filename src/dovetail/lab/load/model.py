@@ -19,6 +19,8 @@ from dovetail.model.quantity import QuantityError, milli, whole
 
 MIB = 1024**2
 DAY = 86400.0
+#: Seconds that a container lives whose start alone takes more memory than it may have.
+KILLED_AT_ONCE = 0.5
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,18 @@ def load_of(container: ContainerSpec, annotations: Mapping[str, str]) -> Load:
     """Annotations win over the script, the script over the image."""
     model = _by_script(container)
     return _annotated(model, container.name, annotations)
+
+
+def oom_after(container: ContainerSpec, annotations: Mapping[str, str]) -> float | None:
+    """Seconds until a container has used up its memory limit; None if it never does."""
+    limit = container.resources.get("limits", {}).get("memory")
+    if limit is None:
+        return None
+    model = load_of(container, annotations)
+    room = _bytes(limit) - model.memory
+    if room < 0:
+        return KILLED_AT_ONCE
+    return room / model.growth if model.growth > 0 else None
 
 
 def _by_script(container: ContainerSpec) -> Load:
