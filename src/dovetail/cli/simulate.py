@@ -1,4 +1,4 @@
-"""`dovetail simulate FILE`: a scenario in virtual time, with a table, JSON and a log."""
+"""`dovetail simulate FILE` or `--random SEED`: a scenario in virtual time, with a table, JSON and a log."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--random", "drawn", type=int, default=None, metavar="SEED", help="Workloads and faults of a seed.")
 @click.option("--seed", type=int, default=None, help="Another seed than the file's.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.option("--log", type=_FILE, default=None, help="Write what happened, line by line, to this file.")
 @click.option("--check", is_flag=True, help="Only check the file.")
-def simulate(file: Path, seed: int | None, as_json: bool, log: Path | None, check: bool) -> None:
+def simulate(
+    file: Path | None, drawn: int | None, seed: int | None, as_json: bool, log: Path | None, check: bool
+) -> None:
     """Run a scenario in virtual time."""
+    from dovetail.lab.scenario import seeds
     from dovetail.lab.scenario.schema import ScenarioError, read
 
+    if (file is None) == (drawn is None):
+        raise click.UsageError("give a scenario FILE, or --random SEED")
     try:
-        scenario = read(file)
+        scenario = read(file) if file is not None else seeds.scenario(drawn or 0)
         if check:
             click.echo(f"{file}: a scenario of {len(scenario.steps)} steps over {scenario.duration / 3600:g} h")
             return
-        outcome, lines = _play(scenario, file.parent, seed)
+        outcome, lines = _play(scenario, file.parent if file is not None else Path(), seed)
     except ScenarioError as error:
         raise click.ClickException(str(error)) from error
     if log is not None:

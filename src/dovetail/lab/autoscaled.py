@@ -18,7 +18,7 @@ from dovetail.cloud.protocol import Machine as Bought
 from dovetail.cloud.simulated.market import Market
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
-from dovetail.kube.errors import AlreadyExists, NotFound
+from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS
 from dovetail.lab.cluster import Lab
 from dovetail.lab.machines import Machine, host_name
@@ -191,7 +191,12 @@ class Autoscaled:
         self._joined[bought.provider_id] = machine.name
         for meddler in self.meddlers:
             await meddler(machine.name)
-        await lab.fleet.join(machine)
+        while bought.provider_id in self._joined:
+            try:
+                await lab.fleet.join(machine)
+                return
+            except (ApiError, Disconnected):
+                await asyncio.sleep(1.0)  # a kubelet does not give up either
 
     def _address(self, provider_id: str) -> str:
         if self._asked.reuse:

@@ -76,7 +76,7 @@ class Faults:
             asyncio.get_running_loop().call_later(seconds, mend)
 
     def _node(self, fault: Fault) -> str:
-        """The node by name, by number, or the first."""
+        """The node by name, by number counted round, or the first."""
         names = sorted(name for name, seat in self._fleet.seats.items() if seat.registered)
         if fault.node in names:
             return fault.node
@@ -84,8 +84,8 @@ class Faults:
             raise UnknownFault("no machine runs here")
         if fault.node == "":
             return names[0]
-        if fault.node.isdigit() and int(fault.node) < len(names):
-            return names[int(fault.node)]
+        if fault.node.isdigit():
+            return names[int(fault.node) % len(names)]
         raise UnknownFault(f"no machine {fault.node!r} runs here; there are {', '.join(names[:5])}")
 
     def _silence(self, fault: Fault) -> str:

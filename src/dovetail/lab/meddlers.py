@@ -84,17 +84,22 @@ async def deschedule(kube: Kube, every: float, times: int) -> None:
     """Another optimiser: now and then it evicts a pod of the fullest machine that was bought, for balance."""
     for _ in range(times):
         await asyncio.sleep(every)
-        ours = {node.metadata.name for node in (await kube.list(NODES, type=Node)).items
-                if NODEPOOL in node.metadata.labels}  # fmt: skip
-        full: dict[str, list[Pod]] = {name: [] for name in ours}
-        for pod in (await kube.list(PODS, type=Pod)).items:
-            if pod.spec.node_name in ours and pod.metadata.controller is not None and not pod.terminating:
-                full[pod.spec.node_name].append(pod)
-        crowd = max(full.items(), key=lambda item: (len(item[1]), item[0]), default=("", []))[1]
-        if crowd:
-            victim = min(crowd, key=lambda pod: pod.metadata.name)
-            with suppress(ApiError):  # a budget may refuse: it tries again next time
-                await kube.evict(victim.metadata.name, victim.metadata.namespace)
+        try:
+            await _unbalance(kube)
+        except ApiError as problem:  # refused, or the server is down: next time
+            log.info("not descheduled", problem=problem.message)
+
+
+async def _unbalance(kube: Kube) -> None:
+    nodes = (await kube.list(NODES, labels=NODEPOOL, type=Node)).items
+    full: dict[str, list[Pod]] = {node.metadata.name: [] for node in nodes}
+    for pod in (await kube.list(PODS, type=Pod)).items:
+        if pod.spec.node_name in full and pod.metadata.controller is not None and not pod.terminating:
+            full[pod.spec.node_name].append(pod)
+    crowd = max(full.items(), key=lambda item: (len(item[1]), item[0]), default=("", []))[1]
+    if crowd:
+        victim = min(crowd, key=lambda pod: pod.metadata.name)
+        await kube.evict(victim.metadata.name, victim.metadata.namespace)
 
 
 async def drain(kube: Kube, node: str) -> None:

@@ -53,6 +53,7 @@ class Promises:
         self._claims: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
         self._pods: dict[str, _Resident] = {}
+        self._nodes: set[str] = set()
         self._busiest: deque[tuple[float, int]] = deque()
         self._bought: deque[float] = deque()
         self._attempts: dict[str, deque[float]] = {}
@@ -104,6 +105,8 @@ class Promises:
     def _written(self, event: Event) -> None:
         if event.table == "/pods":
             self._pod(event)
+        elif event.table == "/nodes":
+            (self._nodes.discard if event.record is None else self._nodes.add)(event.key)
         elif event.table == "karpenter.sh/nodepools":
             if event.record is None:
                 self._pools.pop(event.key, None)
@@ -162,7 +165,14 @@ class Promises:
             return
         if self._safe():
             self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
-        mates = [each for each in self._claims.values() if each.node_pool == pool.name and each.is_true("Initialized")]
+        mates = [
+            each
+            for each in self._claims.values()
+            if each.node_pool == pool.name
+            and each.is_true("Initialized")
+            and each.status.node_name in self._nodes
+            and not each.is_true("InstanceTerminating")
+        ]
         going = sum(_reason(each) in VOLUNTARY for each in mates)
         allowed = budgets.allowance(pool.spec.disruption.budgets, reason, len(mates), self._clock.now()).nodes
         if going > allowed:

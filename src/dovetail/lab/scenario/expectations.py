@@ -57,5 +57,7 @@ async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
         if "deletionTimestamp" in each["metadata"]:
             yield f"expected rest, nodeclaim {each['metadata']['name']} is on its way out"
     for node in (await kube.list(NODES, labels=NODEPOOL, type=Node)).items:
+        if not node.ready:
+            yield f"expected rest, node {node.metadata.name} is not ready"
         if any(taint.key == DISRUPTED.key for taint in node.spec.taints):
             yield f"expected rest, node {node.metadata.name} is tainted for disruption"

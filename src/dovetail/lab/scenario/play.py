@@ -15,7 +15,7 @@ import yaml
 
 from dovetail.clock import Clock
 from dovetail.cloud.simulated.market import read as read_market
-from dovetail.kube.errors import ApiError
+from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
@@ -30,6 +30,9 @@ from dovetail.lab.promises import Promises
 from dovetail.lab.scenario.acts import Acts
 from dovetail.lab.scenario.expectations import unmet, unsettled
 from dovetail.lab.scenario.schema import Curve, Scenario, Step, seconds
+
+#: How long, in seconds, a step is tried again while the server is out of order.
+PATIENCE = 300.0
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -259,10 +262,21 @@ class Player:
 
     async def _step(self, step: Step) -> None:
         try:
-            await self._acts.do(step)
+            await self._insist(step)
         except (ApiError, UnknownFault, UnknownType) as error:
             text = error.message if isinstance(error, ApiError) else str(error)
             self._problem(f"step at {step.at:g} s: {text}")
+
+    async def _insist(self, step: Step) -> None:
+        """A person whose command meets a server that is down or busy tries again."""
+        end = self._clock.monotonic() + PATIENCE
+        while True:
+            try:
+                return await self._acts.do(step)
+            except (Conflict, ServerError, TooManyRequests):
+                if self._clock.monotonic() > end:
+                    raise
+                await asyncio.sleep(2.0)
 
     def _problem(self, text: str) -> None:
         self._problems.append(text)
