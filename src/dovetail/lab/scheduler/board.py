@@ -57,6 +57,7 @@ class Board:
         self._ranks: Ints | None = None
         self._domains: dict[str, tuple[int, Ints, dict[str, int]]] = {}
         self._tallies: dict[Hashable, _Tally] = {}
+        self._names: dict[int, tuple[Spread, Hashable]] = {}
         cluster.touched.update(dict.fromkeys(cluster.nodes))
 
     def sync(self) -> None:
@@ -176,11 +177,10 @@ class Board:
 
     def domains(self, key: str) -> tuple[Ints, dict[str, int]]:
         """For every row the number of its value of a label, -1 where it has none; and the numbers by value."""
-        seen, column, numbers = self._domains.get(key, (0, np.full(0, -1, dtype=np.int64), {}))
-        if key not in self._domains:
-            stale: list[int] = list(range(len(self.infos)))
-        else:
-            stale = self.static_log[seen:]
+        seen, column, numbers = self._domains.get(key, (-1, np.full(0, -1, dtype=np.int64), {}))
+        if seen == len(self.static_log) and len(column) == len(self.alive):
+            return column, numbers
+        stale = range(len(self.infos)) if seen < 0 else self.static_log[seen:]
         if len(column) < len(self.alive):
             column = np.concatenate([column, np.full(len(self.alive) - len(column), -1, dtype=np.int64)])
         for row in stale:
@@ -207,7 +207,9 @@ class Board:
 
     def counts(self, namespace: str, constraint: Spread) -> Ints:
         """For every row the pods that a spread constraint counts."""
-        text = constraint.selector.text() if constraint.selector is not None else "-"
+        name = self._name(namespace, constraint)
+        if name in self._tallies:
+            return self.tally(name, self._tallies[name].of)
         known: dict[Kind, bool] = {}
 
         def of(info: NodeInfo) -> int:
@@ -223,4 +225,14 @@ class Board:
                     total += count
             return total
 
-        return self.tally(("spread", namespace, text), of)
+        return self.tally(name, of)
+
+    def _name(self, namespace: str, constraint: Spread) -> Hashable:
+        """What the tally of a constraint is called: the same for all that count the same pods."""
+        held = self._names.get(id(constraint))
+        if held is None:
+            if len(self._names) > _MOST_TALLIES:
+                self._names.clear()
+            text = constraint.selector.text() if constraint.selector is not None else "-"
+            held = self._names[id(constraint)] = (constraint, ("spread", namespace, text))
+        return held[1]

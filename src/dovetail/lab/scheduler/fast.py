@@ -7,23 +7,28 @@ pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from dovetail.lab.scheduler.board import Board, Bools, Ints
 from dovetail.lab.scheduler.decision import Decision, Nominated, passes
 from dovetail.lab.scheduler.fastaffinity import Company
+from dovetail.lab.scheduler.scores import merit
 from dovetail.lab.scheduler.spreadscore import soft_constraints
 from dovetail.model.fit import Fit, PodInfo
-from dovetail.model.fit.local import check_static, is_scalar, tolerates_node
+from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
 from dovetail.model.fit.podinfo import Shape, node_matches, term_matches
 from dovetail.model.fit.terms import Spread
 from dovetail.model.labels import HOSTNAME
+from dovetail.model.meta import OwnerReference
 from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
 
 _MAX = 100
 _COUNTED = ("cpu", "memory", "ephemeral-storage")
 _LARGEST_CACHE = 10_000
+#: So many rows are faster one by one.
+_FEW = 8
 
 
 class _Stance:
@@ -54,6 +59,8 @@ class Fast:
     def __init__(self, board: Board) -> None:
         self.board = board
         self._stances: dict[Shape, _Stance] = {}
+        self._spreads: dict[tuple[Shape, OwnerReference | None], tuple[Spread, ...]] = {}
+        self._owners_seen = -1
 
     def decide(self, pod: PodInfo, nominated: Nominated) -> Decision | None:
         """The node of a pod that needs no closer look."""
@@ -61,7 +68,7 @@ class Fast:
         board.sync()
         if not self._answerable(pod):
             return None
-        stance = self._stance(shape)
+        stance = self._stance(pod)
         fits = stance.allowed & board.alive & stance.room
         if shape.spread:
             fits &= self._even(shape, stance)
@@ -99,8 +106,8 @@ class Fast:
             return False
         return not (shape.node_terms and any(term.match_fields for term in shape.node_terms))
 
-    def _stance(self, shape: Shape) -> _Stance:
-        board = self.board
+    def _stance(self, pod: PodInfo) -> _Stance:
+        board, shape = self.board, pod.shape
         stance = self._stances.get(shape)
         if stance is None:
             if len(self._stances) > _LARGEST_CACHE:
@@ -116,12 +123,34 @@ class Fast:
             _take_stance(stance, shape, board, row)
         if renewed:
             stance.wary, stance.choosy = bool(stance.soft_taints.any()), bool(stance.preference.any())
-        moved = np.array(everything if fresh else board.log[stance.followed :], dtype=np.int64)
-        if len(moved):
-            stance.room[moved] = _room(board, shape, moved)
-            stance.merit[moved] = _least_allocated(board, shape, moved) + _balance(board, shape, moved)
+        self._weigh(pod, stance, everything if fresh else board.log[stance.followed :])
         stance.restarts, stance.seen, stance.followed = board.restarts, len(board.static_log), len(board.log)
         return stance
+
+    def _weigh(self, pod: PodInfo, stance: _Stance, moved: Sequence[int]) -> None:
+        """Bring room and merit up to date: a few rows one by one, many in one stroke."""
+        board, shape = self.board, pod.shape
+        if len(moved) > _FEW:
+            rows = np.array(moved, dtype=np.int64)
+            stance.room[rows] = _room(board, shape, rows)
+            stance.merit[rows] = _least_allocated(board, shape, rows) + _balance(board, shape, rows)
+            return
+        for row in set(moved):
+            info = board.infos[row]
+            stance.room[row] = info is not None and check_resources(shape, info) is None
+            stance.merit[row] = merit(pod, info) if info is not None else 0
+
+    def _soft(self, pod: PodInfo) -> tuple[Spread, ...]:
+        """The soft constraints of a pod, the same objects for all its likes."""
+        owners = self.board.cluster.owners
+        if self._owners_seen != owners.generation or len(self._spreads) > _LARGEST_CACHE:
+            self._spreads.clear()
+            self._owners_seen = owners.generation
+        key = (pod.shape, pod.pod.metadata.controller)
+        found = self._spreads.get(key)
+        if found is None:
+            found = self._spreads[key] = soft_constraints(pod, self.board.cluster)
+        return found
 
     def _included(self, constraint: Spread, stance: _Stance) -> Bools:
         included = self.board.alive.copy()
@@ -158,7 +187,7 @@ class Fast:
         if stance.choosy:
             preference = stance.preference[rows]
             total = total + 2 * (_MAX * preference // max(int(preference.max()), 1))
-        constraints = soft_constraints(pod, self.board.cluster)
+        constraints = self._soft(pod)
         if constraints:
             total = total + 2 * self._spread(pod, constraints, stance, rows)
         return total

@@ -36,6 +36,11 @@ def scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[in
     return total
 
 
+def merit(pod: PodInfo, info: NodeInfo) -> int:
+    """What a node is worth for the room on it: the scores that depend on nothing but the node."""
+    return WEIGHTS["fit"] * least_allocated(pod, info) + WEIGHTS["balance"] * sum(balance_scores(pod, (info,)) or ())
+
+
 def taint_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
     """Fewest soft taints in the way."""
     excuses = [each for each in pod.shape.tolerations if each.effect in ("", PREFER_NO_SCHEDULE)]
