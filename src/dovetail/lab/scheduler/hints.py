@@ -13,6 +13,13 @@ from dovetail.model.fit.podinfo import Shape
 from dovetail.model.nodes import Node
 
 _VOLUMES = frozenset({"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
+#: Who asks about new nodes but not about taints is told of changed taints all the same, as by kube-scheduler.
+_OF_NODES = frozenset(
+    {
+        "InterPodAffinity", "NodeAffinity", "NodeName", "NodePorts", "NodeResourcesFit",
+        "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+    }
+)  # fmt: skip
 _OF_PLACED_PODS = frozenset({"PodTopologySpread", "InterPodAffinity"})
 _OF_GONE_PODS = _OF_PLACED_PODS | {"NodeResourcesFit", "NodePorts", "VolumeRestrictions", "NodeVolumeLimits", ""}
 
@@ -43,6 +50,14 @@ def node_appeared(node: Node) -> Hint:
         return known
 
     return Hint(None, helps)
+
+
+def gate_moved(old: Node | None, new: Node) -> Hint | None:
+    """A node was closed, opened, tainted or freed of a taint: a look again, if only for other words."""
+    if old is None or (old.spec.taints == new.spec.taints and old.spec.unschedulable == new.spec.unschedulable):
+        return None
+    opened = old.spec.unschedulable and not new.spec.unschedulable
+    return Hint(_OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES)
 
 
 def pod_placed(info: PodInfo) -> Hint:
@@ -79,7 +94,7 @@ def claim_changed(namespace: str, name: str) -> Hint:
 
 
 #: A volume, a class or a driver changed.
-STORAGE_CHANGED = Hint(_VOLUMES)
+STORAGE_CHANGED = Hint(_VOLUMES - {"VolumeRestrictions"})
 #: Fewer domains may make a spread possible.
 NODE_GONE = Hint(frozenset({"PodTopologySpread"}))
 #: A namespace has other labels, and selectors of namespaces select others.

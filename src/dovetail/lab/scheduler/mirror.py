@@ -42,11 +42,15 @@ NAME = "default-scheduler"
 
 
 class Mirror:
-    """Keeps cluster and queue up to date. `assumed` are pods that were placed and whose binding is not seen yet."""
+    """Keeps cluster and queue up to date. `assumed` are pods that were placed and whose binding is not seen yet.
 
-    def __init__(self, kube: Kube, queue: Queue) -> None:
+    `curious` looks again at pods that a change cannot help, as kube-scheduler does: nothing but their story differs.
+    """
+
+    def __init__(self, kube: Kube, queue: Queue, *, curious: bool = True) -> None:
         self.cluster = Cluster()
         self.queue = queue
+        self._curious = curious
         self.assumed: set[str] = set()
         self.nominated: dict[str, dict[str, PodInfo]] = {}
         self.budgets: dict[str, PodDisruptionBudget] = {}
@@ -153,6 +157,9 @@ class Mirror:
             self._wake(hints.NODE_GONE)
         elif hints.worth_telling(change.old, node) or node.status.images != _images(change.old):
             self.cluster.set_node(node)
+            moved = hints.gate_moved(change.old, node) if self._curious else None
+            if moved is not None:
+                self._wake(moved)
             self._wake(hints.node_appeared(node))
 
     def _namespace(self, change: Change[Namespace]) -> None:

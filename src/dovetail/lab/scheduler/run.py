@@ -36,7 +36,7 @@ class Scheduler:
         self._kube = kube
         self._clock = clock
         self.queue = Queue(clock)
-        self.mirror = Mirror(kube, self.queue)
+        self.mirror = Mirror(kube, self.queue, curious=not quiet)
         self.events = Events(kube, clock, quiet=quiet)
         self._decider = Decider(self.mirror.cluster)
         self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
