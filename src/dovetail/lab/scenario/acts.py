@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -11,7 +12,6 @@ import yaml
 from dovetail.cloud.simulated.market import read as read_market
 from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import NODES, Resource
-from dovetail.lab.autoscaled import Autoscaled
 from dovetail.lab.cluster import Lab
 from dovetail.lab.controllers.views import Json
 from dovetail.lab.machines import UnknownType, plain_pool
@@ -29,6 +29,9 @@ from dovetail.lab.scenario.schema import (
 )
 from dovetail.lab.seller import Seller
 from dovetail.model.labels import NODEPOOL
+
+if TYPE_CHECKING:
+    from dovetail.lab.autoscaled import Autoscaled
 
 
 class Acts:

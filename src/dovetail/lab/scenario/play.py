@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
@@ -17,7 +18,6 @@ from dovetail.clock import Clock
 from dovetail.cloud.simulated.market import read as read_market
 from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests
 from dovetail.kube.resources import CORE_EVENTS
-from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import ready
@@ -26,10 +26,13 @@ from dovetail.lab.faults import UnknownFault
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.machines import UnknownType
-from dovetail.lab.promises import Promises
 from dovetail.lab.scenario.acts import Acts
 from dovetail.lab.scenario.expectations import unmet, unsettled
 from dovetail.lab.scenario.schema import Curve, Scenario, Step, seconds
+
+if TYPE_CHECKING:
+    from dovetail.lab.autoscaled import Autoscaled
+    from dovetail.lab.promises import Promises
 
 #: How long, in seconds, a step is tried again while the server is out of order.
 PATIENCE = 300.0
@@ -102,6 +105,8 @@ class Player:
         part = self._scenario.autoscaler
         if part is None:
             return None
+        from dovetail.lab.autoscaled import Asked, Autoscaled  # a day without one need not load it
+
         market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
         asked = Asked(
             region=part.region, families=part.families, market=market, gates=part.gates, replicas=part.replicas,
@@ -158,6 +163,8 @@ class Player:
 
     def _watched(self, autoscaled: Autoscaled) -> Promises:
         """Judge every write of the autoscaler from now on."""
+        from dovetail.lab.promises import Promises
+
         assert self._lab.server is not None and autoscaled.cloud is not None
         promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode)
         self._lab.add(lambda _: promises.run())
