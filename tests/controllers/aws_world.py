@@ -168,6 +168,12 @@ class AwsWorld:
         self.calls.close()
         return True
 
+    async def revive(self) -> None:
+        """Start the process again a moment after it died, and wait until it did."""
+        if await self.died(within=7200):
+            await asyncio.sleep(3)
+            self.start()
+
     async def stop(self) -> None:
         if self._process is not None:
             self._process.cancel()

@@ -14,6 +14,8 @@ from dovetail.kube import resources as kinds
 from dovetail.lab.aws.trouble import Rule
 from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
 
+pytestmark = pytest.mark.timeout(300)
+
 ANY = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
 FAMILIES = ("c5", "m5", "r5", "x8aedz")
 ELSEWHERE = {"nodeSelector": {"pool": "other"}}

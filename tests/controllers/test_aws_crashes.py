@@ -1,0 +1,113 @@
+"""The process is killed after every change it makes, in Kubernetes or at AWS: no orphan, no second purchase, no litter.
+
+A whole life is told: a class, a pool and a pod come, the pod runs, and all of it goes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from dovetail.controllers.garbage import PERIOD
+from dovetail.kube import resources as kinds
+from tests.controllers.aws_world import ON_DEMAND, Account, AwsWorld, account, tell
+
+LARGE = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large", "m5.xlarge"]}
+OURS = (kinds.NODECLAIMS, kinds.NODEPOOLS, kinds.EC2NODECLASSES)
+#: Changes at AWS, and to claims: what could leave something behind, or buy it twice.
+_ESSENTIAL = re.compile(r"^(iam|ec2) |^POST .*nodeclaims|nodeclaims/\S+$")
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Account]:
+    yield from account("m5")
+
+
+async def _lived(world: AwsWorld) -> None:
+    """Up and running: one machine, its claim and its node know each other, and nothing else was ever bought."""
+    await world.pods(1)
+
+    async def ready() -> bool:
+        claims = await world.list(kinds.NODECLAIMS)
+        conditions = [c for claim in claims for c in claim.get("status", {}).get("conditions", ())]
+        return await world.running() and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    await world.until(ready, within=900, step=2)
+    await asyncio.sleep(PERIOD + 70)
+    (claim,) = await world.list(kinds.NODECLAIMS)
+    (machine,) = world.account.endpoint.instances()
+    assert claim["status"]["providerID"].endswith(machine.id)
+    tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
+    assert (tags["karpenter.sh/nodeclaim"], tags["dovetail.sh/claim-uid"]) == (
+        claim["metadata"]["name"], claim["metadata"]["uid"])  # fmt: skip
+    (node,) = await world.list(kinds.NODES)
+    assert node["spec"]["providerID"] == claim["status"]["providerID"]
+    assert not node["spec"].get("taints")
+    assert node["metadata"]["labels"]["karpenter.sh/initialized"] == "true"
+
+
+async def _gone(world: AwsWorld) -> None:
+    """Everything is taken away again, at AWS too."""
+    await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+    await world.kube.delete(kinds.NODEPOOLS, "default")
+    await world.kube.delete(kinds.EC2NODECLASSES, "default")
+
+    async def gone() -> bool:
+        return not any([await world.list(kind) for kind in (*OURS, kinds.NODES)])
+
+    await world.until(gone, within=900, step=2)
+    endpoint = world.account.endpoint
+    assert [machine.state for machine in endpoint.instances()] in (["terminated"], ["shutting-down"])
+    assert not endpoint.backend("ec2").launch_templates
+    profiles = endpoint.backend("iam", "aws").instance_profiles.values()
+    assert not [profile.name for profile in profiles if profile.path.startswith("/karpenter/")]
+
+
+def _life(aws: Account, die_after: int | None = None) -> list[str]:
+    """The changes that were made by the first life of the process."""
+    made: list[str] = []
+
+    async def story(world: AwsWorld) -> None:
+        await world.node_class()
+        await world.pool("default", ON_DEMAND, LARGE)
+        world.start(die_after)
+        first = world.writes
+        reviving = asyncio.ensure_future(world.revive())
+        try:
+            await _lived(world)
+            await _gone(world)
+        except AssertionError as problem:
+            raise AssertionError(f"killed after change {die_after}, {first.made[-1]}: {problem}") from problem
+        finally:
+            reviving.cancel()
+            made.extend(first.made)
+
+    tell(aws, story)
+    return made
+
+
+@pytest.mark.timeout(600)
+def test_killed_after_a_change_at_aws_or_to_a_claim_it_ends_in_the_same_state(aws: Account) -> None:
+    made = _life(aws)
+    kinds_of_change: dict[str, int] = {}
+    for number, what in enumerate(made, start=1):
+        if _ESSENTIAL.search(what):
+            kinds_of_change.setdefault(re.sub(r"default-\w+|ip-[\w.-]+", "*", what), number)
+    expected = {
+        "iam create_instance_profile", "iam add_role_to_instance_profile", "ec2 create_launch_template",
+        "ec2 create_fleet", "ec2 terminate_instances", "ec2 delete_launch_template",
+        "iam remove_role_from_instance_profile", "iam delete_instance_profile",
+    }  # fmt: skip
+    assert expected <= kinds_of_change.keys()
+    for number in kinds_of_change.values():
+        _life(aws, number)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_after_any_change_at_all_it_ends_in_the_same_state(aws: Account) -> None:
+    for number in range(1, len(_life(aws)) + 1):
+        _life(aws, number)
