@@ -9,8 +9,28 @@ from dovetail.lab.apiserver import status
 
 #: The release whose behaviour the server is held to.
 VERSION = "v1.36.3"
-_CHECKS = ("ping", "log", "etcd")
-_ROOTS = ("/healthz", "/livez", "/readyz")
+#: What a server does once after its start; each has a check of its own.
+_HOOKS = (
+    "start-apiserver-admission-initializer", "generic-apiserver-start-informers",
+    "priority-and-fairness-config-consumer", "priority-and-fairness-filter", "storage-object-count-tracker-hook",
+    "start-apiextensions-informers", "start-apiextensions-controllers", "crd-informer-synced",
+    "start-system-namespaces-controller", "peer-endpoint-reconciler-controller",
+    "start-cluster-authentication-info-controller", "start-kube-apiserver-identity-lease-controller",
+    "start-kube-apiserver-identity-lease-garbage-collector", "storage-readiness",
+    "start-legacy-token-tracking-controller", "start-service-ip-repair-controllers", "rbac/bootstrap-roles",
+    "scheduling/bootstrap-system-priority-classes", "priority-and-fairness-config-producer", "bootstrap-controller",
+    "start-kubernetes-service-cidr-controller", "start-kube-aggregator-informers",
+    "apiservice-status-local-available-controller", "apiservice-status-remote-available-controller",
+    "apiservice-registration-controller", "apiservice-discovery-controller", "kube-apiserver-autoregistration",
+    "", "apiservice-openapi-controller", "apiservice-openapiv3-controller",
+)  # fmt: skip
+_STARTED = tuple(f"poststarthook/{hook}" if hook else "autoregister-completion" for hook in _HOOKS)
+_ALIVE = ("ping", "log", "loopback-serving-certificate", "etcd", *_STARTED)
+_CHECKS = {
+    "/healthz": _ALIVE,
+    "/livez": _ALIVE,
+    "/readyz": ("ping", "log", "etcd", "etcd-readiness", "informer-sync", *_STARTED, "shutdown"),
+}
 
 
 class Health:
@@ -18,12 +38,12 @@ class Health:
 
     def public(self, path: str) -> bool:
         path = path.rstrip("/")
-        return path in _ROOTS or path == "/version"
+        return path in _CHECKS or path == "/version"
 
     def known(self, path: str) -> bool:
         """A single check below one of the roots."""
-        root, _, check = path.rstrip("/").rpartition("/")
-        return root in _ROOTS and check in _CHECKS
+        root, _, check = path.rstrip("/")[1:].partition("/")
+        return check in _CHECKS.get(f"/{root}", ())
 
     def answer(self, request: Request) -> Response:
         path = request.path.rstrip("/")
@@ -35,7 +55,7 @@ class Health:
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
         text = "ok"
         if request.parameter("verbose") is not None:
-            lines = [f"[+]{check} ok" for check in _CHECKS]
+            lines = [f"[+]{check} ok" for check in _CHECKS.get(path, (path.rpartition("/")[2],))]
             text = "\n".join([*lines, f"{path[1:]} check passed", ""])
         return Response(status=200, headers=headers, body=text.encode())
 

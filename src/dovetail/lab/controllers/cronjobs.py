@@ -72,6 +72,7 @@ class CronJobs:
         if cron is None or "deletionTimestamp" in cron["metadata"]:
             return None
         jobs = self._jobs.by("owner", cron["metadata"]["uid"])
+        self._note_strangers(cron, jobs)
         cron = await self._note_finished(cron, jobs)
         await self._trim(cron, jobs)
         if cron["spec"].get("suspend"):
@@ -86,6 +87,14 @@ class CronJobs:
         if missed is not None:
             await self._start(cron, jobs, missed)
         return None if upcoming is None else max(0.0, (upcoming - now).total_seconds()) + 0.01
+
+    def _note_strangers(self, cron: Json, jobs: list[Json]) -> None:
+        """Jobs that somebody else started in its name, while they run."""
+        known = {ref["uid"] for ref in cron.get("status", {}).get("active", ())}
+        for job in jobs:
+            if job["metadata"]["uid"] not in known and finished(job) is None:
+                text = f"Saw a job that the controller did not create or forgot: {job['metadata']['name']}"
+                self._kit.recorder.warning(Involved.of(*_KIND, cron["metadata"]), "UnexpectedJob", text)
 
     async def _note_finished(self, cron: Json, jobs: list[Json]) -> Json:
         by_uid = {job["metadata"]["uid"]: job for job in jobs}

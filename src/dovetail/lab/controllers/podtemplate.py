@@ -18,15 +18,14 @@ def pod_of(
     annotations: dict[str, str] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> Json:
-    """`owner_kind` is (apiVersion, kind). Without a name the server makes one from the owner's."""
+    """`owner_kind` is (apiVersion, kind). Without a name the server makes one from the prefix."""
     given = template.get("metadata", {})
     metadata: dict[str, Any] = {
+        "generateName": prefix(owner_metadata["name"]),
         "namespace": owner_metadata["namespace"],
         "ownerReferences": [owner(*owner_kind, owner_metadata)],
     }
-    if name is None:
-        metadata["generateName"] = prefix(owner_metadata["name"])
-    else:
+    if name is not None:
         metadata["name"] = name
     all_labels = {**given.get("labels", {}), **(labels or {})}
     if all_labels:

@@ -15,44 +15,45 @@ T = TypeVar("T")
 
 _LIMIT = 50_000
 _kept: dict[Any, Any] = {}
+#: The first value that was equal to this one: called as _first(value, value).
+_first = _kept.setdefault
 
 
 def share(value: T) -> T:
     """The first value that was equal to this one."""
-    if len(_kept) > _LIMIT:
-        _kept.clear()
-    kept: T = _kept.setdefault(value, value)
-    return kept
-
-
-def share_map(value: dict[str, str]) -> dict[str, str]:
-    """The same for a map that nobody changes."""
-    if not value:
-        return value
-    if len(_kept) > _LIMIT:
-        _kept.clear()
-    kept: dict[str, str] = _kept.setdefault(tuple(value.items()), value)
+    _make_room()
+    kept: T = _first(value, value)
     return kept
 
 
 def share_meta(meta: Meta) -> Meta:
+    _make_room()
     return msgspec.structs.replace(
         meta,
-        labels=share_map(meta.labels),
-        annotations=share_map(meta.annotations),
-        owner_references=share(meta.owner_references),
-        namespace=share(meta.namespace),
-        creation_timestamp=share(meta.creation_timestamp),
+        labels=_first(tuple(meta.labels.items()), meta.labels),
+        annotations=_first(tuple(meta.annotations.items()), meta.annotations),
+        owner_references=_first(meta.owner_references, meta.owner_references),
+        namespace=_first(meta.namespace, meta.namespace),
+        creation_timestamp=_first(meta.creation_timestamp, meta.creation_timestamp),
     )
 
 
 def share_pod(pod: PodView) -> PodView:
+    _make_room()
+    spec, status = pod.spec, pod.status
     spec = msgspec.structs.replace(
-        pod.spec, node_name=share(pod.spec.node_name), tolerations=share(pod.spec.tolerations)
+        spec,
+        node_name=_first(spec.node_name, spec.node_name),
+        tolerations=_first(spec.tolerations, spec.tolerations),
     )
     status = msgspec.structs.replace(
-        pod.status,
-        conditions=share(pod.status.conditions),
-        container_statuses=share(pod.status.container_statuses),
+        status,
+        conditions=_first(status.conditions, status.conditions),
+        container_statuses=_first(status.container_statuses, status.container_statuses),
     )
     return PodView(share_meta(pod.metadata), spec, status)
+
+
+def _make_room() -> None:
+    if len(_kept) > _LIMIT:
+        _kept.clear()

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from dovetail.clock import Clock
+from dovetail.lab.apiserver.registry import Refusal
 from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.kubelet.behaviour import short_name
 from dovetail.lab.kubelet.containerrun import ContainerRun
@@ -36,6 +37,9 @@ class Logs:
         found = next((each for each in run.everything if each.spec.name == container), None)
         if found is None:
             return None
+        problem = unreadable(found, meta["name"], options.get("previous") == "true")
+        if problem is not None:
+            raise Refusal(400, "BadRequest", problem)
         lines = self._also(pod, container) if self._also is not None else None
         if lines is None:
             lines = self._lines(found)
@@ -51,6 +55,18 @@ class Logs:
         now = self._clock.now()
         at = self._clock.monotonic()
         return lines_of(run, begun, at, now - timedelta(seconds=at - begun))
+
+
+def unreadable(run: ContainerRun, pod: str, previous: bool) -> str | None:
+    """Why a container has no log to show, in the kubelet's words."""
+    name = run.spec.name
+    if previous:
+        return None if run.previous is not None else f'previous terminated container "{name}" in pod "{pod}" not found'
+    if run.running or run.ended is not None or run.previous is not None:
+        return None
+    reason = run.waiting[0]
+    told = {"ErrImagePull": "image can't be pulled", "ImagePullBackOff": "trying and failing to pull image"}
+    return f'container "{name}" in pod "{pod}" is waiting to start: {told.get(reason, reason)}'
 
 
 def lines_of(run: ContainerRun, begun: float, at: float, started: datetime) -> list[str]:

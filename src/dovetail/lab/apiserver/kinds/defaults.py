@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from importlib.resources import files
+from typing import Any
 
 from dovetail.lab.apiserver import managedfields
 from dovetail.lab.apiserver.kinds.bootstrap import MANAGER, Host
@@ -17,7 +18,7 @@ def seed_defaults(host: Host, now: datetime) -> None:
     """Create what is missing of them."""
     instant = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     rows = json.loads((files("dovetail.lab.apiserver") / "data/defaults.json").read_text())
-    for group, plural, obj in rows:
+    for group, plural, obj in (*rows, _token_tracking(now)):
         resource = host.registry.stored(group, plural)
         metadata = obj["metadata"]
         if resource is None or host.cluster.get(group, plural, metadata.get("namespace"), metadata["name"]) is not None:
@@ -26,3 +27,10 @@ def seed_defaults(host: Host, now: datetime) -> None:
             condition["lastTransitionTime"] = instant
         managedfields.track_create(resource, obj, MANAGER, now)
         host.cluster.create(group, plural, obj)
+
+
+def _token_tracking(now: datetime) -> tuple[str, str, dict[str, Any]]:
+    """Since when the use of old tokens is noted."""
+    name = {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}
+    data = {"since": now.strftime("%Y-%m-%d")}
+    return "", "configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
