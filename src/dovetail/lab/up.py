@@ -33,6 +33,10 @@ from dovetail.lab.residence import Residence, find, leave, register
 from dovetail.lab.server import LabServer
 
 
+#: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
+COLLECTED_AFTER = 0.01
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What `dovetail up` was asked for."""
 
@@ -128,6 +132,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
     chance = Chance(seed)
     token = settings.token or Chance(system_seed()).uid()
     bare = Bare(clock, chance.child("apiserver"), settings.port, token, settings.data, make=LabServer)
+    bare.collector.delay = COLLECTED_AFTER
     try:
         url = await bare.start()
         write_private(settings.kubeconfig, bare.kubeconfig())
