@@ -1,0 +1,54 @@
+"""How much is asked of EC2: every call is recorded, and others keep half of each of EC2's buckets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from bench.ec2_calls import burst, quiet, usage
+from dovetail.kube import resources as kinds
+from tests.controllers.aws_world import Account, AwsWorld, account, tell
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def aws() -> Iterator[Account]:
+    yield from account("c5", "m5", "r5")
+
+
+def test_a_burst_of_a_thousand_pods_takes_one_fleet_call_a_machine_and_half_of_no_bucket(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await world.node_class()
+        await world.pool()
+        world.start()
+        await burst(world)
+        machines = len(await world.list(kinds.NODECLAIMS))
+        used = usage(world.records)
+        assert used["create_fleet"].calls == machines
+        assert used["create_launch_template"].calls <= 6, "claims that start alike share templates"
+        assert all(each.share <= 0.52 for each in used.values()), used
+
+    tell(aws, story)
+
+
+def test_a_quiet_hour_takes_a_look_a_minute_however_many_machines_there_are(aws: Account) -> None:
+    async def story(world: AwsWorld) -> None:
+        await world.node_class()
+        await world.pool("default")
+        world.start()
+        await world.pods(12, cpu="1500m")
+        await world.until(world.running)
+        world.records.clear()
+        await quiet(world)
+        counts = Counter(record.operation for record in world.records if record.service == "ec2")
+        looks = {"describe_subnets", "describe_security_groups", "describe_images"}
+        assert all(counts[name] <= 61 for name in looks), counts
+        assert counts["describe_instances"] <= 30 + 12 * 2, "garbage collection, and drift many machines in a call"
+        assert counts["describe_spot_price_history"] == 1 and counts["describe_launch_templates"] <= 3
+        assert not counts.keys() & {"create_fleet", "create_launch_template", "create_tags", "terminate_instances"}
+        assert all(each.share <= 0.1 for each in usage(world.records).values())
+
+    tell(aws, story)
