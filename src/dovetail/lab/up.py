@@ -32,7 +32,6 @@ from dovetail.lab.machines import UnknownType, plain_pool
 from dovetail.lab.residence import Residence, find, leave, register
 from dovetail.lab.server import LabServer
 
-
 #: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
 COLLECTED_AFTER = 0.01
 
