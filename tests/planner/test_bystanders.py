@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import HOSTNAME, SMALL, ZONE, Solve, node, pods, pool, spread
+from .conftest import HOSTNAME, SMALL, ZONE, Solve, near, node, pods, pool, spread
 
 
 def test_those_a_spread_only_counts_go_where_they_must(solve: Solve) -> None:
@@ -14,11 +14,23 @@ def test_those_a_spread_only_counts_go_where_they_must(solve: Solve) -> None:
 def test_those_a_spread_only_counts_share_machines_with_its_owners(solve: Solve) -> None:
     owners = pods(4, cpu="900m", **spread(HOSTNAME))
     others = pods(4, "other", cpu="900m", labels={"app": "web"})
-    plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),), deadline=0.1)
+    plan = solve(*owners, *others, pools=(pool(types=(SMALL,)),))
     assert len(plan.machines) == 4
 
 
 def test_a_spread_with_slack_buys_no_machine_for_balance(solve: Solve) -> None:
     standing = (node("n1", "z1", cpu="2"), node("n2", "z2", cpu="4"))
-    plan = solve(*pods(4, cpu="900m", **spread(skew=4)), nodes=standing, deadline=0.1)
+    plan = solve(*pods(4, cpu="900m", **spread(skew=4)), nodes=standing)
     assert not plan.machines
+
+
+def test_a_wish_to_be_apart_holds_in_the_end(solve: Solve) -> None:
+    """Those that are avoided come first; otherwise they would follow into the zone and nobody had given up a thing."""
+    shy = pods(6, "shy", cpu="1500m", **near("podAntiAffinity", ZONE, app="loud", weight=50))
+    loud = pods(2, "loud", cpu="200m", nodeSelector={"kubernetes.io/arch": "amd64"})
+    plan = solve(*shy, *loud)
+    zones = {machine.name: machine.choice.zone for machine in plan.machines}
+    where: dict[str, set[str]] = {key.rsplit("-")[0]: set() for key in plan.placements}
+    for key, place in plan.placements.items():
+        where[key.rsplit("-")[0]].add(zones[place.machine or ""])
+    assert not where["default/shy"] & where["default/loud"]

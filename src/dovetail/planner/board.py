@@ -247,17 +247,13 @@ class Board:
         for cell in ask.promised_hosts:
             self.host_owners[cell.slot, bin_] += count
         for cell in ask.domain_members:
-            self.tally(cell, bin_, self.counts[cell.slot], count)
+            at = self.domain(cell, bin_)
+            if at >= 0 and self._counted(cell, bin_):
+                self.counts[cell.slot][at] += count
         for cell in ask.promised_domains:
-            at = self._domain(cell, bin_)
+            at = self.domain(cell, bin_)
             if at >= 0:
                 self.owners[cell.slot][at] += count
-
-    def tally(self, cell: Cell, bin_: int, counts: Ints, count: int) -> None:
-        """Add pods on a machine to the count of their domain, where a spread counts that machine."""
-        at = self._domain(cell, bin_)
-        if at >= 0 and self._counted(cell, bin_):
-            counts[at] += count
 
     def put_all(self, ask: Ask, bins: Ints, counts: Ints) -> None:
         """Put pods of the ask on machines to buy that lie together; their contents are the caller's to note."""
@@ -268,15 +264,15 @@ class Board:
             self.host_owners[cell.slot, bins] += counts
         first, total = int(bins[0]), int(counts.sum())
         for cell in ask.domain_members:
-            at = self._domain(cell, first)
+            at = self.domain(cell, first)
             if at >= 0 and self._counted(cell, first):
                 self.counts[cell.slot][at] += total
         for cell in ask.promised_domains:
-            at = self._domain(cell, first)
+            at = self.domain(cell, first)
             if at >= 0:
                 self.owners[cell.slot][at] += total
 
-    def _domain(self, cell: Cell, bin_: int) -> int:
+    def domain(self, cell: Cell, bin_: int) -> int:
         return int(self.domains[self.axis_at[cell.group.key]][bin_])
 
     def _counted(self, cell: Cell, bin_: int) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
@@ -63,19 +63,21 @@ class Packer:
             self.extra = []
 
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
-        done = self._settled(ask, count, axis) if self.strategy.settle else 0
+        settle = self.strategy.settle
+        done = self._settled(ask, count, axis) if settle else 0
         blocked: set[int] = set()
         balance, own = self._balanced(ask, axis)
         while done < count:
-            got = 0
+            got, wanted = 0, 1 if settle else count - done
             level = balance is not None and not self._first_of_its_kind(ask, axis)
             if balance is not None and level:
-                got = self._level(ask, count - done, axis, balance, blocked)
+                got = self._level(ask, wanted, axis, balance, blocked)
             if not got and not (level and own):
                 allowed = self.board.allowance(ask, axis, self.lenient)
-                if blocked:
-                    allowed[list(blocked)] = 0
-                got = self._anywhere(ask, count - done, axis, allowed, blocked)
+                allowed[list(blocked)] = 0
+                got = self._anywhere(ask, wanted, axis, allowed, blocked)
+            if got and settle:
+                got += self._settled(ask, count - done - got, axis)
             if not got:
                 break
             done += got
@@ -86,16 +88,17 @@ class Packer:
         done = 0
         while done < count and not self._first_of_its_kind(ask, axis):
             allowed = self.board.allowance(ask, axis, self.lenient)
-            got = 0
-            for domain in self._order(np.flatnonzero(allowed[:-1] > 0)):
-                wanted = min(count - done, int(allowed[domain]))
-                got = self._into_standing(ask, wanted, axis, self._only(axis, domain))
-                if got:
-                    break
+            domains = self._order(np.flatnonzero(allowed[:-1] > 0))
+            tries = (self._into(ask, min(count - done, int(allowed[at])), axis, self._only(axis, at)) for at in domains)
+            got = next((each for each in tries if each), 0)
             if not got:
                 break
             done += got
         return done
+
+    def _into(self, ask: Ask, count: int, axis: int, domains: Bools) -> int:
+        got = self._into_standing(ask, count, axis, domains)
+        return got or (self._enlarge(ask, count, axis, domains) if self.strategy.grow else 0)
 
     def _balanced(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
         """The spread that this ask fills up, if there is one, and whether it is its own or only counts it."""
@@ -103,7 +106,8 @@ class Packer:
         for cell in ask.domain_owned:
             if cell.group.kind == SPREAD and cell.group.key == key and cell.group in ask.cls.members:
                 return cell, True
-        counting = [each for each in ask.domain_members if each.group.kind == SPREAD and each.group.key == key]
+        others = [each for each in ask.domain_members if each.group.kind != ANTI and each not in ask.domain_owned]
+        counting = [each for each in others if each.group.key == key]
         if counting and self.strategy.level:
             return max(counting, key=lambda each: (int(each.universe.sum()), -each.group.max_skew)), False
         return None, False
@@ -119,7 +123,7 @@ class Packer:
         stuck = counts[cell.universe & ~usable]
         few = int(cell.universe.sum()) < cell.group.min_domains
         top = cell.group.max_skew if few else UNLIMITED
-        if len(stuck):
+        if len(stuck) and cell.group.kind == SPREAD:
             top = min(top, int(stuck.min()) + cell.group.max_skew)
         if not self._sure(ask, axis, usable):
             lowest = counts[usable].min()

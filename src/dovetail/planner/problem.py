@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 import numpy as np
@@ -50,7 +50,7 @@ class Ask:
 
     __slots__ = (
         "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
-        "mask", "nodes", "number", "promised_domains", "promised_hosts", "request", "restricted", "steps",
+        "mask", "nodes", "number", "promised_domains", "promised_hosts", "request", "restricted", "steps", "wishes",
     )  # fmt: skip
 
     def __init__(self, number: int, cls: PodClass, level: Level, size: Size) -> None:
@@ -70,15 +70,22 @@ class Ask:
         self.promised_hosts: list[Cell] = []
         self.promised_domains: list[Cell] = []
         """Of the cells owned, those that others must keep to as well."""
+        self.wishes: list[Cell] = []
+        """The other ones: they bind these pods alone, and only while they are placed."""
         self.restricted = False
         self.keys: list[str] = []
 
 
 class Problem:
-    """Everything compiled. Nothing in it changes while a plan is being made."""
+    """Everything compiled. Nothing in it changes while a plan is being made.
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    The scheduler asks a spread's owners alone. With `owners_first` a spread does not see the pods of others: they go
+    where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
+    """
+
+    def __init__(self, snapshot: Snapshot, owners_first: bool = False) -> None:
         self.snapshot = snapshot
+        self.owners_first = owners_first
         self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
         self.daemons = daemons_of(snapshot)
         with snapshot.memory.lock:
@@ -115,7 +122,7 @@ class Problem:
         self._drop_full()
         self._compile_asks()
         self.diversity = Diversity(self) if self.min_values else None
-        self.bystanders = self._bystanders()
+        self.wishful = any(one.levels[0].soft for one in self.classes)
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -137,6 +144,9 @@ class Problem:
         counted = {group for one in self.classes for group in one.members}
         owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
+        hard = {group for one in self.classes for group in one.levels[0].hard}
+        self.spreads = frozenset(group for group in hard if group.kind == SPREAD)
+        self.bystanders = any((self.spreads & one.members).difference(one.levels[0].hard) for one in self.classes)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
@@ -311,6 +321,9 @@ class Problem:
     def ask(self, one: PodClass, rung: int) -> Ask:
         return self._asks[one.index, rung]
 
+    def asks(self) -> Iterable[Ask]:
+        return self._asks.values()
+
     def _mask(self, one: PodClass, level: Level) -> int:
         columns = self.columns
         mask = columns.any_term(level.terms) & columns.any_term(one.storage.alternatives) & columns.available
@@ -347,7 +360,9 @@ class Problem:
             (ask.host_owned if cell.host else ask.domain_owned).append(cell)
             if group in ask.level.hard:
                 (ask.promised_hosts if cell.host else ask.promised_domains).append(cell)
-        members = [self.cells[group] for group in ask.cls.members]
+            else:
+                ask.wishes.append(cell)
+        members = [self.cells[group] for group in ask.cls.members if group not in self._foreign(ask)]
         members.sort(key=_index)
         for cell in members:
             (ask.host_members if cell.host else ask.domain_members).append(cell)
@@ -355,12 +370,9 @@ class Problem:
         if ask.restricted:
             ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
 
-    def _bystanders(self) -> frozenset[int]:
-        """Classes that a hard spread of others counts and does not bind."""
-        spreads = {group for one in self.classes for group in one.levels[0].hard if group.kind == SPREAD}
-        return frozenset(
-            one.index for one in self.classes if spreads and (spreads & one.members).difference(one.levels[0].hard)
-        )
+    def _foreign(self, ask: Ask) -> frozenset[Group]:
+        """Spreads that count the pods of an ask without binding them, where those come last."""
+        return (self.spreads & ask.cls.members).difference(ask.level.hard) if self.owners_first else frozenset()
 
 
 _index = attrgetter("index")

@@ -11,9 +11,10 @@ from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, few, hints_for, hopeless, pack, sound
+from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack
 from dovetail.planner.quiet import quiet
 from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.soundness import sound
 from dovetail.planner.strategy import Strategy
 
 #: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
@@ -23,6 +24,7 @@ _FIRST = (
     Strategy(foresight=0.0, bulk=True),
     Strategy(order="sum", grow=True),
     Strategy(foresight=0.3, turn=1),
+    Strategy(foresight=0.0, grow=True, settle=True),
 )
 _MANY = (Strategy(level=True),)
 #: What is tried when somebody goes short: all of it for few pods, the first for many.
@@ -41,13 +43,23 @@ def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) 
     """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it."""
     start = stopwatch()
     with quiet():
-        problem = Problem(snapshot)
-        packing = quick(problem)
+        problem, packing = _first(snapshot)
         plan = plan_of(problem, packing) if deadline is None else None
     if deadline is not None:
         plan = _bettered(problem, packing, seed, deadline, start)
     assert plan is not None
     return _timed(plan, stopwatch() - start)
+
+
+def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
+    """The quick answer. Where a spread counts pods that it does not bind, those may also come after its owners."""
+    problem = Problem(snapshot)
+    packing = quick(problem)
+    if not problem.bystanders or not few(problem):
+        return problem, packing
+    patient = Problem(snapshot, owners_first=True)
+    other = quick(patient)
+    return patient, other if other.rank < packing.rank else carried(packing, patient)
 
 
 def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:

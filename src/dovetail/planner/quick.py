@@ -16,7 +16,7 @@ from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
-from dovetail.planner.soundness import hosts_sound, sound
+from dovetail.planner.soundness import broken, hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
@@ -25,24 +25,24 @@ _FEW = 500
 
 
 class Packing:
-    """A finished board, the pods that found no place, and the price."""
+    """A finished board, the pods that found no place, the wishes that are not kept, and the price."""
 
-    __slots__ = ("board", "cost", "left")
+    __slots__ = ("board", "cost", "left", "waived")
 
     def __init__(self, board: Board, left: dict[int, int]) -> None:
         self.board = board
         self.left = left
         self.cost = board.cost()
+        self.waived = broken(board) + sum(
+            count * len(board.asks[number].level.given_up)
+            for contents in board.contents
+            for number, count in contents.items()
+        )
 
     @property
     def rank(self) -> tuple[int, int, float]:
-        """Fewer pods without a place first, then fewer preferences given up, then less money."""
-        given_up = sum(
-            count * len(self.board.asks[number].level.given_up)
-            for contents in self.board.contents
-            for number, count in contents.items()
-        )
-        return (sum(self.left.values()), given_up, self.cost)
+        """Fewer pods without a place first, then fewer wishes not kept, then less money."""
+        return (sum(self.left.values()), self.waived, self.cost)
 
     def shortfall(self, problem: Problem) -> tuple[int, ...]:
         """How many go without, the most important counted first: for choosing when there is not enough for all."""
@@ -96,7 +96,6 @@ def hopeless(problem: Problem, one: PodClass) -> bool:
 
 def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
-    packer.lenient = strategy.lenient
     order = class_order(problem, strategy)
     waiting = demands(problem)
     packer.waiting += waiting.sum(axis=0)
@@ -109,11 +108,11 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         if missing:
             left[one.index] = missing
     left = _again(packer, order, left)
-    if left and not strategy.lenient:
+    if left:
         strict = packer.board.clone()
         packer.lenient = True
         lenient = _again(packer, order, left)
-        if few(problem) or (sound(packer.board) and hosts_sound(packer.board)):
+        if sound(packer.board) and hosts_sound(packer.board):
             left = lenient
         else:
             packer.board = strict
@@ -163,7 +162,7 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
             return (priority, *reference_key(one))
         if strategy.order == "zones":
             return (depth[one.index], priority, -float(bool(problem.ask(one, 0).domain_owned)), *reference_key(one))
-        choice = openness[one.index] if strategy.level else int(strategy.lenient and one.index in problem.bystanders)
+        choice = openness[one.index] if strategy.level else 0
         return (depth[one.index], priority, choice, -_loneliness(problem, one), -sizes[one.index], one.index)
 
     openness = _openness(problem) if strategy.level else []
@@ -213,7 +212,8 @@ def _depths(problem: Problem) -> dict[int, int]:
         one.index: [
             cell.group
             for cell in (*problem.ask(one, 0).host_owned, *problem.ask(one, 0).domain_owned)
-            if cell.group.kind == AFFINITY and cell.group not in one.members
+            if cell.group not in one.members
+            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in problem.ask(one, 0).wishes))
         ]
         for one in problem.classes
     }
@@ -231,6 +231,17 @@ def _depths(problem: Problem) -> dict[int, int]:
         if settled:
             break
     return depth
+
+
+def carried(packing: Packing, problem: Problem) -> Packing:
+    """The same packing on another problem of the same snapshot."""
+    board, asks = Board(problem), {ask.number: ask for ask in problem.asks()}
+    for at, contents in enumerate(packing.board.contents):
+        if contents:
+            place = at if at < board.existing else board.open(int(packing.board.column[at]))
+            for number, count in contents.items():
+                board.put(asks[number], place, count)
+    return Packing(board, packing.left)
 
 
 def few(problem: Problem) -> bool:

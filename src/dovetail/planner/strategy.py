@@ -11,9 +11,9 @@ class Strategy(msgspec.Struct, frozen=True):
     `ceiling` keeps targets at or below a price; `grow` prefers a larger machine to another one. `wide` counts a
     machine against its pool's limits with the largest type it might still become; `thrift` spends limits, not money;
     `lavish` opens machines for what is to come rather than for the pods that ask; `bulk` takes the least price a pod
-    for as many full machines as there are, and looks again for the rest; `level` also spreads those evenly that a
-    spread only counts, so that its owners find every domain open; `lenient` lets those go anywhere, after its owners:
-    the scheduler asks a spread's owners alone. `settle` fills what stands as far as a spread allows before levelling.
+    for as many full machines as there are, and looks again for the rest; `level` also spreads those evenly that
+    others look at, so that these find every domain open; `settle` fills what stands, as far as a spread allows, before
+    it levels.
     """
 
     foresight: float = 1.0
@@ -27,5 +27,4 @@ class Strategy(msgspec.Struct, frozen=True):
     lavish: bool = False
     bulk: bool = False
     level: bool = False
-    lenient: bool = False
     settle: bool = False

@@ -17,7 +17,7 @@ from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Ask, Problem
 from dovetail.planner.quick import Packing, pack
-from dovetail.planner.soundness import sound
+from dovetail.planner.soundness import broken, sound
 from dovetail.planner.strategy import Strategy
 
 #: Dollars an hour below which two plans cost the same.
@@ -42,7 +42,7 @@ def improve(
         if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
-    tries = idle = 0
+    tries, idle, kept = 0, 0, broken(current)
     patience = 200 + 50 * len(current.bought()) * len(problem.classes)
     while problem.work - begin < budget and tries < budget and not out_of_time() and best.cost > enough + EPSILON:
         tries += 1
@@ -53,6 +53,8 @@ def improve(
         if candidate is None:
             continue
         board, price = candidate
+        if broken(board) > kept:
+            continue
         heat = _HEAT * (1 - (problem.work - begin) / budget)
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
             current, cost = board, price
@@ -68,15 +70,13 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     prices = problem.menu.prices
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
-    found = [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
+    found = [Strategy(settle=True), Strategy(level=True), Strategy(settle=True, grow=True, foresight=0.0)]
+    found += [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
     found += [Strategy(foresight=0.0, bulk=True, order=order) for order in ("sum", "memory")]
-    found += [Strategy(settle=True, foresight=weight) for weight in (1.0, 0.0)]
     if problem.weighted:
         found += [replace(each, wide=True) for each in found]
-    if problem.bystanders:
-        found += [replace(each, lenient=True) for each in found]
     return found
 
 
@@ -92,7 +92,6 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
         _unload(board, pods, chance)
     _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
-    packer.lenient = bool(problem.bystanders)
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
     for number in _shuffled(board, pods, chance):
