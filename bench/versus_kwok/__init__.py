@@ -1,0 +1,1 @@
+"""Head to head with Karpenter's kwok provider on a real control plane, by a driver that only sees the API."""
