@@ -7,6 +7,8 @@ who has room is a handful of array operations whatever the number of machines.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from dovetail.planner.cells import Cell
@@ -398,9 +400,9 @@ class Board:
             ok = self.problem.diversity.filtered(ok, [*held, ask] if ask is not None else held)
         return ok
 
-    def shrink(self) -> None:
-        """Let every machine to buy stand on the cheapest column that holds it."""
-        for at in self.bought():
+    def shrink(self, machines: Iterable[int] | None = None) -> None:
+        """Let machines to buy (all, or some) stand on the cheapest column that holds them."""
+        for at in self.bought() if machines is None else machines:
             ok = self.holding(at)
             if self.problem.binding or self.problem.reservations:
                 ok = self.affordable(ok, at)

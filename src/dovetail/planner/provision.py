@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -35,6 +35,8 @@ _SHORT = tuple(
     for order in ("max", "reference", "zones")
 )
 _BRIEF = 2
+#: From this many pods on the relaxation is a guide to which machines to buy.
+_POURABLE = 40
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 20_000
 
@@ -64,19 +66,32 @@ def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
 
 def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:
     from dovetail.planner.optimise.bound import WORDS, relaxed
-    from dovetail.planner.optimise.rounding import rounded
     from dovetail.planner.optimise.search import improve
     from dovetail.planner.optimise.zones import widened
 
+    def left() -> float:
+        return deadline - (stopwatch() - start)
+
     fluid = relaxed(problem, packing.left, deadline / 3)
     bound = fluid.price if fluid is not None else None
-    other = rounded(problem, packing, lambda: (deadline - stopwatch() + start) / 3) if fluid is not None else None
-    if other is not None and sound(other.board):
-        packing = min((packing, other), key=lambda each: each.rank)
+    other = _poured(problem, packing, left) if sum(one.count for one in problem.classes) >= _POURABLE else None
+    packing = min((packing, other), key=lambda each: each.rank) if other is not None else packing
     budget = int(_WORK_A_SECOND * deadline)
-    better = improve(problem, packing, seed, budget, bound or 0.0, lambda: stopwatch() - start > deadline)
+    afresh = other is None or few(problem)
+    better = improve(problem, packing, seed, budget, bound or 0.0, lambda: left() < 0, afresh)
     better = Packing(widened(better.board), better.left)
     return plan_of(problem, better, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
+
+
+def _poured(problem: Problem, packing: Packing, left: Callable[[], float]) -> Packing | None:
+    """Machines chosen anew along the relaxation's flows, then squeezed; None if that came to nothing."""
+    from dovetail.planner.optimise.rounding import rounded
+    from dovetail.planner.optimise.squeeze import squeezed
+
+    found = rounded(problem, packing, lambda: left() / 3)
+    if found is None or not sound(found.board):
+        return None
+    return Packing(squeezed(found.board, lambda: left() < 0), found.left)
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:
@@ -95,7 +110,17 @@ def quick(problem: Problem) -> Packing:
         if hints:
             tried = [best, *(pack(problem, strategy, hints) for strategy in first)]
             best = min(tried, key=lambda each: (each.shortfall(problem), each.rank))
-    return best
+    return _evened(problem, best)
+
+
+def _evened(problem: Problem, best: Packing) -> Packing:
+    """Where no pod looks at another, several machines are filled alike at the relaxation's proportions."""
+    if problem.cells or len(best.board.bought()) < 2 or sum(one.count for one in problem.classes) < _POURABLE:
+        return best
+    from dovetail.planner.optimise.rounding import COARSE, rounded
+
+    other = rounded(problem, best, lambda: 1.0, COARSE)
+    return best if other is None else min((best, other), key=lambda each: each.rank)
 
 
 def _short(problem: Problem, best: Packing, strategies: Sequence[Strategy]) -> Packing:

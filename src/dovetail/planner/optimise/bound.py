@@ -20,8 +20,8 @@ WORDS = (
     "pods may be cut into pieces and machines bought in fractions; spreads, affinities, limits, reservations and "
     "minimum flexibility are left out"
 )
-#: More shares than this and classes are poured together first.
-_LARGEST = 12_000
+#: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
+_LARGEST = 3000
 #: The solver's answer is trusted to this relative precision.
 _SAFETY = 1e-6
 
@@ -69,8 +69,16 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
         count = one.count - left.get(one.index, 0)
         if count > 0:
             ask = problem.ask(one, len(one.levels) - 1)
-            found.append(Demand(ask, float(count), np.flatnonzero(ask.columns & finite), _lonely(ask)))
+            found.append(Demand(ask, float(count), np.flatnonzero(holding(problem, ask) & finite), _lonely(ask)))
     return fluid(problem, found, seconds, standing=True)
+
+
+def holding(problem: Problem, ask: Ask) -> Bools:
+    """The columns that hold a pod of the ask."""
+    ok = ask.columns.copy()
+    for dim, amount in ask.steps:
+        ok &= problem.menu.capacity[dim] >= amount
+    return ok
 
 
 def _lonely(ask: Ask) -> tuple[tuple[int, int], ...]:
@@ -88,14 +96,16 @@ def sharing(ask: Ask) -> tuple[tuple[int, int], ...]:
     )
 
 
-def fluid(problem: Problem, demands: list[Demand], seconds: float, standing: bool = False) -> Fluid | None:
+def fluid(
+    problem: Problem, demands: list[Demand], seconds: float, standing: bool = False, largest: int = _LARGEST
+) -> Fluid | None:
     """The least price at which demands flow onto columns; `standing`: also onto machines that are there."""
     if not demands:
         return Fluid(0.0, [])
     kept = _undominated(problem, demands)
     pools = _poured(demands, kept, None)
     for fineness in (8.0, 4.0, 2.0, 1.0, 0.0):
-        if sum(len(each.columns) for each in pools) <= _LARGEST:
+        if sum(len(each.columns) for each in pools) <= largest:
             break
         pools = _poured(demands, kept, fineness)
     return _solve(problem, pools, seconds, standing and bool(len(problem.nodes)))

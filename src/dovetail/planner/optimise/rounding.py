@@ -14,13 +14,15 @@ import numpy as np
 
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.groups import AFFINITY
-from dovetail.planner.optimise.bound import Demand, Fluid, fluid, sharing
+from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.optimise.bound import Demand, Fluid, fluid, holding, sharing
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Ask, Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.strategy import Strategy
 
+#: Shares that the relaxation has at most: for the search, and for the quick answer.
+FINE, COARSE = 8_000, 600
 #: Columns that cost this share more than they are worth at the relaxation's prices are not looked at again.
 _NEAR = 0.08
 #: A column filled to this share is bought whole.
@@ -31,48 +33,57 @@ _CRUMBS = 0.004
 _REST = 0.25
 _WAYS = (Strategy(), Strategy(grow=True), Strategy(foresight=0.0))
 _MOST_ROUNDS = 24
+_STEPS = 4.0
+#: A pod that lets few of a kind on its machine goes on one at most this many times the price of its smallest.
+_SMALL = 4.0
+#: How much larger than its filling a machine may be when it is looked for again.
+_ROOMY = 1.3
 
 
 class Rounding:
     """One rounding in the making: a board that fills up, and the demands still to be met."""
 
-    def __init__(self, problem: Problem, start: Packing) -> None:
+    def __init__(self, problem: Problem, start: Packing, largest: int) -> None:
         self.problem = problem
+        self.largest = largest
         self.board, loose = _emptied(problem, start.board)
-        self.finite = np.isfinite(problem.menu.prices)
+        self.sizes = _sizes(problem)
         self.demands = [Demand(ask, float(count), self._columns(ask, where), sharing(ask))
                         for (ask, where), count in loose.items()]  # fmt: skip
         self.where = [where for _, where in loose]
 
     def _columns(self, ask: Ask, where: tuple[int, ...]) -> Ints:
-        ok = ask.columns & self.finite
+        ok = holding(self.problem, ask) & self.sizes
         for axis, domain in enumerate(where):
             if domain >= 0:
                 ok &= self.problem.menu.domains[axis] == domain
-        return np.flatnonzero(ok)
+        found = np.flatnonzero(ok)
+        if len(found) and any(cell.group.kind == SPREAD for cell in ask.host_owned):
+            prices = self.problem.menu.prices[found]
+            found = found[prices <= _SMALL * prices.min()]
+        return found
 
     def run(self, seconds: Callable[[], float]) -> Board | None:
         """Pour until little is left, and pack the rest whenever it might do; the cheapest board found."""
-        open_to: Bools = self.finite.copy()
-        whole = None
+        open_to: Bools = self.sizes.copy()
+        whole = tried = None
         best: Board | None = None
         for _ in range(_MOST_ROUNDS):
             waiting = [each for each in self.demands if each.count > 0]
             shown = [Demand(each.ask, each.count, each.columns[open_to[each.columns]], each.caps) for each in waiting]
             hopeful = bool(waiting) and all(len(each.columns) for each in shown)
-            flow = fluid(self.problem, shown, seconds()) if hopeful else None
+            flow = fluid(self.problem, shown, seconds(), largest=self.largest) if hopeful else None
             if flow is None:
                 break
             if whole is None:
                 whole = flow.price
                 self._narrow(open_to, flow)
-            if flow.price <= _REST * whole:
-                best = self._cheaper(best)
+            if flow.price <= _REST * whole and self.board.size != tried:
+                best, tried = self._cheaper(best), self.board.size
             if flow.price <= _CRUMBS * whole:
                 return best
             if not self._pour_all(flow, {id(one): each for one, each in zip(shown, waiting, strict=True)}):
-                dearest = max(float(self.problem.menu.prices[at]) for at in flow.machines)
-                open_to &= self.problem.menu.prices < dearest
+                self._shrink(open_to, flow)
         return self._cheaper(best) if whole is not None else None
 
     def _cheaper(self, best: Board | None) -> Board | None:
@@ -104,6 +115,13 @@ class Rounding:
             if slack > _NEAR * self.problem.menu.prices[at]:
                 open_to[at] = False
 
+    def _shrink(self, open_to: Bools, flow: Fluid) -> None:
+        """Nothing was filled whole: look at machines of about the size that would be."""
+        prices = self.problem.menu.prices
+        filled = max(float(prices[at]) * n for at, n in flow.machines.items())
+        dearest = max(float(prices[at]) for at in flow.machines)
+        open_to &= (prices <= _ROOMY * filled) & (prices < dearest)
+
     def _pour_all(self, flow: Fluid, whose: dict[int, Demand]) -> bool:
         """Buy what is filled whole; False if nothing was."""
         wholes = {at: int(n + 1 - _NEARLY) for at, n in flow.machines.items()}
@@ -126,7 +144,7 @@ class Rounding:
         for _ in range(machines):
             self.board.open(column)
         held: list[dict[int, int]] = [{} for _ in range(machines)]
-        mine.sort(key=lambda each: (-self._size(each[0].ask, column), each[0].ask.number))
+        mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].ask, column), each[0].ask.number))
         for demand, amount in mine:
             self._even(demand, amount, start, held)
         others = sorted((each for each in self.demands if each.count > 0),
@@ -169,6 +187,19 @@ class Rounding:
         return float((ask.request / np.maximum(self.problem.menu.capacity[:, column], 1)).max())
 
 
+def _sizes(problem: Problem) -> Bools:
+    """Columns with a price; where sizes come in small steps, a few of each magnitude will do."""
+    menu = problem.menu
+    priced = np.isfinite(menu.prices)
+    magnitude = np.round(_STEPS * np.log2(np.maximum(np.where(priced, menu.prices, 1.0), 1e-6)))
+    shape = np.round(2 * np.log2(np.maximum(menu.capacity, 1) / np.maximum(menu.capacity.max(axis=0), 1)))
+    marks = np.vstack([magnitude, shape, menu.kinds, *menu.domains])
+    _, first = np.unique(marks[:, priced], axis=1, return_index=True)
+    chosen = np.zeros(menu.size, dtype=np.bool_)
+    chosen[np.flatnonzero(priced)[first]] = True
+    return chosen
+
+
 def _emptied(problem: Problem, before: Board) -> tuple[Board, dict[tuple[Ask, tuple[int, ...]], int]]:
     """A board with what stays where it is, and the pods to be placed again with the domains they must lie in."""
     board = Board(problem)
@@ -197,9 +228,12 @@ def _clings(ask: Ask) -> bool:
     return any(cell.group.kind == AFFINITY for cell in (*ask.host_owned, *ask.host_members))
 
 
-def rounded(problem: Problem, start: Packing, seconds: Callable[[], float]) -> Packing | None:
-    """A packing along the flows, or None if somebody would lose their place by it or there was no time."""
+def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:
+    """A packing along the flows, or None if somebody would lose their place by it or there was no time.
+
+    `largest` is how finely the relaxation tells pods apart.
+    """
     if problem.binding or problem.reservations or problem.diversity is not None:
         return None
-    found = Rounding(problem, start).run(seconds)
+    found = Rounding(problem, start, largest).run(seconds)
     return None if found is None else Packing(found, start.left)

@@ -24,18 +24,24 @@ from dovetail.planner.strategy import Strategy
 EPSILON = 1e-9
 #: How much dearer a step may be, at first, to get out of a dead end.
 _HEAT = 0.05
+#: Up to this many machines a step touches about the whole plan; of more it touches a part, and may cost less more.
+_WHOLE = 24
 #: How often pods are also taken off machines that are there.
 _UNLOAD = 0.3
 
 
 def improve(
-    problem: Problem, start: Packing, seed: int, budget: int, enough: float, out_of_time: Callable[[], bool]
-) -> Packing:
-    """The best packing found with `budget` work; stops at the price `enough`, or when little is left to try."""
+    problem: Problem, start: Packing, seed: int, budget: int, enough: float, out_of_time: Callable[[], bool],
+    afresh: bool = True,
+) -> Packing:  # fmt: skip
+    """The best packing found with `budget` work; stops at the price `enough`, or when little is left to try.
+
+    `afresh`: other packings from scratch are tried first.
+    """
     begin = problem.work
     chance = Chance(seed).child("planner", "search")
     best = start
-    for strategy in _starts(problem, chance):
+    for strategy in _starts(problem, chance) if afresh else ():
         if out_of_time() or problem.work - begin > budget or best.cost <= enough + EPSILON:
             return best
         other = pack(problem, strategy)
@@ -43,7 +49,9 @@ def improve(
             best = other
     current, cost = best.board, best.cost
     tries, idle, kept = 0, 0, broken(current)
-    patience = 200 + 50 * len(current.bought()) * len(problem.classes)
+    machines = len(current.bought())
+    patience = 200 + 50 * machines * len(problem.classes)
+    warmth = _HEAT * min(1.0, _WHOLE / max(1, machines))
     while problem.work - begin < budget and tries < budget and not out_of_time() and best.cost > enough + EPSILON:
         tries += 1
         idle += 1
@@ -55,12 +63,12 @@ def improve(
         board, price = candidate
         if broken(board) > kept:
             continue
-        heat = _HEAT * (1 - (problem.work - begin) / budget)
+        heat = warmth * (1 - (problem.work - begin) / budget)
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
             current, cost = board, price
             if cost < best.cost - EPSILON:
                 best, idle = Packing(board.clone(), best.left), 0
-        if cost > best.cost * (1 + 2 * _HEAT):
+        if cost > best.cost * (1 + 2 * warmth):
             current, cost = best.board, best.cost
     return best
 
@@ -90,7 +98,8 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
         _collect(pods, board.clear(at))
     if board.existing and chance.random() < _UNLOAD:
         _unload(board, pods, chance)
-    _drop_widows(board, pods)
+    if _bereft(before, board):
+        _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
@@ -100,8 +109,8 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
         if packer.place(ask, pods[number]) < pods[number]:
             return None
     board = packer.board
-    board.shrink()
-    if not sound(board) or _left_behind(board):
+    board.shrink([at for at in board.bought() if at >= before.size or board.contents[at] is not before.contents[at]])
+    if not sound(board) or (board.existing and _left_behind(board)):
         return None
     return board, board.cost()
 
@@ -147,6 +156,19 @@ def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
     else:
         chance.shuffle(others)
     return [first, *others[: count - 1]]
+
+
+def _bereft(before: Board, board: Board) -> bool:
+    """Whether a domain or a machine that stays has lost the last pod that others may need near them."""
+    for cell in board.problem.cells.values():
+        if cell.group.kind == AFFINITY:
+            if cell.host:
+                was, now = before.host_counts[cell.slot, : board.size], board.host_counts[cell.slot, : board.size]
+            else:
+                was, now = before.counts[cell.slot], board.counts[cell.slot]
+            if bool(((was > 0) & (now == 0)).any()):
+                return True
+    return False
 
 
 def _drop_widows(board: Board, pods: dict[int, int]) -> None:
