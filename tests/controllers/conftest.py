@@ -19,7 +19,6 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated import catalogue
-from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
 from dovetail.cloud.simulated.market import Market
 from dovetail.controllers import logs
@@ -34,6 +33,8 @@ from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource, builtin
 from dovetail.lab.apiserver.server import ApiServer
+from dovetail.lab.promises import Promises
+from dovetail.lab.seller import Seller
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
@@ -143,7 +144,8 @@ class World:
         serve_ours(self.server)
         self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
         sold = catalogue.parse(json.dumps(types(*only)).encode())
-        self.cloud = SimulatedCloud(self.clock, self.chance.child("cloud"), sold, market)
+        self.cloud = Seller(self.clock, self.chance.child("cloud"), sold, market)
+        self.promises = Promises(self.server, self.clock, self.cloud, self._safe)
         self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
         self.settings = Settings(**{**SETTINGS, **settings})
         self.lines: list[dict[str, Any]] = []
@@ -153,9 +155,14 @@ class World:
         self._spawn(self.fleet.run())
         self._spawn(self._schedule())
         self._spawn(self._ready())
+        self._spawn(self.promises.run())
 
     def _spawn(self, work: Awaitable[None]) -> None:
         self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
+
+    def _safe(self) -> bool:
+        """Whether the process has stopped voluntary disruption."""
+        return self._process is not None and self.autoscaler.safety.safe_mode
 
     # -- the process under test
 
@@ -298,6 +305,7 @@ def tell() -> Callable[..., None]:
                 await story(made)
             finally:
                 await made.close()
+            assert made.promises.broken == []
 
         run_virtual(main())
 
