@@ -90,8 +90,9 @@ class Normal:
                 shown[key] = "<address>"
         if value.get("clusterIPs") and value["clusterIPs"] != ["None"]:
             shown["clusterIPs"] = ["<address>"]
-        if isinstance(value.get("nodePort"), int):
-            shown["nodePort"] = "<port>"
+        for key in ("nodePort", "healthCheckNodePort"):
+            if isinstance(value.get(key), int):
+                shown[key] = "<port>"
         return shown
 
     def _number(self, kind: str, name: str, text: str) -> str:

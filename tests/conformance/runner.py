@@ -78,6 +78,8 @@ class Run:
     def _plain(self, step: Step, response: Response) -> dict[str, Any]:
         if step.save and response.status < 300:
             self._saved[step.save] = msgspec.json.decode(response.body)
+        if step.brief:
+            return {"code": response.status}
         return self._normal.answer(response, response.body)
 
     def _request(self, step: Step) -> Request:

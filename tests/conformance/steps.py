@@ -22,7 +22,7 @@ _PATCHES = {
 }
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
@@ -36,6 +36,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     hears: str = ""
     anonymous: bool = False
     token: str = ""
+    #: Only the code is written down: the body is ours to change.
+    brief: bool = False
 
     @property
     def title(self) -> str:
