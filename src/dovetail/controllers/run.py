@@ -41,7 +41,8 @@ from dovetail.controllers.offers import Offers
 from dovetail.controllers.placement import Placement
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.controllers.repair import Repair
-from dovetail.controllers.safety import Cause, Safety
+from dovetail.controllers.reserved import Reserved
+from dovetail.controllers.safety import DISABLING, Safety
 from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
@@ -82,6 +83,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Disruption,
     Interruptions,
     Repair,
+    Reserved,
     Static,
     DeletionCosts,
     Legacy,
@@ -158,7 +160,7 @@ class Autoscaler:
     async def run(self) -> None:
         settings = self.settings
         async with (
-            serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port),
+            serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port, self.remarks),
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self.mirror.run(), name="mirror")
@@ -214,8 +216,11 @@ class Autoscaler:
         if not self.mirror.synced.is_set():
             waiting = ", ".join(f"{kind}: {why}" for kind, why in self.mirror.failures().items())
             return [f"the cluster has not been read yet {waiting}".strip()]
-        blocking = (Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.LAUNCHES_FAIL)
-        return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in blocking]
+        return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
+
+    def remarks(self) -> list[str]:
+        """What a healthy autoscaler has to say all the same."""
+        return [f"safe mode, {cause}: {why}" for cause, why in self.safety.causes().items()]
 
 
 async def run(kube: Kube, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import InsufficientCapacity, MachineNotFound, Remedy
-from tests.cloud.aws.conftest import Account
+from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
+from tests.cloud.aws.conftest import DISCOVERY, Account
 
 
 def test_a_machine_is_the_cheapest_offering_and_carries_our_tags_and_groups(account: Account) -> None:
@@ -224,5 +225,26 @@ def test_a_class_gives_back_its_profiles_and_templates(account: Account) -> None
         await aws.release(node_class)
         assert not await aws._profiles.exists(profile)
         assert not await aws.templates._ours({"tag:karpenter.k8s.aws/ec2nodeclass": "brief"})
+
+    account.run(talk)
+
+
+def test_a_launch_template_of_ones_own_is_used_as_it_is_and_missed_by_name(account: Account) -> None:
+    """Providers of the first generation could name one; its image, groups, role and user data are its owner's."""
+
+    async def talk(aws: Aws) -> None:
+        data = {"ImageId": "ami-own", "SecurityGroupIds": [account.world.security_group], "UserData": "ZWNobw=="}
+        node_class = {
+            "metadata": {"name": "old", "uid": "class-9", "annotations": {LAUNCH_TEMPLATE_ANNOTATION: "mine"}},
+            "spec": {"subnetSelectorTerms": DISCOVERY, "amiFamily": "AL2"},
+        }
+        before = {kind: (status, text) for kind, status, _, text in (await aws.resolve(node_class)).conditions}
+        assert before["AMIsReady"][0] == "False" and "'mine'" in before["AMIsReady"][1]
+        await aws.calls("ec2", "create_launch_template", LaunchTemplateName="mine", LaunchTemplateData=data)
+        assert all(status == "True" for _, status, *_ in (await aws.resolve(node_class)).conditions)
+        bought = await aws.launch(await account.order(aws, "c-20", node_class, "m5.large", kind="on-demand"))
+        found = await aws.get(bought.provider_id)
+        assert (found.image_id, found.network["security-groups"]) == ("ami-own", account.world.security_group)
+        assert found.tags["karpenter.sh/nodepool"] == "default"
 
     account.run(talk)

@@ -16,7 +16,7 @@ from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, code_of, e
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.network import Network, Subnet
 from dovetail.cloud.aws.reservations import Reservations
-from dovetail.cloud.aws.templates import Blueprint, Templates
+from dovetail.cloud.aws.templates import Blueprint, Templates, own
 from dovetail.cloud.aws.userdata import Boot, render
 from dovetail.cloud.protocol import CloudError, Launch, LaunchOption, Machine, NodeClassNotReady, Remedy
 from dovetail.cloud.unavailable import Unavailable
@@ -105,6 +105,8 @@ class Buying:
                 self._parts.unavailable.mark(("*", zone, "*"))
             said = f"no subnet of {name!r} in {', '.join(zones)} has free addresses"
             raise explain("InsufficientFreeAddressesInSubnet", said)
+        if template := own(launch.node_class):
+            return [_config(template, fleet.overrides(options, subnets))]
         images = await asked(
             self._parts.images.select(
                 launch.node_class["spec"].get("amiSelectorTerms") or (), (await self._parts.facts()).version
@@ -128,10 +130,7 @@ class Buying:
             listed = fleet.overrides(members, subnets, image_id)
             if listed:
                 template = await self._template(launch, kind, image_id, pods, members)
-                configs.append({
-                    "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                    "Overrides": listed,
-                })
+                configs.append(_config(template, listed))
         return configs
 
     async def _template(
@@ -239,6 +238,13 @@ class Buying:
             machines.CLAIM_TAG: meta["name"],
             machines.UID_TAG: launch.token,
         }
+
+
+def _config(template: str, overrides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {
+        "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
+        "Overrides": list(overrides),
+    }
 
 
 def _flexible(claim: Mapping[str, Any]) -> bool:

@@ -115,14 +115,16 @@ def _rank(option: LaunchOption) -> tuple[float, str, str]:
 
 
 def overrides(
-    options: Iterable[LaunchOption], subnets: Mapping[str, Subnet], image_id: str
+    options: Iterable[LaunchOption], subnets: Mapping[str, Subnet], image_id: str = ""
 ) -> list[dict[str, Any]]:
+    """One for each option that has a subnet; without an image the template's own is taken."""
+    image = {"ImageId": image_id} if image_id else {}
     return [
         {
             "InstanceType": option.instance_type.name,
             "SubnetId": subnets[option.offering.zone].id,
             "AvailabilityZone": option.offering.zone,  # so that an error can be put down to its offering
-            "ImageId": image_id,
+            **image,
             "Priority": _price(option) if option.offering.price is not None else 1e6,
         }
         for option in options

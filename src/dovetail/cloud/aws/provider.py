@@ -86,7 +86,7 @@ class Aws:
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
         self._resolver = Resolver(
-            self._network, self._images, self._profiles, self._reservations, self._version, self._tags
+            self._network, self._images, self._profiles, self.templates, self._reservations, self._version, self._tags
         )
         self._buying = Buying(
             Parts(self.calls, self._network, self._images, self.templates, self._reservations, self.unavailable,

@@ -7,6 +7,7 @@ An error while asking is not an answer: the condition goes Unknown and the old s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from dovetail.cloud.aws import nodeclass
@@ -16,6 +17,7 @@ from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.profiles import Profiles
 from dovetail.cloud.aws.reservations import Reservations
+from dovetail.cloud.aws.templates import Templates, own
 from dovetail.cloud.protocol import CloudError, NodeClassStatus, Remedy
 
 Condition = tuple[str, str, str, str]
@@ -25,12 +27,13 @@ RESTRICTED_TAGS = ("eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.s
 
 class Resolver:
     def __init__(
-        self, network: Network, images: Images, profiles: Profiles, reservations: Reservations,
+        self, network: Network, images: Images, profiles: Profiles, templates: Templates, reservations: Reservations,
         version: Callable[[], Awaitable[str]], tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> None:
         self._network = network
         self._images = images
         self._profiles = profiles
+        self._templates = templates
         self._reservations = reservations
         self._version = version
         self._tags = tags
@@ -39,11 +42,15 @@ class Resolver:
         spec: Mapping[str, Any] = node_class.get("spec") or {}
         status: dict[str, Any] = {}
         conditions: list[Condition] = []
-        for kind, step in (
-            ("SubnetsReady", self._subnets),
+        made = (
             ("SecurityGroupsReady", self._groups),
             ("AMIsReady", self._amis),
             ("InstanceProfileReady", self._profile),
+        )
+        brought = tuple((kind, partial(self._brought, kind)) for kind, _ in made)
+        for kind, step in (
+            ("SubnetsReady", self._subnets),
+            *(brought if own(node_class) else made),
             ("CapacityReservationsReady", self._held),
         ):
             conditions.append(await self._attempt(kind, step, node_class, status))
@@ -114,6 +121,14 @@ class Resolver:
                 meta["name"], meta.get("uid", ""), spec["role"], self._tags(node_class)
             )
         return ("InstanceProfileReady", "True", "InstanceProfileReady", "")
+
+    async def _brought(self, kind: str, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        """What a launch template of the owner's decides is theirs to say; only its absence is ours to tell."""
+        name = own(node_class)
+        if await self._templates.exists(name):
+            return (kind, "True", kind, f"by launch template {name!r}")
+        return (kind, "False", "LaunchTemplateNotFound",
+                f"EC2 has no launch template {name!r}; create it, or say in the class what it said (BAD_NODECLASS)")
 
     async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         """Reservations that are not there are no fault of the class: machines are bought without them."""

@@ -17,6 +17,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
+from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from dovetail.model.quantity import whole
 
 PREFIX = "karpenter.k8s.aws/"
@@ -176,6 +177,12 @@ def _tagged(kinds: Sequence[str], tags: Mapping[str, str]) -> list[dict[str, Any
     return [{"ResourceType": kind, "Tags": listed} for kind in kinds] if listed else []
 
 
+def own(node_class: Mapping[str, Any]) -> str:
+    """The launch template that the owner of a first-generation class made, to be used as it is; empty for none."""
+    found: str = (node_class["metadata"].get("annotations") or {}).get(LAUNCH_TEMPLATE_ANNOTATION, "")
+    return found
+
+
 class Templates:
     """Ensures templates, remembers which were used, takes the idle ones away."""
 
@@ -191,7 +198,7 @@ class Templates:
         name = blueprint.name()
         if name not in self._used:
             async with self._making.setdefault(name, asyncio.Lock()):
-                if name not in self._used and not await self._exists(name):
+                if name not in self._used and not await self.exists(name):
                     await self._create(name, blueprint, class_name)
             self._making.pop(name, None)
         self._used[name] = self._clock.monotonic()
@@ -222,7 +229,7 @@ class Templates:
         )
         return [row["LaunchTemplateName"] for row in rows if row["LaunchTemplateName"].startswith(PREFIX)]
 
-    async def _exists(self, name: str) -> bool:
+    async def exists(self, name: str) -> bool:
         try:
             answer = await self._calls("ec2", "describe_launch_templates", LaunchTemplateNames=[name])
         except Exception as error:
