@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
+from dovetail.planner.dispersal import dispersed
 from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
@@ -37,6 +38,8 @@ _SHORT = tuple(
 _BRIEF = 2
 #: From this many pods on the relaxation is a guide to which machines to buy.
 _POURABLE = 40
+#: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
+_DISPERSED = 200
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 20_000
 
@@ -134,6 +137,8 @@ def plan_of(
 ) -> Plan:
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
+    if tier > 1 and len(machines) <= _DISPERSED:
+        machines = dispersed(machines, frozenset(problem.pools[at].name for at in problem.min_values))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

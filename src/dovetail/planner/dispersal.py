@@ -1,0 +1,66 @@
+"""Dispersal: one more zone for next to nothing.
+
+A machine that no topology pins is launched where it is cheapest, and so all of them may end in one zone. One zone's
+failure should take as little as possible: a small share of the price is worth another zone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from dovetail.planner.plan import Choice, Machine
+
+#: The share of a plan's price that all further zones together may cost.
+_WORTH = 0.015
+
+
+def dispersed(machines: Sequence[Machine], choosy: frozenset[str]) -> tuple[Machine, ...]:
+    """The machines, some kept to a zone that nobody uses yet. Machines of the `choosy` pools keep all their choice."""
+    found = list(machines)
+    purse = _WORTH * sum(machine.price for machine in found)
+    while True:
+        used = Counter(machine.choice.zone for machine in found)
+        offers = [
+            (extra, at, zone)
+            for at, machine in enumerate(found)
+            if used[machine.choice.zone] > 1 and machine.pool not in choosy
+            for zone, extra in _elsewhere(machine, used).items()
+            if extra <= purse
+        ]
+        if not offers:
+            return tuple(found)
+        extra, at, zone = min(offers)
+        purse -= extra
+        found[at] = _kept_to(found[at], zone)
+
+
+def _elsewhere(machine: Machine, used: Counter[str]) -> dict[str, float]:
+    """What a machine of the same type would cost more in each zone that nobody uses."""
+    found: dict[str, float] = {}
+    for choice in machine.offerings:
+        same = choice.instance_type == machine.choice.instance_type
+        if same and choice.price is not None and choice.zone not in used:
+            found.setdefault(choice.zone, choice.price - machine.price)
+    return found
+
+
+def _kept_to(machine: Machine, zone: str) -> Machine:
+    """The machine in one zone. Its type stays the first choice, so what daemons take of it stays the same."""
+    there = [choice for choice in machine.offerings if choice.zone == zone]
+    first = next(choice for choice in there if choice.instance_type == machine.choice.instance_type)
+    held = tuple(there[there.index(first) :])
+    return replace(machine, offerings=held, requirements=tuple(_narrowed(each, held) for each in machine.requirements))
+
+
+def _narrowed(need: Mapping[str, Any], held: Sequence[Choice]) -> Mapping[str, Any]:
+    left = {
+        INSTANCE_TYPE: {choice.instance_type for choice in held},
+        CAPACITY_TYPE: {choice.capacity_type for choice in held},
+        ZONE: {choice.zone for choice in held},
+    }.get(need["key"])
+    return need if left is None else {**need, "values": sorted(left)}

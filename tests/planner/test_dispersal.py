@@ -1,0 +1,28 @@
+"""A small share of the price is worth another zone."""
+
+from __future__ import annotations
+
+from dovetail.model.instancetype import Offering
+
+from .conftest import HOSTNAME, Solve, kind, near, pods, pool
+
+
+def _shop(dearer: float) -> tuple[Offering, ...]:
+    prices = {"z1": 0.1, "z2": 0.1 + dearer, "z3": 0.2}
+    return tuple(Offering(zone=zone, capacity_type="on-demand", price=price) for zone, price in prices.items())
+
+
+def test_another_zone_is_used_where_it_costs_next_to_nothing(solve: Solve) -> None:
+    alone = pods(4, **near("podAntiAffinity", HOSTNAME))
+    small = kind("small", 2, 8, 0.1, offerings=_shop(0.004))
+    plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
+    assert sorted(machine.choice.zone for machine in plan.machines) == ["z1", "z1", "z1", "z2"]
+    kept = next(machine for machine in plan.machines if machine.choice.zone == "z2")
+    assert {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z2"]} in kept.requirements
+
+
+def test_no_zone_is_worth_more_than_a_small_share_of_the_price(solve: Solve) -> None:
+    alone = pods(4, **near("podAntiAffinity", HOSTNAME))
+    small = kind("small", 2, 8, 0.1, offerings=_shop(0.01))
+    plan = solve(*alone, pools=(pool(types=(small,)),), deadline=0.05)
+    assert {machine.choice.zone for machine in plan.machines} == {"z1"}
