@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 import structlog
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.metrics import Metrics
-from dovetail.controllers.safety import Cause, Safety
+from dovetail.controllers.safety import LAPSE, LAPSING, Cause, Safety
+from dovetail.kube import resources as kinds
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
@@ -55,6 +57,81 @@ def test_an_old_view_and_many_unhealthy_machines_stop_disruption() -> None:
         assert not safety.safe_mode
 
     _run(story)
+
+
+def test_machines_that_never_join_stop_disruption_until_they_do_again() -> None:
+    def story(safety: Safety, metrics: Metrics) -> None:
+        for joined in (True, False, False):
+            safety.registration(joined)
+        assert not safety.safe_mode
+        safety.registration(False, "nodeclaim n of nodepool p")
+        assert safety.causes() == {
+            Cause.REGISTRATIONS_FAIL: "3 of the last 4 machines never joined: nodeclaim n of nodepool p"
+        }
+        safety.registration(True)
+        assert safety.safe_mode, "one that joined among three that did not is no proof"
+        safety.registration(True)
+        assert not safety.safe_mode
+
+    _run(story)
+
+
+@pytest.mark.parametrize("cause", sorted(LAPSING))
+def test_what_only_an_attempt_could_disprove_lapses_so_that_one_is_made(cause: Cause) -> None:
+    async def main() -> None:
+        log = structlog.wrap_logger(structlog.testing.CapturingLogger())
+        safety = Safety(Clock(asyncio.get_running_loop(), EPOCH), Metrics(), log)
+        safety.set(cause, "seen once")
+        await asyncio.sleep(LAPSE / 2)
+        safety.set(cause, "and again")
+        await asyncio.sleep(LAPSE - 1)
+        safety.review()
+        assert safety.safe_mode
+        await asyncio.sleep(2)
+        safety.review()
+        assert not safety.safe_mode
+
+    run_virtual(main())
+
+
+def test_safe_mode_is_told_on_the_pools_in_the_ledger_and_to_who_asks_for_health(tell: Callable[..., None]) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await asyncio.sleep(10)
+        scaler = world.autoscaler
+        scaler.safety.set(Cause.BROKEN_INVARIANT, "a plan broke a rule")
+        await asyncio.sleep(10)
+        assert scaler.remarks() == ["safe mode, broken-invariant: a plan broke a rule"]
+        assert scaler.problems() == [], "pods still get machines"
+        await asyncio.sleep(LAPSE)
+        assert not scaler.safety.safe_mode
+        events = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
+        assert {each["involvedObject"]["kind"] for each in events} == {"NodePool"}
+        assert [each["message"] for each in sorted(events, key=lambda each: each["firstTimestamp"])] == [
+            "Voluntary disruption has stopped: broken-invariant: a plan broke a rule", "Voluntary disruption goes on",
+        ]  # fmt: skip
+        told = [(each.kind, each.reason) for each in scaler.ledger.decisions() if each.kind == "safe-mode"]
+        assert told == [("safe-mode", "broken-invariant"), ("safe-mode", "")]
+
+    tell(story)
+
+
+def test_being_refused_by_the_cluster_stops_disruption_until_it_listens_again(tell: Callable[..., None]) -> None:
+    async def story(world: Any) -> None:
+        world.start()
+        await asyncio.sleep(10)
+        scaler, refusals = world.autoscaler, {"pods": "403 Forbidden: pods is forbidden"}
+        looks = scaler.mirror.failures
+        scaler.mirror.failures = lambda: refusals
+        await asyncio.sleep(6)
+        assert "pods is forbidden" in scaler.safety.causes()[Cause.NOT_AUTHORISED]
+        assert scaler.problems() == ["not-authorised: 403 Forbidden: pods is forbidden"]
+        scaler.mirror.failures = looks
+        await asyncio.sleep(6)
+        assert not scaler.safety.safe_mode
+
+    tell(story)
 
 
 def _claim(**labels: Any) -> NodeClaim:

@@ -17,11 +17,13 @@ Problems = Callable[[], list[str]]
 
 
 @asynccontextmanager
-async def serving(metrics: Metrics, problems: Problems, metrics_port: int, health_port: int) -> AsyncIterator[None]:
-    """Serve both ports while the block runs; port 0 serves nothing."""
+async def serving(
+    metrics: Metrics, problems: Problems, metrics_port: int, health_port: int, remarks: Problems = list
+) -> AsyncIterator[None]:
+    """Serve both ports while the block runs; port 0 serves nothing. `remarks` are said by one who is ready, too."""
     runners = []
     try:
-        for port, routes in ((metrics_port, _metrics(metrics)), (health_port, _health(problems))):
+        for port, routes in ((metrics_port, _metrics(metrics)), (health_port, _health(problems, remarks))):
             if port:
                 app = web.Application()
                 app.add_routes(routes)
@@ -42,12 +44,12 @@ def _metrics(metrics: Metrics) -> list[web.RouteDef]:
     return [web.get("/metrics", answer)]
 
 
-def _health(problems: Problems) -> list[web.RouteDef]:
+def _health(problems: Problems, remarks: Problems) -> list[web.RouteDef]:
     async def alive(_: web.Request) -> web.Response:
         return web.Response(text="ok")
 
     async def ready(_: web.Request) -> web.Response:
         found = problems()
-        return web.Response(status=503 if found else 200, text="\n".join(found) or "ok")
+        return web.Response(status=503 if found else 200, text="\n".join(found or ["ok", *remarks()]))
 
     return [web.get("/healthz", alive), web.get("/readyz", ready)]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from dovetail.controllers.context import Context
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.safety import Cause
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import Forbidden, Unauthorized
 
 PERIOD = 5.0
+#: How the failure of a watch begins that may not look.
+DENIED = ("401 ", "403 ")
 FORGET = 3600.0
 
 
@@ -17,6 +22,7 @@ class Observer:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._forgot = context.clock.monotonic()
+        self._told: dict[Cause, str] = {}
 
     async def run(self) -> None:
         await every(PERIOD, self.look, "observer", self._context.log)
@@ -30,14 +36,21 @@ class Observer:
         metrics.synced.set(int(mirror.synced.is_set()))
         metrics.node_count.set(len(mirror.nodes.store))
         self._health()
-        try:
-            await context.ledger.save()
-            context.safety.set(Cause.NOT_AUTHORISED, None)
-        except (Unauthorized, Forbidden) as problem:
-            context.safety.set(Cause.NOT_AUTHORISED, problem.message)
+        context.safety.review()
+        self._tell()
+        await self._save(failures.values())
         if context.clock.monotonic() - self._forgot > FORGET:
             self._forgot = context.clock.monotonic()
             await context.ledger.forget()
+
+    async def _save(self, failures: Iterable[str]) -> None:
+        """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
+        denied = next((text for text in failures if text.startswith(DENIED)), None)
+        try:
+            await self._context.ledger.save()
+        except (Unauthorized, Forbidden) as problem:
+            denied = problem.message
+        self._context.safety.set(Cause.NOT_AUTHORISED, denied)
 
     def _health(self) -> None:
         mirror = self._context.mirror
@@ -48,3 +61,20 @@ class Observer:
                 node = mirror.node_for(claim)
                 unhealthy += node is None or not node.ready
         self._context.safety.health(unhealthy, total)
+
+    def _tell(self) -> None:
+        """Safe mode, when it comes, changes and goes: on every pool, whose machines now stay, and in the ledger."""
+        context, causes = self._context, self._context.safety.causes()
+        if causes.keys() == self._told.keys():
+            return
+        self._told = causes
+        why = "; ".join(f"{cause}: {words}" for cause, words in causes.items())
+        text = f"Voluntary disruption has stopped: {why}" if causes else "Voluntary disruption goes on"
+        for pool in context.mirror.pools.store.all():
+            context.notices.publish(pool, "Warning" if causes else "Normal", "SafeMode", text)
+        context.ledger.record(
+            Decision(
+                id=context.ledger.new_id(), kind="safe-mode", time=context.ledger.now(), summary=text,
+                reason=",".join(sorted(causes)), view_age=context.mirror.age(),
+            )
+        )  # fmt: skip

@@ -1,13 +1,16 @@
 """Safe mode: when we cannot trust what we see or what we can do, nothing is removed that could stay.
 
 Each cause is raised and lifted by whoever can see it; while any stands, voluntary disruption waits,
-provisioning goes on, and health, metrics, events and log say so. It ends by itself with its last cause.
+provisioning goes on, and health, metrics, events, history and log say so. It ends by itself with its last cause;
+a cause that only a new attempt could lift lapses after a while, so that the attempt is made.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from enum import StrEnum
 
+import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.clock import Clock
@@ -16,29 +19,42 @@ from dovetail.controllers.metrics import Metrics
 
 class Cause(StrEnum):
     LAUNCHES_FAIL = "launches-fail"
+    REGISTRATIONS_FAIL = "registrations-fail"
     STALE_VIEW = "stale-view"
     NOT_AUTHORISED = "not-authorised"
     MANY_UNHEALTHY = "many-unhealthy"
     BROKEN_INVARIANT = "broken-invariant"
 
 
+#: Causes with which a pending pod would get no machine.
+DISABLING = frozenset({Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL})
+#: Causes that are told of by attempts, and after how many seconds without another they lapse.
+LAPSING, LAPSE = frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.BROKEN_INVARIANT}), 900.0
 #: A view this old, in seconds, is no ground for removing anything.
 STALE_AFTER = 60.0
 #: The share of unhealthy machines above which something bigger is wrong.
 UNHEALTHY_SHARE = 0.2
-#: Launches looked at, and how many of them must have failed.
-LAUNCH_WINDOW, LAUNCH_FAILURES = 10, 5
+#: How many launches in a row must have failed; of how many machines how many must not have joined.
+LAUNCH_FAILURES, JOINS, JOIN_FAILURES = 5, 4, 3
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """A cause that stands: why, and when it was last seen."""
+
+    why: str
+    seen: float
 
 
 class Safety:
-    """The standing causes, each with its explanation and the moment it came."""
+    """The standing causes, each with its explanation."""
 
     def __init__(self, clock: Clock, metrics: Metrics, log: FilteringBoundLogger) -> None:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._standing: dict[Cause, tuple[str, float]] = {}
-        self._launches: list[bool] = []
+        self._standing: dict[Cause, Standing] = {}
+        self._failed = 0
+        self._joined: deque[bool] = deque(maxlen=JOINS)
         for cause in Cause:
             metrics.safe_mode.labels(cause).set(0)
 
@@ -48,29 +64,47 @@ class Safety:
         return bool(self._standing)
 
     def causes(self) -> dict[Cause, str]:
-        return {cause: why for cause, (why, _) in self._standing.items()}
+        return {cause: standing.why for cause, standing in self._standing.items()}
 
     def set(self, cause: Cause, why: str | None) -> None:
         """Raise a cause with its explanation, or lift it with None."""
-        standing = cause in self._standing
+        stood = cause in self._standing
         if why is not None:
-            self._standing[cause] = (why, self._standing[cause][1] if standing else self._clock.monotonic())
+            self._standing[cause] = Standing(why, self._clock.monotonic())
         else:
             self._standing.pop(cause, None)
-        if standing != (why is not None):
+        if stood != (why is not None):
             self._metrics.safe_mode.labels(cause).set(int(why is not None))
             if why is not None:
                 self._log.error("entering safe mode, voluntary disruption stops", cause=cause, error=why)
             else:
                 self._log.info("cause of safe mode is gone", cause=cause, safe_mode=self.safe_mode)
 
+    def review(self) -> None:
+        """Let causes lapse that nobody has seen for a while."""
+        oldest = self._clock.monotonic() - LAPSE
+        for cause in [each for each, found in self._standing.items() if each in LAPSING and found.seen < oldest]:
+            self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
+            if cause is Cause.REGISTRATIONS_FAIL:
+                self._joined.clear()
+            self.set(cause, None)
+
     def launch(self, succeeded: bool, why: str = "") -> None:
         """The outcome of a launch. One success is proof enough that machines can be had again."""
-        self._launches = [] if succeeded else [*self._launches[1 - LAUNCH_WINDOW :], False]
+        self._failed = 0 if succeeded else self._failed + 1
         if succeeded:
             self.set(Cause.LAUNCHES_FAIL, None)
-        elif len(self._launches) >= LAUNCH_FAILURES:
-            self.set(Cause.LAUNCHES_FAIL, f"the last {len(self._launches)} launches failed: {why}")
+        elif self._failed >= LAUNCH_FAILURES:
+            self.set(Cause.LAUNCHES_FAIL, f"the last {self._failed} launches failed: {why}")
+
+    def registration(self, joined: bool, why: str = "") -> None:
+        """Whether a machine that was bought came to the cluster."""
+        self._joined.append(joined)
+        failed = self._joined.count(False)
+        if joined and failed < JOIN_FAILURES:
+            self.set(Cause.REGISTRATIONS_FAIL, None)
+        elif not joined and failed >= JOIN_FAILURES:
+            self.set(Cause.REGISTRATIONS_FAIL, f"{failed} of the last {len(self._joined)} machines never joined: {why}")
 
     def view(self, age: float, failures: str = "") -> None:
         """How old the view is."""

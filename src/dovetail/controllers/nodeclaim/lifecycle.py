@@ -193,6 +193,8 @@ class Lifecycle:
         if left > 0:
             return min(left, self._launcher.pause(claim.metadata.uid) or left)
         context.health.note(claim, False, conditions.get("Launched"))
+        if launched:
+            context.safety.registration(False, f"nodeclaim {claim.name} of nodepool {claim.node_pool}")
         reason = "registration_timeout" if launched else "launch_timeout"
         await delete(context, claim, reason)
         context.log.info(
@@ -250,6 +252,7 @@ class Lifecycle:
             claim.node_pool or "", claim.metadata.labels.get(keys.ZONE, "")
         ).inc()
         context.health.note(claim, True)
+        context.safety.registration(True)
 
 
 def _target(claim: NodeClaim) -> Target:
