@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import click
 
-KINDS = {"pod": "pod", "pods": "pod", "po": "pod", "node": "node", "nodes": "node", "no": "node",
-         "nodepool": "nodepool", "nodepools": "nodepool", "provisioner": "nodepool"}  # fmt: skip
+_NAMES = {
+    "pod": ("pod", "pods", "po"),
+    "node": ("node", "nodes", "no"),
+    "nodepool": ("nodepool", "nodepools", "provisioner", "provisioners"),
+}
+KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 
 
 @click.command()
@@ -34,7 +38,7 @@ def explain(
         match KINDS[kind.lower()]:
             case "pod":
                 key = name if "/" in name else f"{namespace}/{name}"
-                return explanation.pod(cluster.mirror, decisions, key)
+                return explanation.pod(cluster.mirror, decisions, key, cluster.now)
             case "node":
                 return explanation.node(cluster.mirror, decisions, name, cluster.now)
             case _:

@@ -29,6 +29,13 @@ class Blocker(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None = None
 
 
+def words(blocker: Blocker) -> str:
+    """A blocker in one line, with its pod and its end."""
+    pod = f"pod {blocker.pod}: " if blocker.pod else ""
+    until = f", until {blocker.until:%Y-%m-%dT%H:%M:%SZ}" if blocker.until else ""
+    return f"{pod}{blocker.message}{until} [{blocker.code}]"
+
+
 def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:
     """What the machine itself says, in Karpenter's words."""
     if node is None or claim is None:

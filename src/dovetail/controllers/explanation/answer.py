@@ -1,0 +1,48 @@
+"""An answer, and what all of them need of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.controllers.ledger import Decision
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One line says the most important thing; `details` are what `-v` adds, `deep` what `-vv` adds.
+
+    `facts` is the same for programs.
+    """
+
+    subject: str
+    line: str
+    details: tuple[str, ...] = ()
+    deep: tuple[str, ...] = ()
+    facts: dict[str, Any] = {}
+
+
+class Unknown(LookupError):
+    """There is no such object."""
+
+
+def since(decisions: Sequence[Decision], now: datetime, window: timedelta) -> list[Decision]:
+    oldest = (now - window).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return [each for each in decisions if each.time >= oldest]
+
+
+def safe_mode(decisions: Sequence[Decision]) -> str:
+    """Why voluntary disruption has stopped, if it has; else nothing."""
+    last = next((each for each in reversed(decisions) if each.kind == "safe-mode"), None)
+    return last.summary if last is not None and last.reason else ""
+
+
+def story(decisions: Iterable[Decision]) -> tuple[str, ...]:
+    """Decisions, a line each."""
+    return tuple(f"{each.time}  {each.id}  {each.kind:9}  {each.summary}" for each in decisions)
+
+
+def dollars(price: float | None) -> str:
+    return f"${price:.4f}/h" if price is not None else "at an unknown price"

@@ -1,0 +1,158 @@
+"""A node: everything that keeps it, the best that was found instead, and when it will be looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.disruption import blockers
+from dovetail.controllers.disruption.consolidation import WORTH
+from dovetail.controllers.disruption.expiration import date
+from dovetail.controllers.disruption.refusals import FOR
+from dovetail.controllers.explanation import pools
+from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, safe_mode, story
+from dovetail.controllers.ledger import Decision
+from dovetail.model import duration
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.model.podrequests import requests
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import resources
+
+
+def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    found = mirror.nodes.store.get(name)
+    if found is None:
+        raise Unknown(f"node/{name} is not in the cluster")
+    claim = mirror.claim_for(found)
+    if claim is None:
+        return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
+    pods = tuple(mirror.pods_on(name))
+    why = blockers.of_machine(found, claim, going=mirror.going(claim, found), nominated=False)
+    why += blockers.of_pods(pods, tuple(mirror.budgets.store.all()), now)
+    about = [each for each in decisions if each.subject == name or name in each.removed]
+    kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+    stopped, bound = safe_mode(decisions), rules(pods)
+    next_look = _next_look(mirror, claim, kept, now)
+    details = [_machine(found, claim, pods), *([stopped] if stopped else ())]
+    details += [f"blocked: {blockers.words(each)}" for each in why]
+    details += [f"bound: {each}" for each in bound]
+    details += [*_alternative(kept), *_budget(mirror, claim, now), *next_look]
+    return Answer(
+        subject=f"node/{name}",
+        line=_verdict(found, claim, why, kept, stopped),
+        details=tuple(details),
+        deep=story(about[-10:]),
+        facts={
+            "blockers": msgspec.to_builtins(why), "rules": bound, "keep": msgspec.to_builtins(kept) if kept else None,
+            "safeMode": stopped, "nextLook": next_look,
+        },
+    )  # fmt: skip
+
+
+def _verdict(
+    found: Node, claim: NodeClaim, why: Sequence[blockers.Blocker], kept: Decision | None, stopped: str
+) -> str:
+    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+        return "is being drained and given back"
+    if why:
+        more = f" and {len(why) - 1} more reason(s)" if len(why) > 1 else ""
+        return f"stays: {blockers.words(why[0])}{more}"
+    if stopped:
+        return f"stays: safe mode. {stopped}"
+    drifted = claim.condition("Drifted")
+    if drifted is not None and drifted.status == "True":
+        return f"will be replaced within its budget: {drifted.reason}"
+    if kept is not None:
+        return f"stays: {kept.summary} ({kept.reason}{_saving(kept)})"
+    if not claim.is_true("Consolidatable"):
+        return "stays for now: pods came or went lately"
+    return "may be consolidated; nothing cheaper has been found yet"
+
+
+def _saving(decision: Decision) -> str:
+    saving = decision.detail.get("saving")
+    return f", saving {dollars(saving)}" if isinstance(saving, float) else ""
+
+
+def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
+    """What it is, what it costs, and how full it is."""
+    labels, price = found.metadata.labels, claim.metadata.annotations.get(keys.PRICE)
+    kind = ", ".join(labels.get(key, "?") for key in (keys.INSTANCE_TYPE, keys.ZONE, keys.CAPACITY_TYPE))
+    room, asked = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
+    full = ", ".join(
+        f"{sum(each.get(name, 0) for each in asked) / room[name]:.0%} of {name}"
+        for name in ("cpu", "memory")
+        if room.get(name)
+    )
+    paid = f"{dollars(float(price))} when bought" if price else "price unknown"
+    return f"{kind}, {paid}; {len(asked)} pod(s) ask for {full}"
+
+
+def rules(pods: Iterable[Pod]) -> list[str]:
+    """What its pods insist on wherever they go, with how many of them do."""
+    found: dict[str, list[str]] = {}
+    for pod in pods:
+        if any(each.kind == "DaemonSet" for each in pod.metadata.owner_references):
+            continue
+        for rule in _rules(pod):
+            found.setdefault(rule, []).append(pod.metadata.key)
+    return [f"{rule} ({len(who)} pod(s), {who[0]}{' …' if len(who) > 1 else ''})" for rule, who in found.items()]
+
+
+def _rules(pod: Pod) -> Iterable[str]:
+    for each in pod.spec.topology_spread_constraints:
+        if each.when_unsatisfiable == "DoNotSchedule":
+            yield f"spread over {each.topology_key}, maxSkew {each.max_skew}"
+    affinity = pod.spec.affinity
+    if affinity is not None and affinity.pod_anti_affinity is not None:
+        for term in affinity.pod_anti_affinity.required:
+            yield f"apart from others by {term.topology_key}"
+    if affinity is not None and affinity.pod_affinity is not None:
+        for term in affinity.pod_affinity.required:
+            yield f"together with others by {term.topology_key}"
+
+
+def _alternative(kept: Decision | None) -> list[str]:
+    """The best that was found, and what it would have had to save."""
+    if kept is None:
+        return []
+    needed = f"; a move must save at least {dollars(WORTH * kept.before)}" if kept.before is not None else ""
+    return [f"best alternative at {kept.time}: {kept.summary} [{kept.reason}]{_saving(kept)}{needed}"]
+
+
+def _budget(mirror: Mirror, claim: NodeClaim, now: datetime) -> list[str]:
+    pool = mirror.pools.store.get(claim.node_pool or "")
+    if pool is None:
+        return []
+    reason = "Drifted" if claim.is_true("Drifted") else "Underutilized"
+    return [pools.allowance(mirror, pool, reason, now)]
+
+
+def _next_look(mirror: Mirror, claim: NodeClaim, kept: Decision | None, now: datetime) -> list[str]:
+    """When this machine will be looked at again."""
+    found = []
+    pool = mirror.pools.store.get(claim.node_pool or "")
+    after = pool.spec.disruption.consolidate_after if pool is not None else "Never"
+    initialized = claim.condition("Initialized")
+    last = claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
+    if after == "Never":
+        found.append("consolidation is off for its pool (consolidateAfter: Never)")
+    elif last is not None and last + duration.parse(after) > now:
+        ready = last + duration.parse(after)
+        came = f"pods came or went at {last:%H:%M:%SZ} (consolidateAfter {after})"
+        found.append(f"next look at {ready:%H:%M:%SZ}: {came}")
+    elif kept is not None:
+        again = datetime.fromisoformat(kept.time) + timedelta(seconds=FOR)
+        when = f"at {again:%H:%M:%SZ} at the latest" if again > now else "within minutes"
+        found.append(f"next look {when}, or as soon as its pods, budgets or prices change")
+    else:
+        found.append("next look within seconds")
+    expiry = date(claim)
+    if expiry is not None:
+        found.append(f"expires {expiry:%Y-%m-%dT%H:%M:%SZ}")
+    return found

@@ -1,0 +1,88 @@
+"""A pod: why it waits, or where it runs and how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.disruption import blockers
+from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, story
+from dovetail.controllers.ledger import Decision, Refusal, concerns
+from dovetail.model.meta import condition
+from dovetail.model.reasons import REASONS
+
+
+def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) -> Answer:
+    """`key` is namespace/name."""
+    found = mirror.pods.store.get(key)
+    if found is None:
+        raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
+    about = [each for each in decisions if concerns(each, key)]
+    if found.spec.node_name:
+        return _running(mirror, about, key, found.spec.node_name, now)
+    refusal = next((r for each in reversed(about) for r in each.refusals if key in r.pods), None)
+    promised = mirror.reservations.of(found.metadata.uid)
+    if promised is not None:
+        line = f"waits for {promised.kind} {promised.name}, which is on its way"
+        return Answer(subject=f"pod/{key}", line=line, deep=story(about[-5:]))
+    if refusal is not None:
+        return _refused(key, refusal, about)
+    bought = next((each for each in reversed(about) if each.machines), None)
+    if bought is not None:
+        claims = ", ".join(each.claim for each in bought.machines[:3])
+        return Answer(subject=f"pod/{key}", line=f"waits for {claims} (decision {bought.id})", deep=story(about[-5:]))
+    scheduled = condition(found.status.conditions, "PodScheduled")
+    words = "kube-scheduler has not tried it yet" if scheduled is None else "it has not been planned for yet"
+    if found.spec.scheduling_gates:
+        gates = ", ".join(each.name for each in found.spec.scheduling_gates)
+        words = f"its scheduling gates hold it: {gates}"
+    return Answer(subject=f"pod/{key}", line=f"pending: {words}")
+
+
+def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
+    details, deep = [], []
+    for name, funnel in refusal.pools.items():
+        details.append(_funnel(name, funnel))
+        steps = funnel.get("steps") or ()
+        deep += [f"{name}: {step['left']:>6} left after {step['clause']}" for step in steps]
+    if refusal.code in REASONS:
+        details.append(f"cure: {REASONS[refusal.code].cure}")
+    return Answer(
+        subject=f"pod/{key}",
+        line=f"pending: {refusal.message} ({refusal.code})",
+        details=tuple(details),
+        deep=(*deep, *story(about[-5:])),
+        facts=msgspec.to_builtins(refusal),
+    )
+
+
+def _funnel(pool: str, funnel: dict[str, Any]) -> str:
+    text = f"nodepool {pool}: {funnel.get('start', 0)} candidates; emptied by {funnel.get('emptied_by', '')}"
+    nearest = funnel.get("nearest")
+    if nearest:
+        price = nearest.get("price")
+        cost = f" at {dollars(price)}" if price is not None else ""
+        lacks = funnel.get("nearest_lacks", "")
+        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost} {lacks}"
+    return text
+
+
+def _running(mirror: Mirror, about: Sequence[Decision], key: str, node_name: str, now: datetime) -> Answer:
+    node = mirror.nodes.store.get(node_name)
+    claim = mirror.claim_for(node) if node else None
+    price = claim.metadata.annotations.get(keys.PRICE) if claim else None
+    paid = f" ({dollars(float(price))} when bought)" if price else ""
+    found = mirror.pods.store.get(key)
+    held = blockers.of_pods((found,), tuple(mirror.budgets.store.all()), now) if found is not None else []
+    details = [f"holds its node: {blockers.words(each)}" for each in held]
+    return Answer(
+        subject=f"pod/{key}",
+        line=f"runs on {node_name}{paid}",
+        details=(*details, *story(about[-5:])),
+        facts={"node": node_name, "blockers": msgspec.to_builtins(held)},
+    )

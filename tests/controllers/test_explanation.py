@@ -1,0 +1,143 @@
+"""What a person reads who asks why: everything at once, the most important thing first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.controllers import explanation
+from dovetail.controllers.ledger import Decision
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "1"}]}
+SPREAD = [{
+    "maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "p"}},
+}]  # fmt: skip
+
+
+def ask(world: Any, kind: str, name: str) -> explanation.Answer:
+    scaler = world.autoscaler
+    question = getattr(explanation, kind)
+    answer: explanation.Answer = question(scaler.mirror, scaler.ledger.decisions(), name, world.clock.now())
+    return answer
+
+
+async def _guarded(world: Any) -> str:
+    """Two pods on one machine: one under a budget of zero, one that asked not to be disturbed. The node's name."""
+    await world.pool(disruption=QUICK)
+    world.start()
+    await world.pods(1, cpu="900m", topologySpreadConstraints=SPREAD)
+    await world.pods(1, cpu="900m", prefix="q")
+    await world.until(world.all_bound)
+    note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "1h"}}}
+    await world.kube.patch(kinds.PODS, "q0", note, "default")
+    budget = {
+        "metadata": {"name": "guard"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}},
+    }
+    await world.kube.create(kinds.PDBS, budget, "default")
+    await asyncio.sleep(60)
+    (node,) = set((await world.bound()).values())
+    return node
+
+
+def test_a_node_tells_every_blocker_every_rule_its_price_its_budget_and_the_next_look(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        answer = ask(world, "node", await _guarded(world))
+        assert answer.line.startswith("stays: pod default/")
+        assert answer.line.endswith("and 1 more reason(s)")
+        text = "\n".join(answer.details)
+        assert "m.large, a, on-demand, $0.1000/h when bought; 2 pod(s) ask for 95% of cpu" in text
+        assert "blocked: pod default/p0: pdb prevents pod evictions (default/guard) [PDB]" in text
+        assert 'blocked: pod default/q0: pod has "karpenter.sh/do-not-disrupt" annotation, until 2026-01-01T01:' in text
+        assert "bound: spread over topology.kubernetes.io/zone, maxSkew 1 (1 pod(s), default/p0)" in text
+        assert "budget Underutilized: 1 of 1 may go now (nodes: 1)" in text
+        assert "next look" in text
+        assert {each["code"] for each in answer.facts["blockers"]} == {"PDB", "DO_NOT_DISRUPT_POD"}
+
+    tell(story)
+
+
+def test_a_running_pod_tells_how_it_holds_its_node(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        answer = ask(world, "pod", "default/p0")
+        assert answer.line == f"runs on {node} ($0.1000/h when bought)"
+        assert answer.details[0].startswith("holds its node: pod default/p0: pdb prevents pod evictions")
+
+    tell(story)
+
+
+def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(1, cpu="900m")
+        await world.until(world.all_bound)
+        await asyncio.sleep(120)
+        answer = ask(world, "node", (await world.bound())["p0"])
+        assert answer.line.startswith("stays: ")
+        text = "\n".join(answer.details)
+        assert "best alternative at 2026-01-01T00:" in text
+        assert "a move must save at least $0.0020/h" in text
+        assert "at the latest, or as soon as its pods, budgets or prices change" in text
+
+    tell(story)
+
+
+def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption={"consolidateAfter": "Never"})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(10)
+        now = world.autoscaler.ledger.now()
+        for reason, text in (("stale-view", "Voluntary disruption has stopped: stale-view: old"), ("", "goes on")):
+            world.autoscaler.ledger.record(
+                Decision(id="d-1", kind="safe-mode", time=now, summary=text, reason=reason)
+            )
+            node = ask(world, "node", (await world.bound())["p0"])
+            pool = ask(world, "nodepool", "default")
+            assert ("safe mode" in node.line) == bool(reason)
+            assert (text in pool.details) == bool(reason)
+
+    tell(story)
+
+
+def test_a_pool_tells_what_it_costs_its_limits_its_budgets_and_its_machines(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK, limits={"cpu": "100"})
+        world.start()
+        await world.pods(1, cpu="900m")
+        await world.until(world.all_bound)
+        await asyncio.sleep(20)
+        answer = ask(world, "nodepool", "default")
+        assert answer.line == "1 machine(s) for $0.1000/h when bought; ready"
+        assert "limit cpu: 2 of 100 in use" in answer.details
+        assert "budget Empty: 1 of 1 may go now (nodes: 1)" in answer.details
+        assert any("m.large  a  on-demand" in line for line in answer.deep)
+        assert answer.facts["allowed"] == {"Empty": 1, "Drifted": 1, "Underutilized": 1}
+        with pytest.raises(explanation.Unknown, match="there are: default"):
+            ask(world, "nodepool", "other")
+
+    tell(story)
+
+
+def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1, cpu="64")
+        await asyncio.sleep(30)
+        answer = ask(world, "pod", "default/p0")
+        assert answer.line.startswith("pending: ")
+        assert any(line.startswith("nodepool default: ") for line in answer.details)
+        assert any(line.startswith("cure: ") for line in answer.details)
+
+    tell(story)
