@@ -83,7 +83,7 @@ class Recorder:
         self._clock = clock
         self._component = component
         self._host = host
-        self._quiet = quiet
+        self.quiet = quiet
         self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
         self._wake = asyncio.Event()
         self._known: dict[tuple[str, ...], _Known] = {}
@@ -93,7 +93,7 @@ class Recorder:
         self._instant = 0
 
     def normal(self, about: Involved, reason: str, message: str, host: str = "") -> None:
-        if not self._quiet:
+        if not self.quiet:
             self._record(about, "Normal", reason, message, host)
 
     def warning(self, about: Involved, reason: str, message: str, host: str = "") -> None:

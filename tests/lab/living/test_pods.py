@@ -10,6 +10,7 @@ import msgspec
 from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.replicaset import status_of
 from dovetail.lab.controllers.roster import Roster
+from dovetail.lab.controllers.sharing import share_pod
 from dovetail.lab.controllers.tainteviction import patience
 from dovetail.lab.controllers.views import PodView, Taint, Toleration
 
@@ -83,3 +84,10 @@ def test_a_set_counts_its_living_ready_available_and_going_pods() -> None:
         "observedGeneration": 3,
     }
     assert wait == 20
+
+
+def test_what_pods_have_in_common_is_kept_once_and_nothing_is_mixed_up() -> None:
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    one, other = (share_pod(msgspec.convert(labels, PodView)) for _ in range(2))
+    assert one == msgspec.convert(labels, PodView) and one.metadata.labels is other.metadata.labels
+    assert share_pod(PodView()) == PodView()

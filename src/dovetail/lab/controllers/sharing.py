@@ -15,8 +15,9 @@ T = TypeVar("T")
 
 _LIMIT = 50_000
 _kept: dict[Any, Any] = {}
-#: The first value that was equal to this one: called as _first(value, value).
-_first = _kept.setdefault
+_maps: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+#: The first value that was equal to this one: called as _first(value, value), and with its items for a map.
+_first, _first_map = _kept.setdefault, _maps.setdefault
 
 
 def share(value: T) -> T:
@@ -30,8 +31,8 @@ def share_meta(meta: Meta) -> Meta:
     _make_room()
     return msgspec.structs.replace(
         meta,
-        labels=_first(tuple(meta.labels.items()), meta.labels),
-        annotations=_first(tuple(meta.annotations.items()), meta.annotations),
+        labels=_first_map(tuple(meta.labels.items()), meta.labels),
+        annotations=_first_map(tuple(meta.annotations.items()), meta.annotations),
         owner_references=_first(meta.owner_references, meta.owner_references),
         namespace=_first(meta.namespace, meta.namespace),
         creation_timestamp=_first(meta.creation_timestamp, meta.creation_timestamp),
@@ -55,5 +56,6 @@ def share_pod(pod: PodView) -> PodView:
 
 
 def _make_room() -> None:
-    if len(_kept) > _LIMIT:
-        _kept.clear()
+    for each in (_kept, _maps):
+        if len(each) > _LIMIT:
+            each.clear()

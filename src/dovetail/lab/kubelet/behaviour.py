@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -36,7 +37,9 @@ class Behaviour(msgspec.Struct, frozen=True):
 
 
 def behaviour_of(container: ContainerSpec, annotations: Mapping[str, str]) -> Behaviour:
-    model = _by_command(container)
+    model = _by_command(container.image, container.command, container.args)
+    if not annotations:
+        return model
     changes: dict[str, object] = {}
     for field, convert in _SETTINGS.items():
         name = field.replace("_", "-")
@@ -69,16 +72,17 @@ _SETTINGS: dict[str, Callable[[str], object]] = {
 }
 
 
-def _by_command(container: ContainerSpec) -> Behaviour:
-    words = [*container.command, *container.args]
-    image = short_name(container.image)
+@lru_cache(maxsize=4096)
+def _by_command(reference: str, command: tuple[str, ...], args: tuple[str, ...]) -> Behaviour:
+    words = [*command, *args]
+    image = short_name(reference)
     if not words:
         if image in _SHELLS:
             return Behaviour(run_seconds=0.1)
         if image in _ONE_SHOT:
             return Behaviour(run_seconds=_ONE_SHOT[image])
         return Behaviour()
-    if image in _ONE_SHOT and container.command[:1] != ("sh",):
+    if image in _ONE_SHOT and command[:1] != ("sh",):
         return Behaviour(run_seconds=_ONE_SHOT[image])
     return _by_words(words)
 

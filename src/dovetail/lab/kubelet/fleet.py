@@ -35,6 +35,7 @@ from dovetail.lab.recorder import Involved, Recorder
 
 _CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 RETRY_SECONDS = 1.0
+_KEPT_TEXTS = 4096
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -61,6 +62,7 @@ class Fleet:
         self._kube = kube
         self._clock = clock
         self._recorder = recorder
+        self._texts: dict[float, str] = {}
         self._zero = clock.now() - timedelta(seconds=clock.monotonic())
         self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, keep=slim)
         self._pods.listen(self._pod_changed)
@@ -131,7 +133,14 @@ class Fleet:
     # Time
 
     def stamp(self, seat: Seat | None, at: float) -> str:
-        return to_text(self._zero + timedelta(seconds=at + (seat.skew if seat is not None else 0.0)))
+        """An instant by the machine's clock. Many machines act at the same instant, so its text is kept a while."""
+        instant = at + (seat.skew if seat is not None else 0.0)
+        text = self._texts.get(instant)
+        if text is None:
+            if len(self._texts) >= _KEPT_TEXTS:
+                self._texts.clear()
+            text = self._texts[instant] = to_text(self._zero + timedelta(seconds=instant))
+        return text
 
     # Running
 
@@ -346,6 +355,8 @@ class Fleet:
         )
 
     def _tell(self, run: PodRun, notes: Notes) -> None:
+        if self._recorder.quiet:
+            notes = [note for note in notes if note[0] != "Normal"]
         if not notes:
             return
         about = Involved.of("v1", "Pod", run.pod.metadata)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from functools import lru_cache
 
 import msgspec
 
@@ -33,6 +34,7 @@ class Image(msgspec.Struct, frozen=True):
     invalid: bool = False
 
 
+@lru_cache(maxsize=4096)
 def image_of(reference: str, error: str | None = None, pull_seconds: float | None = None) -> Image:
     size = _SIZES.get(short_name(reference)) or 20_000_000 + zlib.crc32(reference.encode()) % 80_000_000
     seconds = 0.4 + size / 60_000_000 if pull_seconds is None else pull_seconds
@@ -45,6 +47,7 @@ def image_of(reference: str, error: str | None = None, pull_seconds: float | Non
     return Image(reference, canonical, size, seconds, error)
 
 
+@lru_cache(maxsize=4096)
 def canonical_name(reference: str) -> str:
     """With registry and tag, as containerd writes it."""
     name = reference
@@ -74,6 +77,7 @@ def _not_found(canonical: str) -> str:
     )
 
 
+@lru_cache(maxsize=4096)
 def digest(reference: str) -> str:
     """A stable image id."""
     head = f"{zlib.crc32(reference.encode()):08x}"

@@ -51,7 +51,7 @@ class PodRun(msgspec.Struct):
 
     @property
     def everything(self) -> list[ContainerRun]:
-        return [*self.inits, *self.mains]
+        return [*self.inits, *self.mains] if self.inits else self.mains
 
     @property
     def initialized(self) -> bool:
@@ -65,10 +65,14 @@ class PodRun(msgspec.Struct):
         if self.inits and not self.initialized:
             broken = any(r.stage == "over" and r.ended is not None and r.ended.code for r in self.inits)
             return "Failed" if broken and policy == "Never" else "Pending"
-        over = [run.ended for run in self.mains if run.stage == "over"]
-        if len(over) == len(self.mains):
-            return "Failed" if any(end is not None and end.code for end in over) else "Succeeded"
-        return "Running" if all(run.has_run for run in self.mains) else "Pending"
+        phase, failed = "Succeeded", False
+        for run in self.mains:
+            if not run.has_run:
+                return "Pending"
+            if run.stage != "over":
+                phase = "Running"
+            failed = failed or (run.ended is not None and run.ended.code != 0)
+        return "Failed" if failed and phase == "Succeeded" else phase
 
     @property
     def over(self) -> bool:
