@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from dovetail.clock import run_virtual
 from dovetail.lab.scenario.play import Outcome, play
@@ -47,6 +49,14 @@ def test_every_scenario_of_the_repository_is_well_formed() -> None:
     assert files
     for file in files:
         read(file)
+
+
+def test_every_example_of_the_documentation_is_well_formed() -> None:
+    text = (SCENARIOS.parent / "docs" / "scenarios.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(examples) > 1
+    for each in examples:
+        assert convert({"duration": "10m", "autoscaler": {}, **yaml.safe_load(each)}).steps
 
 
 def test_a_scenario_is_played_the_same_every_time() -> None:

@@ -7,7 +7,6 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,7 +82,7 @@ class Player:
         self._folder = folder
         self._write = write
         self._seed = seed
-        self._clock = Clock(asyncio.get_running_loop(), datetime.fromisoformat(scenario.start))
+        self._clock = Clock(asyncio.get_running_loop(), scenario.start)
         self._zero = self._clock.monotonic()
         low = scenario.cluster.detail == "low"
         pace = Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import yaml
 
+from dovetail.clock import EPOCH
 from dovetail.lab.faults import Fault
 
 Json = dict[str, Any]
@@ -225,7 +227,7 @@ class Scenario(_Part, frozen=True, kw_only=True):
     duration: Seconds
     name: str = ""
     seed: int = 0
-    start: str = "2026-01-01T00:00:00Z"
+    start: datetime = EPOCH
     cluster: Cluster = Cluster()
     autoscaler: AutoscalerPart | None = None
     manifests: tuple[str | Json, ...] = ()
@@ -269,6 +271,8 @@ def convert(document: object, where: str = "scenario") -> Scenario:
     except msgspec.ValidationError as problem:
         raise ScenarioError(f"{where}: {_explain(str(problem))}") from problem
     _check(scenario, where)
+    if scenario.start.tzinfo is None:
+        scenario = msgspec.structs.replace(scenario, start=scenario.start.replace(tzinfo=UTC))
     return scenario
 
 
