@@ -78,3 +78,4 @@ def _load(name: str) -> ModuleType:
 
 
 _load("manifests")
+_load("stories")
