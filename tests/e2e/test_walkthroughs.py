@@ -9,36 +9,36 @@ from tests.e2e.conftest import Outside
 
 pytestmark = pytest.mark.timeout(400)
 
-LAUNCHED = (
-    "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep 'launched nodeclaim'"
-)
+LOG = "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep"
 
 
 def test_inflate_gets_one_machine_then_two_and_ends_on_the_cheapest(lab: Outside) -> None:
+    """On a machine so slow that the pods come in two batches, consolidation brings about the same a little later."""
     lab.apply(manifests.POOL)
     lab.apply(manifests.INFLATE)
     lab.run("kubectl scale deployment inflate --replicas 5")
-    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
-    assert lab.types() == ["m5.large"]
-    assert '"instance-type":"m5.large"' in lab.run(LAUNCHED)
-    running = lab.run(
+    lab.run("kubectl rollout status deployment/inflate --timeout=180s")
+    lab.until(lambda: lab.types() == ["m5.large"])
+    if lab.logs:
+        assert '"instance-type":"m5.large"' in lab.run(f"{LOG} 'launched nodeclaim'")
+    running = (
         "aws ec2 describe-instances --filters Name=instance-state-name,Values=running"
+        " Name=tag:karpenter.sh/nodepool,Values=default"
         " --query 'Reservations[].Instances[].InstanceType' --output text"
     )
-    assert running.split() == ["m5.large"]
+    lab.until(lambda: lab.run(running).split() == ["m5.large"])
 
     lab.run("kubectl scale deployment inflate --replicas 12")
-    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
-    assert lab.types() == ["m5.large", "m5.large"]
+    lab.run("kubectl rollout status deployment/inflate --timeout=180s")
+    lab.until(lambda: lab.types() == ["m5.large", "m5.large"])
 
     lab.run("kubectl scale deployment inflate --replicas 5")
     lab.until(lambda: lab.types() == ["m5.large"])
     lab.run("kubectl scale deployment inflate --replicas 1")
     lab.until(lambda: lab.types() == ["c5.large"])
-    lab.run("kubectl rollout status deployment/inflate --timeout=60s")
-    assert "consolidation replace" in lab.run(
-        "kubectl logs -l app.kubernetes.io/instance=karpenter -n karpenter --tail=-1 | grep 'disrupting node(s)'"
-    )
+    lab.run("kubectl rollout status deployment/inflate --timeout=180s")
+    if lab.logs:
+        assert "consolidation replace" in lab.run(f"{LOG} 'disrupting node(s)'")
 
 
 def test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone(lab: Outside) -> None:
@@ -46,7 +46,7 @@ def test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone
     assert "test-network" in lab.run("kubectl get provisioner")
     lab.run("kubectl create namespace nginx")
     lab.apply(manifests.NGINX)
-    lab.run("kubectl rollout status -n nginx deployment/nginx --timeout=60s")
+    lab.run("kubectl rollout status -n nginx deployment/nginx --timeout=180s")
     (node,) = lab.json("kubectl get nodes -l nodeType=network-node")["items"]
     labels = node["metadata"]["labels"]
     assert (labels["node.kubernetes.io/instance-type"], labels["phase"]) == ("c5n.4xlarge", "test")
@@ -59,10 +59,10 @@ def test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone
 def test_a_pod_that_wants_a_branch_interface_gets_a_type_that_has_them(lab: Outside) -> None:
     lab.apply(manifests.POOL)
     lab.apply(manifests.ENI)
-    lab.run("kubectl wait --for=condition=Ready pod/branch --timeout=60s")
+    lab.run("kubectl wait --for=condition=Ready pod/branch --timeout=180s")
     (claim,) = lab.json("kubectl get nodeclaims -l karpenter.sh/nodepool=eni")["items"]
     assert claim["metadata"]["labels"]["node.kubernetes.io/instance-type"].startswith("m5.")
-    lab.run("kubectl delete pod branch --now && kubectl delete nodepool eni --timeout=60s")
+    lab.run("kubectl delete pod branch --now && kubectl delete nodepool eni --timeout=180s")
 
 
 def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: Outside) -> None:
@@ -76,7 +76,7 @@ def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: 
         "aws eks create-access-entry --cluster-name test-cluster --type EC2_LINUX"
         " --principal-arn arn:aws:iam::123456789012:role/StrangerRole"
     )
-    lab.run("kubectl wait --for=condition=Ready pod/stranded --timeout=60s")
+    lab.run("kubectl wait --for=condition=Ready pod/stranded --timeout=180s")
     lab.run("kubectl delete pod stranded --now")
 
 

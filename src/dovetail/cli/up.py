@@ -28,6 +28,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--autoscaler/--no-autoscaler", default=True, show_default=True,
               help="With AWS and the autoscaler, or the plain cluster.")  # fmt: skip
 @click.option("--feature-gates", "gates", default="", help="Gates to open, as NodeRepair=true,StaticCapacity=true.")
+@click.option("--boot", default=None, type=click.FloatRange(0, 3600),
+              help="Seconds until a bought machine joins; 25 to 35 by default.")  # fmt: skip
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
               help="Seconds of the lab to one of yours.")  # fmt: skip
 @click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
@@ -48,6 +50,7 @@ def up(
     region: str,
     autoscaler: bool,
     gates: str,
+    boot: float | None,
     speed: float,
     seed: int | None,
     data: Path | None,
@@ -71,7 +74,7 @@ def up(
         else:
             _run(
                 Settings(
-                    nodes=nodes, node_type=node_type, zones=names, speed=speed, seed=seed, data=data,
+                    nodes=nodes, node_type=node_type, zones=names, boot=boot, speed=speed, seed=seed, data=data,
                     kubeconfig=config, port=port, token=token, control_plane=control_plane,
                     cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
                     log=os.environ.get("DOVETAIL_LAB_LOG", ""),

@@ -1,4 +1,4 @@
-"""Reserved machines: those that outlive their reservation are on demand from then on; those of ending blocks go in time.
+"""Reserved machines: those that outlive their reservation are on demand from then on; those of ending blocks go.
 
 EC2 lets a machine run on, at the usual price, when its reservation ends or moves. Its labels then say what is true,
 so that it can be consolidated like any other. A capacity block is different: EC2 ends its machines by force, so they

@@ -22,6 +22,7 @@ from dovetail.clock import Clock
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
 from dovetail.lab.apiserver.kinds.defaults import seed_defaults
+from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
@@ -46,6 +47,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     region: str = "ap-northeast-2"
     autoscaler: bool = True
     gates: tuple[str, ...] = ()
+    boot: float | None = None
     speed: float = 1.0
     seed: int | None = None
     data: Path | None = None
@@ -121,7 +123,10 @@ def _tell_environment(eks: Eks, residence: Residence) -> Extra:
 def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
     if not settings.autoscaler:
         return None
-    asked = EksSettings(cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates)
+    timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
+    asked = EksSettings(
+        cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing
+    )
     return Eks(asked, url, authority)
 
 
