@@ -15,6 +15,10 @@ import pytest
 from dovetail.clock import EPOCH, Clock, Deadlock, ScaledLoop, VirtualLoop, run_scaled, run_virtual
 
 
+#: Far less than the minute, or the day, that passes in the test, and far more than a busy machine needs.
+MOMENT = 30
+
+
 def test_a_virtual_day_takes_no_time() -> None:
     async def main() -> datetime:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
@@ -23,7 +27,7 @@ def test_a_virtual_day_takes_no_time() -> None:
 
     began = time.monotonic()
     assert run_virtual(main()) == EPOCH + timedelta(days=1)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < MOMENT
 
 
 def test_a_thousand_timers_over_a_day_are_fast() -> None:
@@ -33,7 +37,7 @@ def test_a_thousand_timers_over_a_day_are_fast() -> None:
 
     began = time.monotonic()
     run_virtual(main())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < MOMENT
 
 
 def test_timers_due_at_the_same_instant_fire_in_the_order_they_were_set() -> None:
@@ -191,7 +195,7 @@ def test_a_scaled_loop_runs_faster_than_the_wall() -> None:
 
     began = time.monotonic()
     assert run_scaled(main(), speed=600) >= 60
-    assert 0.09 < time.monotonic() - began < 2
+    assert 0.09 < time.monotonic() - began < MOMENT
 
 
 def test_a_scaled_loop_keeps_time_continuous_when_its_speed_changes() -> None:
