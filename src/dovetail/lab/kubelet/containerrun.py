@@ -124,7 +124,7 @@ class ContainerRun(msgspec.Struct):
             self.pull_backoff = min(LONGEST_BACKOFF, self.pull_backoff * 2 or FIRST_BACKOFF)
             self._next("pull-failed", now + min(self.pull_backoff, 12.0) / 2)
             return
-        took = go_seconds(now - self.pull_began)
+        took = go_seconds(self.due - self.pull_began)
         text = f'Successfully pulled image "{self.image.reference}" in {took} ({took} including waiting). '
         self._note(notes, "Normal", "Pulled", f"{text}Image size: {self.image.size} bytes.")
         self.pull_backoff = 0.0
