@@ -374,6 +374,11 @@ class Board:
         """The machines to buy that stand."""
         return [at for at in range(self.existing, self.size) if self.column[at] >= 0]
 
+    def changed(self, before: Board) -> list[int]:
+        """The machines to buy on which something is other than on the board this one was cloned from."""
+        held = before.contents
+        return [at for at in self.bought() if at >= before.size or self.contents[at] is not held[at]]
+
     def used(self, at: int) -> Ints:
         return np.asarray(self.menu.capacity[:, self.column[at]] - self.free[:, at])
 

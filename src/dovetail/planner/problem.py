@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.cells import Cell, add_owners, cells_of, keep_rows, rows_passing, tolerated
@@ -317,6 +319,17 @@ class Problem:
             known = table[key] = (menu, self.columns)
         found: Menu = known[0]
         return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
+        state = self.__dict__.copy()
+        for name in ("snapshot", "roster", "daemons", "fears", "_node_terms", "_node_taints", "_node_answers"):
+            state.pop(name, None)
+        state["nodes"] = [None] * len(self.nodes)
+        state["pools"] = [replace(pool, types=()) for pool in self.pools]
+        if self.diversity is None:
+            del state["columns"]
+        return state
 
     def ask(self, one: PodClass, rung: int) -> Ask:
         return self._asks[one.index, rung]

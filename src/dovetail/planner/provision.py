@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -12,11 +13,13 @@ from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
 from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack
+from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
 from dovetail.planner.quiet import quiet
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.soundness import sound
 from dovetail.planner.strategy import Strategy
+
+if TYPE_CHECKING:
+    from dovetail.planner.optimise.better import Optimiser
 
 #: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
 _FIRST = (
@@ -28,6 +31,8 @@ _FIRST = (
     Strategy(foresight=0.0, grow=True, settle=True),
 )
 _MANY = (Strategy(level=True),)
+#: Up to this many classes each of the strategies takes a millisecond or two.
+_ALIKE = 120
 #: What is tried when somebody goes short: all of it for few pods, the first for many.
 _SHORT = tuple(
     Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
@@ -36,22 +41,23 @@ _SHORT = tuple(
     for order in ("max", "reference", "zones")
 )
 _BRIEF = 2
-#: From this many pods on the relaxation is a guide to which machines to buy.
-_POURABLE = 40
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
-#: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
-_WORK_A_SECOND = 20_000
 
 
-def provision(snapshot: Snapshot, seed: int = 0, deadline: float | None = None) -> Plan:
-    """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it."""
+def provision(
+    snapshot: Snapshot, seed: int = 0, deadline: float | None = None, optimiser: Optimiser | None = None
+) -> Plan:
+    """Place `snapshot.pending`. Without `deadline` the quick answer; with it, up to that many seconds to better it.
+
+    `optimiser` says where that is done: here, or in a process apart.
+    """
     start = stopwatch()
     with quiet():
         problem, packing = _first(snapshot)
         plan = plan_of(problem, packing) if deadline is None else None
     if deadline is not None:
-        plan = _bettered(problem, packing, seed, deadline, start)
+        plan = _bettered(problem, packing, seed, deadline, stopwatch() - start, optimiser)
     assert plan is not None
     return _timed(plan, stopwatch() - start)
 
@@ -67,34 +73,15 @@ def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
     return patient, other if other.rank < packing.rank else carried(packing, patient)
 
 
-def _bettered(problem: Problem, packing: Packing, seed: int, deadline: float, start: float) -> Plan:
-    from dovetail.planner.optimise.bound import WORDS, relaxed
-    from dovetail.planner.optimise.search import improve
-    from dovetail.planner.optimise.zones import widened
+def _bettered(
+    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float, optimiser: Optimiser | None
+) -> Plan:
+    from dovetail.planner.optimise.better import better
+    from dovetail.planner.optimise.bound import WORDS
 
-    def left() -> float:
-        return deadline - (stopwatch() - start)
-
-    fluid = relaxed(problem, packing.left, deadline / 3)
-    bound = fluid.price if fluid is not None else None
-    other = _poured(problem, packing, left) if sum(one.count for one in problem.classes) >= _POURABLE else None
-    packing = min((packing, other), key=lambda each: each.rank) if other is not None else packing
-    budget = int(_WORK_A_SECOND * deadline)
-    afresh = other is None or few(problem)
-    better = improve(problem, packing, seed, budget, bound or 0.0, lambda: left() < 0, afresh)
-    better = Packing(widened(better.board), better.left)
-    return plan_of(problem, better, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
-
-
-def _poured(problem: Problem, packing: Packing, left: Callable[[], float]) -> Packing | None:
-    """Machines chosen anew along the relaxation's flows, then squeezed; None if that came to nothing."""
-    from dovetail.planner.optimise.rounding import rounded
-    from dovetail.planner.optimise.squeeze import squeezed
-
-    found = rounded(problem, packing, lambda: left() / 3)
-    if found is None or not sound(found.board):
-        return None
-    return Packing(squeezed(found.board, lambda: left() < 0), found.left)
+    found = (optimiser or better)(problem, packing, seed, deadline, spent)
+    words = WORDS if found.bound is not None else ""
+    return plan_of(problem, found.packing, tier=2, bound=found.bound, bound_of=words)
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:
@@ -103,7 +90,7 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 
 def quick(problem: Problem) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out."""
-    first = _FIRST if few(problem) else _MANY
+    first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else (*_FIRST[:1], *_MANY)
     best = min((pack(problem, strategy) for strategy in first), key=lambda each: each.rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=lambda each: each.rank)
@@ -118,7 +105,7 @@ def quick(problem: Problem) -> Packing:
 
 def _evened(problem: Problem, best: Packing) -> Packing:
     """Where no pod looks at another, several machines are filled alike at the relaxation's proportions."""
-    if problem.cells or len(best.board.bought()) < 2 or sum(one.count for one in problem.classes) < _POURABLE:
+    if problem.cells or len(best.board.bought()) < 2 or not pourable(problem):
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
 

@@ -22,6 +22,8 @@ from dovetail.planner.strategy import Strategy
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
 _FEW = 500
+#: From this many pods on a relaxation is a guide to which machines to buy.
+_POURABLE = 40
 
 
 class Packing:
@@ -242,6 +244,11 @@ def carried(packing: Packing, problem: Problem) -> Packing:
             for number, count in contents.items():
                 board.put(asks[number], place, count)
     return Packing(board, packing.left)
+
+
+def pourable(problem: Problem) -> bool:
+    """Whether there are so many pods that a relaxation is a guide to which machines to buy."""
+    return sum(one.count for one in problem.classes) >= _POURABLE
 
 
 def few(problem: Problem) -> bool:

@@ -11,6 +11,8 @@ import asyncio
 from dovetail.clock import VirtualLoop
 from dovetail.controllers.context import Context
 from dovetail.controllers.safety import Cause
+from dovetail.planner.optimise.apart import apart
+from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
@@ -46,13 +48,14 @@ class Planning:
         context.safety.set(Cause.BROKEN_INVARIANT, why)
 
     async def _checked(self, snapshot: Snapshot, deadline: float | None) -> tuple[Plan, list[str]]:
-        """In virtual time thinking takes no time; in real time it must not stop the watches and the lease."""
+        """In virtual time thinking takes no time and only work counts; in real time it must not stop the watches and
+        the lease, so the quick answer is found in a thread and bettered in a process apart.
+        """
         seed = self._context.chance.root
+        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
 
         def think() -> tuple[Plan, list[str]]:
-            plan = provision(snapshot, seed=seed, deadline=deadline)
+            plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=better_by_work if virtual else apart())
             return plan, [str(each) for each in verify(plan, snapshot)]
 
-        if isinstance(asyncio.get_running_loop(), VirtualLoop):
-            return think()
-        return await asyncio.to_thread(think)
+        return think() if virtual else await asyncio.to_thread(think)

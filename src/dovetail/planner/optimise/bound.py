@@ -7,6 +7,8 @@ that are there are free as far as they reach. Whatever a real plan costs, it can
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 
@@ -21,7 +23,7 @@ WORDS = (
     "minimum flexibility are left out"
 )
 #: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
-_LARGEST = 3000
+_LARGEST, _COARSE = 3000, 300
 #: The solver's answer is trusted to this relative precision.
 _SAFETY = 1e-6
 
@@ -62,7 +64,7 @@ class _Pool(msgspec.Struct):
 
 
 def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | None:
-    """The relaxation for the pods that a plan places (`left` has none), or None where there was no time."""
+    """The relaxation for the pods that a plan places (`left` has none): a coarser one, or None, where time is short."""
     finite = np.isfinite(problem.menu.prices)
     found = []
     for one in problem.classes:
@@ -70,7 +72,7 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
         if count > 0:
             ask = problem.ask(one, len(one.levels) - 1)
             found.append(Demand(ask, float(count), np.flatnonzero(holding(problem, ask) & finite), _lonely(ask)))
-    return fluid(problem, found, seconds, standing=True)
+    return fluid(problem, found, seconds, standing=True) or fluid(problem, found, max(seconds, 1.0), True, _COARSE)
 
 
 def holding(problem: Problem, ask: Ask) -> Bools:
@@ -103,18 +105,30 @@ def fluid(
     if not demands:
         return Fluid(0.0, [])
     kept = _undominated(problem, demands)
-    pools = _poured(demands, kept, None)
-    for fineness in (8.0, 4.0, 2.0, 1.0, 0.0):
-        if sum(len(each.columns) for each in pools) <= largest:
+    narrowed = {raw: columns[kept[columns]] for raw, columns in _distinct(demands).items()}
+    shown = [narrowed[each.columns.tobytes()] for each in demands]
+    totals = np.array([each.ask.request for each in demands], dtype=np.float64)
+    totals *= np.array([[each.count] for each in demands])
+    shares = np.log2(np.maximum(totals, 1.0) / np.maximum(totals.max(axis=1, keepdims=True), 1.0))
+    pools: list[_Pool] = []
+    for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
+        marks = range(len(demands)) if fineness is None else [row.tobytes() for row in np.round(shares * fineness)]
+        keys = {(mark, columns.tobytes(), each.caps): len(columns)
+                for mark, columns, each in zip(marks, shown, demands, strict=True)}  # fmt: skip
+        if sum(keys.values()) <= largest or fineness == 0.0:
+            pools = _poured(demands, shown, totals, marks)
             break
-        pools = _poured(demands, kept, fineness)
     return _solve(problem, pools, seconds, standing and bool(len(problem.nodes)))
+
+
+def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
+    return {each.columns.tobytes(): each.columns for each in demands}
 
 
 def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
     """Of columns that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
     menu = problem.menu
-    seen = {each.columns.tobytes(): each.columns for each in demands}
+    seen = _distinct(demands)
     admitted = np.zeros((len(seen), menu.size), dtype=np.bool_)
     for row, columns in enumerate(seen.values()):
         admitted[row, columns] = True
@@ -125,26 +139,20 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
     return kept
 
 
-def _poured(demands: list[Demand], kept: Bools, fineness: float | None) -> list[_Pool]:
-    """Demands with the same columns and rules, and about the same proportions, as one: the price can only fall."""
+def _poured(
+    demands: list[Demand], shown: list[Ints], totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    marks: Sequence[object],
+) -> list[_Pool]:  # fmt: skip
+    """Demands with the same columns, rules and mark as one: the price can only fall."""
     pools: dict[object, _Pool] = {}
-    narrowed: dict[bytes, Ints] = {}
-    for number, each in enumerate(demands):
-        raw = each.columns.tobytes()
-        columns = narrowed.get(raw)
-        if columns is None:
-            columns = narrowed[raw] = each.columns[kept[each.columns]]
-        total = np.asarray(each.ask.request * each.count, dtype=np.float64)
-        key: object = number
-        if fineness is not None:
-            share = np.log2(np.maximum(total, 1.0) / max(1.0, float(total.max())))
-            key = (raw, each.caps, np.round(share * fineness).tobytes())
+    for each, columns, total, mark in zip(demands, shown, totals, marks, strict=True):
+        key = (mark, columns.tobytes(), each.caps)
         known = pools.get(key)
         if known is None:
-            pools[key] = _Pool([each], total, columns, each.caps, each.count)
+            pools[key] = _Pool([each], total.copy(), columns, each.caps, each.count)
         else:
             known.members.append(each)
-            known.request = known.request + total
+            known.request += total
             known.count += each.count
     return list(pools.values())
 

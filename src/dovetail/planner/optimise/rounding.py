@@ -88,7 +88,7 @@ class Rounding:
 
     def _cheaper(self, best: Board | None) -> Board | None:
         """The better of a board and this one with the rest packed the usual way."""
-        for strategy in _WAYS:
+        for strategy in _WAYS if self.largest > COARSE else _WAYS[:1]:
             filled = self._packed(strategy)
             if filled is not None and (best is None or filled.cost() < best.cost()):
                 best = filled
@@ -104,7 +104,7 @@ class Rounding:
             packer.waiting -= demand.ask.request * demand.count
             if packer.place_at(demand.ask, int(demand.count), where) < int(demand.count):
                 return None
-        packer.board.shrink()
+        packer.board.shrink(packer.board.changed(self.board))
         return packer.board
 
     def _share(self, ask: Ask) -> float:
@@ -236,4 +236,7 @@ def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], larg
     if problem.binding or problem.reservations or problem.diversity is not None:
         return None
     found = Rounding(problem, start, largest).run(seconds)
-    return None if found is None else Packing(found, start.left)
+    if found is None:
+        return None
+    found.shrink()
+    return Packing(found, start.left)

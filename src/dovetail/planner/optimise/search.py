@@ -109,7 +109,7 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
         if packer.place(ask, pods[number]) < pods[number]:
             return None
     board = packer.board
-    board.shrink([at for at in board.bought() if at >= before.size or board.contents[at] is not before.contents[at]])
+    board.shrink(board.changed(before))
     if not sound(board) or (board.existing and _left_behind(board)):
         return None
     return board, board.cost()
