@@ -22,7 +22,8 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
         raise status.not_found(resource.group, resource.plural, call.name)
     found = typedcheck.problems(door.schema, config)
     if found:
-        metadata = config.get("metadata") or {}
+        given = config.get("metadata")
+        metadata = given if isinstance(given, dict) else {}
         where = (
             f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {door.group}/{door.version}, Kind={door.kind}"
         )

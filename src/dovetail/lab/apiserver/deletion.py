@@ -91,11 +91,12 @@ def _body_options(call: Call) -> Json:
 
 
 def delete(call: Call) -> Response:
+    wanted = call.wanted()
     options = read_options(call)
     ctx = call.context("DELETE", dry_run=bool(options.get("dryRun")), options=options)
     outcome = delete_object(call.server, call.resource, call.namespace, call.name, options, ctx)
     if outcome.body.get("kind") == "Status":
-        return respond.value(outcome.body, 200, call.wanted())
+        return respond.value(outcome.body, 200, wanted)
     body = respond.in_version(outcome.body, call.resource)
     return respond.one(call, body, 200)
 
@@ -249,6 +250,7 @@ def _finalizers(resource: ResourceType, obj: Json, options: Json) -> list[str]:
 
 
 async def delete_collection(call: Call) -> Response:
+    wanted = call.wanted(listing=True)
     options = read_options(call)
     chosen = query.list_options(call.request)
     test = selectors.compile(call, chosen.labels, chosen.fields)
@@ -271,4 +273,4 @@ async def delete_collection(call: Call) -> Response:
         if call.resource.custom
         else [{k: v for k, v in o.items() if k not in ("kind", "apiVersion")} for o in items],
     }
-    return respond.value(body, 200, call.wanted(listing=True))
+    return respond.value(body, 200, wanted)

@@ -118,7 +118,12 @@ def _columns(version: Mapping[str, Any]) -> tuple[Column, ...]:
 
 
 def _cell(column: Mapping[str, Any]) -> Any:
-    find, kind = compile_path(column["jsonPath"]), column.get("type", "string")
+    """The cell of a column; empty where its path, which is only looked at when used, leads nowhere."""
+    kind = column.get("type", "string")
+    try:
+        find = compile_path(column["jsonPath"])
+    except ValueError:
+        return lambda obj: None
 
     def value(obj: Object) -> Any:
         found = find(obj)

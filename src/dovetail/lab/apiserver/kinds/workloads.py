@@ -173,7 +173,7 @@ class DeploymentStrategy(WorkloadStrategy):
 def above(status: Spec, names: tuple[str, ...], ready: str = "readyReplicas") -> list[FieldError]:
     total = status.get("replicas", 0)
     found = [
-        invalid(f"status.{name}", status[name], "cannot be greater than status.replicas")
+        invalid(f"status.{name}", status.get(name, 0), "cannot be greater than status.replicas")
         for name in names
         if status.get(name, 0) > total
     ]
