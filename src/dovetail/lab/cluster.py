@@ -7,6 +7,7 @@ All parts speak to the server through a transport, so any of them can be left ou
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
@@ -15,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.clock import EPOCH, Clock
+from dovetail.clock import EPOCH, Clock, VirtualLoop
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Reflector
@@ -36,6 +37,7 @@ from dovetail.lab.machines import Machine, plain_pool
 from dovetail.lab.metrics import Metrics
 from dovetail.lab.recorder import Recorder
 from dovetail.lab.server import LabServer
+from dovetail.lab.staffing import PATIENCE, Staffing
 
 #: A part added from outside: gets the lab, runs until cancelled.
 Extra = Callable[["Lab"], Coroutine[Any, Any, None]]
@@ -161,8 +163,20 @@ class Lab:
             self.server.doors.insert(0, self.faults.door)
             self.server.stream = self.faults.stream
         if self.parts.check:
-            self.invariants = Invariants(self.server)
+            self.invariants = Invariants(self.server, self._staffing(self.server))
         self._start("event expiry", Forgetting(self.server, self.clock).run())
+
+    def _staffing(self, server: LabServer) -> Staffing | None:
+        """Whether pods go only for a cause: asked where our controllers run, and how soon only in virtual time."""
+        if not self.parts.controllers:
+            return None
+        faults = self.faults
+        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+        staffing = Staffing(
+            self.clock, lambda: faults is not None and faults.restless, PATIENCE if virtual else math.inf
+        )
+        server.doors.append(staffing.door)
+        return staffing
 
     def _services(self) -> dict[tuple[str, str], dict[str, str]]:
         """Services and their selectors, for requests between pods."""

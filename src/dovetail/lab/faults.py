@@ -7,6 +7,7 @@ its watches. A fault never reaches into a part's insides.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ from dovetail.lab.kubelet.fleet import Fleet
 #: Where `dovetail fault` knocks.
 PATH = "/lab/faults"
 _WRITES = ("PUT", "PATCH")
+#: Seconds after a fault in which parts may still be busy with its aftermath.
+RECOVERY = 120.0
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
@@ -43,6 +46,7 @@ class Faults:
         self._clock = clock
         self._chance = chance
         self.now: dict[str, Fault] = {}
+        self._until = -math.inf
         self._cut = asyncio.Event()
         self._expire = asyncio.Event()
         self._flow = asyncio.Event()
@@ -69,7 +73,14 @@ class Faults:
         strike = self._strikes.get(fault.kind)
         if strike is None:
             raise UnknownFault(f"no fault {fault.kind!r}; there are {', '.join(self.kinds)}")
+        ends = self._clock.monotonic() + fault.seconds if fault.seconds > 0 else math.inf
+        self._until = max(self._until, ends)
         return strike(fault)
+
+    @property
+    def restless(self) -> bool:
+        """Whether anything is broken, or was a moment ago."""
+        return self._clock.monotonic() < self._until + RECOVERY
 
     def _later(self, seconds: float, mend: Callable[[], None]) -> None:
         if seconds > 0:

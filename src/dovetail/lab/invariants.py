@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections import deque
 
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import Event
+from dovetail.lab.apiserver.store import Event, Store
+from dovetail.lab.guards import Guards
+from dovetail.lab.staffing import Staffing
 
 STORY = 8
 
@@ -20,27 +22,39 @@ class Broken(AssertionError):
 class Invariants:
     """Watches the store of an API server."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, staffing: Staffing | None = None) -> None:
         self.violations: list[str] = []
+        self._guards = Guards(server.store)
+        self._staffing = staffing
         self._nodes: dict[str, str] = {}
-        self._versions: dict[tuple[str, str], int] = {}
         self._story: dict[str, deque[str]] = {}
         self._latest = 0
+        self._take_stock(server.store)
         server.store.observers.append(self._written)
+
+    def _take_stock(self, store: Store) -> None:
+        """What was there before counts as written now."""
+        for table in ("/namespaces", "apps/replicasets", "/pods", "policy/poddisruptionbudgets"):
+            for record in store.table(table).records.values():
+                self._seen(Event(record.rv, table, record, None, 0.0))
 
     def check(self) -> None:
         """Raise if anything was ever wrong."""
+        if self._staffing is not None:
+            self.violations += self._staffing.overdue()
         if self.violations:
             raise Broken("\n".join(self.violations[:10]))
 
     def _written(self, event: Event) -> None:
         self._order(event)
+        self._seen(event)
+
+    def _seen(self, event: Event) -> None:
         if event.table == "/pods":
             self._pod(event)
-        elif event.table == "policy/poddisruptionbudgets" and event.record is not None:
-            allowed = event.record.obj.get("status", {}).get("disruptionsAllowed", 0)
-            if allowed < 0:
-                self.violations.append(f"budget {event.key} allows {allowed} disruptions")
+        self.violations += self._guards.written(event)
+        if self._staffing is not None:
+            self.violations += self._staffing.written(event)
 
     def _order(self, event: Event) -> None:
         """No acknowledged write is lost: versions only grow, for the cluster and for each object."""
