@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError
+from dovetail.lab.apiserver.fielderror import FieldError, quoted
 
 Json = dict[str, Any]
 
@@ -157,7 +157,7 @@ def invalid(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> S
             said.append(text)
         causes.append(dict(error.cause()))
     joined = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
-    message = f'{qualified(group, kind)} "{name}" is invalid: {joined}'
+    message = f"{qualified(group, kind)} {quoted(name)} is invalid: {joined}"
     return StatusError(422, "Invalid", message, _details(group, kind, name, causes=causes))
 
 
