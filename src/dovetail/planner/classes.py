@@ -120,13 +120,13 @@ def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def _pod_order(pod: Pod) -> tuple[str, str, str, int, str]:
-    """Older pods first, then by name with the ordinal as a number: it decides who of one kind goes short."""
+def _pod_order(pod: Pod) -> tuple[str, str, str, str, int, str]:
+    """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short."""
     meta = pod.metadata
     made = meta.creation_timestamp
     stem, _, ordinal = meta.name.rpartition("-")
     number = int(ordinal) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else -1
-    return (made.isoformat() if made is not None else "", meta.namespace, stem, number, meta.name)
+    return (made.isoformat() if made is not None else "", meta.uid, meta.namespace, stem, number, meta.name)
 
 
 def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:

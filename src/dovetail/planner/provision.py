@@ -41,6 +41,7 @@ _SHORT = tuple(
     for order in ("max", "reference", "zones")
 )
 _BRIEF = 2
+_GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
 
@@ -70,7 +71,8 @@ def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
         return problem, packing
     patient = Problem(snapshot, owners_first=True)
     other = quick(patient)
-    return patient, other if other.rank < packing.rank else carried(packing, patient)
+    better = other.left or other.rank < packing.rank
+    return patient, other if better else carried(packing, patient)
 
 
 def _bettered(
@@ -95,11 +97,7 @@ def quick(problem: Problem) -> Packing:
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=lambda each: each.rank)
     if any(not hopeless(problem, problem.classes[index]) for index in best.left):
-        best = _short(problem, best, _SHORT if few(problem) else _SHORT[:_BRIEF])
-        hints = hints_for(problem, best.left)
-        if hints:
-            tried = [best, *(pack(problem, strategy, hints) for strategy in first)]
-            best = min(tried, key=lambda each: (each.shortfall(problem), each.rank))
+        best = _short(problem, best, first, _SHORT if few(problem) else _SHORT[:_BRIEF])
     return _evened(problem, best)
 
 
@@ -113,10 +111,19 @@ def _evened(problem: Problem, best: Packing) -> Packing:
     return best if other is None else min((best, other), key=lambda each: each.rank)
 
 
-def _short(problem: Problem, best: Packing, strategies: Sequence[Strategy]) -> Packing:
-    """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in."""
-    tried = [best, *(pack(problem, strategy) for strategy in strategies)]
-    return min(tried, key=lambda each: (each.shortfall(problem), each.rank))
+def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Sequence[Strategy]) -> Packing:
+    """There is not enough for all: then priority decides, and after it the order Karpenter takes pods in.
+
+    Whoever would have a place if pods were taken one by one in that order has one; beside them as many as possible.
+    """
+    guide = pack(problem, _GUIDE)
+
+    def merit(each: Packing) -> tuple[object, ...]:
+        return (each.missing(guide), each.shortfall(problem), each.rank)
+
+    best = min((best, guide, *(pack(problem, strategy) for strategy in more)), key=merit)
+    hints = hints_for(problem, best.left)
+    return min((best, *(pack(problem, strategy, hints) for strategy in first)), key=merit) if hints else best
 
 
 def plan_of(

@@ -46,6 +46,10 @@ class Packing:
         """Fewer pods without a place first, then fewer wishes not kept, then less money."""
         return (sum(self.left.values()), self.waived, self.cost)
 
+    def missing(self, guide: Packing) -> int:
+        """How many go without that another packing places."""
+        return sum(max(0, count - guide.left.get(index, 0)) for index, count in self.left.items())
+
     def shortfall(self, problem: Problem) -> tuple[int, ...]:
         """How many go without, the most important counted first: for choosing when there is not enough for all."""
         short: dict[int, int] = {one.priority: 0 for one in problem.classes}
