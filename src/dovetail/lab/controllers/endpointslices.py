@@ -9,6 +9,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
 from dovetail.lab.controllers.deployment.revision import owner
+from dovetail.lab.controllers.godump import port_hash
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
 from dovetail.lab.controllers.triggers import TRIGGER, Triggers
@@ -122,6 +123,7 @@ class EndpointSlices:
         pods = [pod for pod in space if selects(service["spec"]["selector"], pod)]
         items = endpoints(service, pods, self._kit.nodes.objects)
         listed = ports(service, await port_names(self._kit.kube, service, pods)) if items else []
+        listed.sort(key=port_hash)
         pages = [items[start : start + MAX_ENDPOINTS] for start in range(0, len(items), MAX_ENDPOINTS)] or [[]]
         mine = sorted(
             (each for each in self._slices.by("owner", metadata["uid"]) if _is_ours(each)),

@@ -18,6 +18,7 @@ from dovetail.lab.controllers.views import Json
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _TEMPLATE = "k8s.io/api/core/v1.PodTemplateSpec"
+_PORT = "k8s.io/api/discovery/v1.EndpointPort"
 _QUANTITY = re.compile(r"([+-]?)0*(\d*)(?:\.(\d*))?(.*)")
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -44,6 +45,14 @@ def revision_hash(data: Json, collisions: int = 0) -> str:
     for byte in text + str(collisions).encode():
         value = (value * 16777619 & 0xFFFFFFFF) ^ byte
     return _speakable(value)
+
+
+def port_hash(port: Json) -> int:
+    """What the ports of an EndpointSlice are ordered by."""
+    value = 0x6C62272E07BB014262B821756295C58D
+    for byte in _typed(_PORT, port).encode():
+        value = (value ^ byte) * 0x0000000001000000000000000000013B & (1 << 128) - 1
+    return value
 
 
 def _speakable(value: int) -> str:

@@ -19,6 +19,7 @@ from dovetail.lab.controllers.endpointslices import EndpointSlices
 from dovetail.lab.controllers.horizontal import horizontal
 from dovetail.lab.controllers.jobs import Jobs
 from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.mirroring import EndpointMirroring
 from dovetail.lab.controllers.namespaces import Namespaces
 from dovetail.lab.controllers.nodelifecycle import Liveness, NodeLifecycle
 from dovetail.lab.controllers.pdb import DisruptionBudgets
@@ -82,6 +83,7 @@ class ControllerManager:
         ]
         if not quiet:  # large simulations do without the older form of slices, and gather what comes together
             self._workers.append(Endpoints(kit("endpoint-controller")).worker)
+            self._workers.append(EndpointMirroring(base).worker)
             for worker in self._workers:
                 worker.gather = 0.0
         self._jobs: list[tuple[str, Job]] = [
