@@ -33,7 +33,7 @@ def _marked(path: Path) -> Any:
     return pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.parametrize("path", [_marked(path) for path in INCIDENTS])
+@pytest.mark.parametrize("path", [_marked(path) for path in (*INCIDENTS, FOLDER / "by-hand.yaml")])
 def test_the_incident_ends_as_promised(path: Path) -> None:
     outcome, log = run(path)
     assert not outcome.problems, "\n".join([*outcome.problems, *log[-15:]])

@@ -132,7 +132,7 @@ class Queue:
                 self._activate(entry)
         while self._waiting:
             oldest = next(iter(self._waiting.values()))
-            if now - oldest.failed_at < _LONGEST_WAIT:
+            if now < oldest.failed_at + _LONGEST_WAIT:  # the very sum that `wait` waits for
                 return
             self._file(oldest)
 
