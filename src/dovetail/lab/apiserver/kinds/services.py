@@ -115,8 +115,8 @@ class ServiceStrategy(KindStrategy):
             if not spec.get("clusterIP"):
                 spec["clusterIP"] = self._address(ctx)
                 spec["clusterIPs"] = [spec["clusterIP"]]
-            elif spec["clusterIP"] != "None":
-                self._reserve(obj, ctx)
+            elif spec["clusterIP"] != "None" and not (old or {"spec": {}})["spec"].get("clusterIP"):
+                self._reserve(obj, ctx)  # an address that was there before may not change: validation says so
         wants = spec["type"] == "NodePort" or (
             spec["type"] == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts", True)
         )
