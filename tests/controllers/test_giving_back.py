@@ -199,6 +199,24 @@ def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_machine_that_fails_its_checks_goes_without_a_drain(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2, disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})
+        budget = {"metadata": {"name": "b"}, "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "p"}}}}
+        await world.kube.create(kinds.PDBS, budget, "default")
+        old = await nodes(world)
+        world.cloud.ill.add(world.cloud.standing()[0].provider_id)
+
+        async def forced() -> bool:
+            return old[0] not in await nodes(world)
+
+        await world.until(forced, within=150)
+        events = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        assert {"InstanceUnhealthy", "TerminatingOnInterruption"} <= events
+
+    tell(story)
+
+
 def test_two_half_empty_machines_become_one_and_nobody_is_left_out(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)

@@ -120,7 +120,7 @@ class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change, state-change or status."""
+    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change and the like."""
 
     kind: str
     provider_ids: tuple[str, ...]
@@ -180,5 +180,9 @@ class Cloud(Protocol):
     def interruptions(self) -> AsyncIterator[Sequence[Interruption]]: ...
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None: ...
+
+    async def ailing(self) -> Sequence[Interruption]:
+        """What the cloud knows of ill machines now: `status-check-failed`, `scheduled-event`. Needs no queue."""
+        ...
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]: ...

@@ -1,7 +1,8 @@
 """Interruption: the cloud says that a machine will end. It is drained at once, and nobody argues.
 
 Messages come more than once, out of order, late, and sometimes as garbage. Each is acted upon once per claim and
-acknowledged after it was; one that cannot be acted upon now comes back by itself.
+acknowledged after it was; one that cannot be acted upon now comes back by itself. Machines whose own checks fail are
+asked about every minute; they have no time left for a drain.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from dovetail.cloud.protocol import CloudError, Interruption
+from dovetail.cloud.protocol import CloudError, Interruption, Remedy
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import INSTANCE_TYPE, ZONE
@@ -27,17 +29,38 @@ _MEANING = {
     "scheduled-change": ("InstanceUnhealthy", "An unhealthy warning was triggered for the machine", "scheduled_change"),
     "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
     "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
+    "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status_failure"),
+    "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the machine", "scheduled_change"),
 }  # fmt: skip
-PAUSE = 5.0
+#: Messages that leave no time for a drain.
+FORCED = frozenset({"status-check-failed"})
+PAUSE, LOOK = 5.0, 60.0
 
 
 class Interruptions:
-    """The controller `interruption`."""
+    """The controllers `interruption` and `interruption.instancestatus`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._listen(), name="interruption messages")
+            group.create_task(self._look_after(), name="interruption status")
+
+    async def _look_after(self) -> None:
+        """Ask for machines that ail. Where we may not ask, we say so once and leave it."""
+        while True:
+            try:
+                await self._handle(await self._context.cloud.ailing())
+            except CloudError as problem:
+                log = self._context.log.error if problem.remedy is Remedy.OPERATOR else self._context.log.info
+                log("machines' status not known", controller="interruption.instancestatus", error=problem.message)
+                if problem.remedy is Remedy.OPERATOR:
+                    return
+            await asyncio.sleep(LOOK)
+
+    async def _listen(self) -> None:
         while True:
             try:
                 async for batch in self._context.cloud.interruptions():
@@ -80,7 +103,7 @@ class Interruptions:
                 labels = claim.metadata.labels
                 context.cloud.unavailable.mark((labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), "spot"))
             if claim.metadata.deletion_timestamp is None:
-                await delete(context, claim, reason)
+                await (deadline.at_once if message.kind in FORCED else delete)(context, claim, reason)
                 text = "Interruption triggered termination"
                 context.notices.publish(claim, "Warning", "TerminatingOnInterruption", text)
 

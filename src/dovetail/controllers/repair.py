@@ -10,11 +10,10 @@ from datetime import timedelta
 
 from dovetail.cluster import keys
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete, termination_mode
+from dovetail.controllers.nodeclaim.launch import termination_mode
+from dovetail.controllers.termination import deadline
 from dovetail.controllers.worker import every
-from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition
 from dovetail.model.nodes import Node
@@ -53,12 +52,22 @@ class Repair:
         for node, claim, problem in sick:
             pool = claim.node_pool or ""
             if node.metadata.annotations.get(DO_NOT_REPAIR) == "true":
+                text = f'Cannot disrupt NodeClaim: repair is blocked through the "{DO_NOT_REPAIR}" annotation'
+                context.notices.publish(claim, "Normal", "DisruptionBlocked", text)
                 continue
             if ill[pool] > math.ceil(UNHEALTHY_SHARE * total[pool]):
-                text = f"more than {UNHEALTHY_SHARE:.0%} nodes are unhealthy in the nodepool"
-                context.notices.publish(node, "Warning", "NodeRepairBlocked", text, dedupe=300.0)
+                self._hold(node, claim)
                 continue
             await self._replace(node, claim, problem)
+
+    def _hold(self, node: Node, claim: NodeClaim) -> None:
+        """Say on everything that is concerned that too many are ill at once."""
+        context = self._context
+        pool = context.mirror.pools.store.get(claim.node_pool or "")
+        text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{claim.node_pool}" are unhealthy'
+        for subject in (node, claim, pool):
+            if subject is not None:
+                context.notices.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
 
     def _unhealthy(self, node: Node) -> tuple[Condition, bool] | None:
         """The condition that makes a node unhealthy, and whether it has lasted long enough to act."""
@@ -73,9 +82,7 @@ class Repair:
     async def _replace(self, node: Node, claim: NodeClaim, problem: Condition) -> None:
         """Its pods cannot be asked nicely: the end is now."""
         context = self._context
-        body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: stamp(context.clock.now())}}}
-        await context.kube.patch(NODECLAIMS, claim.name, body)
-        await delete(context, claim, "unhealthy")
+        await deadline.at_once(context, claim, "unhealthy")
         context.metrics.claims_unhealthy_disrupted.labels(
             problem.type, claim.node_pool or "", claim.metadata.labels.get(keys.CAPACITY_TYPE, ""),
             claim.status.image_id, termination_mode(claim),

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from dovetail.cloud.protocol import CloudError, Launch, Machine, Remedy
+from dovetail.cloud.protocol import CloudError, Interruption, Launch, Machine, Remedy
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.lab.faults import UnknownFault
 from dovetail.model.instancetype import InstanceType
@@ -37,6 +37,8 @@ class Seller(SimulatedCloud):
         super().__init__(*parts)
         self.lapses: dict[str, float] = {}
         self.called_back: set[str] = set()
+        #: Machines that fail their status checks.
+        self.ill: set[str] = set()
         #: Told the id of every machine that somebody asks to terminate.
         self.on_terminate: Callable[[str], None] = lambda provider_id: None
 
@@ -90,6 +92,10 @@ class Seller(SimulatedCloud):
     def _lose(self, call: str) -> None:
         if self._errs("lost-answers"):
             raise CloudError("RequestTimeout", f"{call}: no answer within 30 s", Remedy.RETRY)
+
+    async def ailing(self) -> Sequence[Interruption]:
+        ids = tuple(each.provider_id for each in self.standing() if each.provider_id in self.ill)
+        return (Interruption(kind="status-check-failed", provider_ids=ids, received=self._clock.now()),) if ids else ()
 
     async def _call(self, name: str) -> None:
         await super()._call(name)

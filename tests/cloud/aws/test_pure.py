@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from dovetail.cloud.aws import errors, fleet, messages, templates
+from dovetail.cloud.aws import errors, fleet, health, messages, templates
 from dovetail.cloud.aws.images import variants
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
@@ -126,3 +128,27 @@ def test_an_alias_names_the_parameters_aws_publishes() -> None:
     assert "/aws/service/eks/optimized-ami/1.34/amazon-linux-2023/x86_64/standard/recommended/image_id" in names
     pinned = [v.parameter for v in variants("bottlerocket", "v1.20.1", "1.34")]
     assert "/aws/service/bottlerocket/aws-k8s-1.34/arm64/1.20.1/image_id" in pinned
+
+
+def test_machines_are_ill_when_a_check_has_failed_for_two_minutes_or_an_event_lies_ahead() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def row(name: str, ill_for: float | None = None, **event: str) -> dict[str, Any]:
+        check: dict[str, Any] = {"Status": "ok"}
+        if ill_for is not None:
+            check = {"Status": "impaired", "Details": [{"ImpairedSince": now - timedelta(seconds=ill_for)}]}
+        return {"InstanceId": name, "SystemStatus": check, "Events": [event] if event else []}
+
+    rows = [
+        row("i-well"), row("i-new", 60), row("i-ill", 130), row("i-soon", Code="instance-retirement"),
+        row("i-past", Code="system-reboot", Description="[Completed] The instance was rebooted"),
+    ]  # fmt: skip
+
+    class Calls:
+        async def all(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            return rows
+
+    found = asyncio.run(health.ailing(Calls(), now))  # type: ignore[arg-type]
+    assert [(each.kind, each.provider_ids) for each in found] == [
+        ("status-check-failed", ("i-ill",)), ("scheduled-event", ("i-soon",)),
+    ]  # fmt: skip

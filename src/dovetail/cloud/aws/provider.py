@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, cluster, drift, machines
+from dovetail.cloud.aws import capacity, cluster, drift, health, machines
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.buying import Buying, Parts, asked
 from dovetail.cloud.aws.calls import Calls
@@ -161,6 +161,9 @@ class Aws:
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
         if self._queue is not None:
             await asked(self._queue.acknowledge(messages))
+
+    async def ailing(self) -> Sequence[Interruption]:
+        return await asked(health.ailing(self.calls, self._clock.now()))
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
         return tuple(

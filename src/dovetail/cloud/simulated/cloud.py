@@ -288,6 +288,9 @@ class SimulatedCloud:
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
         return None
 
+    async def ailing(self) -> Sequence[Interruption]:
+        return ()
+
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
         """Call machines back; with the market's notice they are gone whoever was listening."""
         self._inbox.put_nowait(Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now()))
