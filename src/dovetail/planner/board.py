@@ -78,8 +78,8 @@ class Board:
     def room(
         self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None,
         lying: Ints | None = None, domains: Bools | None = None,
-    ) -> Ints:  # fmt: skip
-        """How many pods of the ask the machines from `start` to `end` could take, up to `most`.
+    ) -> tuple[Ints, Ints]:  # fmt: skip
+        """The machines from `start` to `end` that could take pods of the ask, and how many each, up to `most`.
 
         `domains` narrows to machines that lie in some domains of an axis (`lying`).
         """
@@ -88,31 +88,28 @@ class Board:
         ok = self._suitable(ask, start, end)
         if lying is not None and domains is not None:
             ok &= domains[lying[start:end]]
-        free = self.free
         for dim, amount in ask.steps:
-            ok &= free[dim, start:end] >= amount
-        first = int(ok.argmax()) if end > start else 0
-        if end <= start or not ok[first]:
+            ok &= self.free[dim, start:end] >= amount
+        bins: Ints = ok.nonzero()[0]
+        if not len(bins):
             self.first = end
-            return np.zeros(end - start, dtype=np.int64)
-        self.first = start + first
-        room = ok.astype(np.int64)
-        if most > 1:
-            self._cap_free(ask, most, room, start)
-        for cell in ask.host_owned:
-            self._cap_owner(ask, cell, room, start, end)
-        for cell in ask.host_members:
-            self._cap_member(cell, room, start, end, lenient)
-        if self.problem.diversity is not None:
-            self._cap_uniform(ask, room, start)
-        return room
-
-    def _cap_free(self, ask: Ask, most: int, room: Ints, start: int) -> None:
-        bins = room.nonzero()[0]
+            return bins, bins
+        bins += start
+        self.first = int(bins[0])
         fits = np.full(len(bins), most, dtype=np.int64)
-        for dim, amount in ask.steps:
-            np.minimum(fits, self.free[dim, bins + start] // amount, out=fits)
-        room[bins] = fits
+        if most > 1:
+            for dim, amount in ask.steps:
+                np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
+        for cell in ask.host_owned:
+            self._cap_owner(ask, cell, bins, fits)
+        for cell in ask.host_members:
+            self._cap_member(cell, bins, fits, lenient)
+        if self.problem.diversity is not None:
+            self._cap_uniform(ask, bins, fits)
+        if fits.all():
+            return bins, fits
+        some = fits.nonzero()[0]
+        return bins[some], fits[some]
 
     def _suitable(self, ask: Ask, start: int, end: int) -> Bools:
         first = self.existing
@@ -122,39 +119,41 @@ class Board:
         bought = ask.columns[standing] & (standing >= 0)
         return bought if start >= first else np.concatenate([ask.nodes[start:first], bought])
 
-    def _cap_uniform(self, ask: Ask, room: Ints, start: int) -> None:
+    def _cap_uniform(self, ask: Ask, bins: Ints, fits: Ints) -> None:
         """No pod may leave a machine with too few types to choose from."""
         assert self.problem.diversity is not None
-        for at in np.flatnonzero(room) + start:
+        for place, at in enumerate(bins.tolist()):
             if at >= self.existing:
                 held = [self.asks[number] for number in self.contents[at]]
                 if not self.problem.diversity.enough(int(self.column[at]), [*held, ask]):
-                    room[at - start] = 0
+                    fits[place] = 0
 
-    def _cap_owner(self, ask: Ask, cell: Cell, room: Ints, start: int, end: int) -> None:
-        counts = self.host_counts[cell.slot, start:end]
+    def _cap_owner(self, ask: Ask, cell: Cell, bins: Ints, fits: Ints) -> None:
+        counts = self.host_counts[cell.slot].take(bins)
         mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
             if mine:
-                np.minimum(room, np.maximum(cell.group.max_skew - counts, 0), out=room)
+                np.minimum(fits, np.maximum(cell.group.max_skew - counts, 0), out=fits)
             else:
-                room[counts > cell.group.max_skew] = 0
+                fits[counts > cell.group.max_skew] = 0
         elif cell.group.kind == ANTI:
-            room[counts > 0] = 0
+            fits[counts > 0] = 0
             if mine:
-                np.minimum(room, 1, out=room)
+                np.minimum(fits, 1, out=fits)
         elif not mine or bool((self.host_counts[cell.slot, : self.size] > 0).any()):
-            room[counts == 0] = 0
+            fits[counts == 0] = 0
 
-    def _cap_member(self, cell: Cell, room: Ints, start: int, end: int, lenient: bool) -> None:
-        owners = self.host_owners[cell.slot, start:end]
-        if not owners.any():
+    def _cap_member(self, cell: Cell, bins: Ints, fits: Ints, lenient: bool) -> None:
+        if cell.group.kind == AFFINITY or (lenient and cell.group.kind == SPREAD):
+            return
+        promised = self.host_owners[cell.slot].take(bins) > 0
+        if not promised.any():
             return
         if cell.group.kind == ANTI:
-            room[owners > 0] = 0
-        elif cell.group.kind == SPREAD and not lenient:
-            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot, start:end], 0)
-            np.minimum(room, np.where(owners > 0, allowed, UNLIMITED), out=room)
+            fits[promised] = 0
+        else:
+            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot].take(bins), 0)
+            np.minimum(fits, allowed, out=fits, where=promised)
 
     def per_new(self, ask: Ask) -> int:
         """How many pods of the ask one fresh machine may take by hostname rules alone."""
@@ -175,6 +174,9 @@ class Board:
 
     def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> Ints:
         """How many more pods each domain of an axis, and lying nowhere (last), may take by all cells `but` one."""
+        return np.array(self.allowed(ask, axis, lenient, but), dtype=np.int64)
+
+    def allowed(self, ask: Ask, axis: int, lenient: bool, but: Cell | None) -> list[int]:
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
         key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
@@ -183,7 +185,7 @@ class Board:
         for cell in ask.domain_members:
             if cell.group.key == key and cell is not but:
                 self._allow_member(cell, allowed, lenient)
-        return np.array(allowed, dtype=np.int64)
+        return allowed
 
     @staticmethod
     def minimum(cell: Cell, counts: list[int]) -> int:

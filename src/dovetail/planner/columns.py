@@ -8,8 +8,9 @@ the requirement algebra is AND.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import product
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,9 +28,11 @@ ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
 UNBORN = "\0unborn"
 #: A value for a label that must exist and that nobody asked about.
 ANY_VALUE = "dovetail"
+_MOST_REMEMBERED = 4096
 #: More combinations of open labels than this for one type, and only the first are kept.
 MOST_FLAVOURS = 256
 
+T = TypeVar("T")
 Flavour = tuple[tuple[str, str | None], ...]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -106,6 +109,18 @@ class Columns:
         self._overhead: dict[str, Ints] = {}
         self._steps: dict[str, tuple[list[int], list[int]]] = {}
         self._bools: dict[int, Bools] = {}
+        self.remembered: dict[object, Any] = {}
+        """What was worked out for masks of these columns; see `recall`."""
+
+    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` makes, once for each key: columns outlive a plan, and plans ask much the same of them."""
+        known = self.remembered.get(key)
+        if known is None:
+            if len(self.remembered) >= _MOST_REMEMBERED:
+                self.remembered.clear()
+            known = self.remembered[key] = make()
+        found: T = known
+        return found
 
     @staticmethod
     def mask(bits: Iterable[bool]) -> int:

@@ -36,10 +36,8 @@ class Launcher:
         self._sizes: dict[str, int] = {}
         self._kinds: dict[int, int] = {}
         self._charged = [name for name in sorted(self.columns.charged()) if not name.startswith((PORT, ATTACH))]
-        self._ties: dict[int, dict[str, int]] = {}
+        self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
         self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
-        self._choices: dict[int, tuple[Choice, ...]] = {}
-        self._requirements: dict[tuple[int, int], tuple[Mapping[str, Any], ...]] = {}
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[int(self.problem.menu.full[self.board.column[at]])]
@@ -99,22 +97,20 @@ class Launcher:
         return known
 
     def _listed(self, mask: int) -> tuple[Choice, ...]:
-        known = self._choices.get(mask)
-        if known is None:
-            known = tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask)))
-            self._choices[mask] = known
-        return known
+        return self.columns.recall(
+            ("choices", mask), lambda: tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask)))
+        )
 
     def _spread_zones(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Of offerings at the same best price, the one in the zone used least so far comes first."""
-        ties = self._ties.get(id(choices))
-        if ties is None:
-            ties = {}
+        known_ties = self._ties.get(id(choices))
+        ties = known_ties[1] if known_ties is not None else {}
+        if known_ties is None:
             for at, choice in enumerate(choices):
                 if choice.price != choices[0].price:
                     break
                 ties.setdefault(choice.zone, at)
-            self._ties[id(choices)] = ties
+            self._ties[id(choices)] = (choices, ties)
         zone = min(ties, key=lambda each: (self.zones[each], ties[each]))
         self.zones[zone] += 1
         best = ties[zone]
@@ -145,11 +141,10 @@ class Launcher:
         return column.index
 
     def _required(self, mask: int, column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
-        key = (mask, column.index if column.flavour or column.offering.reservation_id else -column.pool - 1)
-        known = self._requirements.get(key)
-        if known is None:
-            known = self._requirements[key] = requirements(self.columns.listed(mask), column, pool)
-        return known
+        own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
+        return self.columns.recall(
+            ("requirements", mask, own), lambda: requirements(self.columns.listed(mask), column, pool)
+        )
 
 
 def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:

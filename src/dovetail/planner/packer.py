@@ -37,6 +37,7 @@ class Packer:
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(self)
+        self._singles: dict[tuple[int, int], Bools] = {}
         self._full: dict[object, int] = {}
         """How many machines from the first have no room for a kind of pod, nor ever will while this packing grows."""
 
@@ -71,7 +72,8 @@ class Packer:
             got, wanted = 0, 1 if settle else count - done
             level = balance is not None and not self._first_of_its_kind(ask, axis)
             if balance is not None and level:
-                got = self._level(ask, wanted, axis, balance, blocked)
+                fill = self._lowest if wanted == 1 else self._level
+                got = fill(ask, wanted, axis, balance, blocked)
             if not got and not (level and own):
                 allowed = self.board.allowance(ask, axis, self.lenient)
                 allowed[list(blocked)] = 0
@@ -111,6 +113,26 @@ class Packer:
         if counting and self.strategy.level:
             return max(counting, key=lambda each: (int(each.universe.sum()), -each.group.max_skew)), False
         return None, False
+
+    def _lowest(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
+        """What `_level` does for a single pod: it goes to the lowest domain that takes it."""
+        board, skew = self.board, cell.group.max_skew
+        others = board.allowed(ask, axis, self.lenient, cell)
+        counts: list[int] = board.counts[cell.slot].tolist()
+        universe: list[int] = cell.universe.nonzero()[0].tolist()
+        usable = self._turned([at for at in universe if others[at] > 0 and at not in blocked])
+        spread = cell.group.kind == SPREAD
+        top = skew if len(universe) < cell.group.min_domains else UNLIMITED
+        if spread and len(usable) < len(universe):
+            top = min(top, skew + min(counts[at] for at in universe if at not in usable))
+        for at in sorted(usable, key=counts.__getitem__):
+            if counts[at] >= top:
+                break
+            if self._fill(ask, count, axis, self._only(axis, at)):
+                return count
+            blocked.add(at)
+            top = min(top, counts[at] + skew) if spread else top
+        return 0
 
     def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
@@ -180,13 +202,17 @@ class Packer:
         return quotas
 
     def _order(self, domains: Ints) -> list[int]:
-        found: list[int] = domains.tolist()
-        turn = self.strategy.turn % len(found) if found else 0
-        return found[turn:] + found[:turn]
+        return self._turned(domains.tolist())
+
+    def _turned(self, domains: list[int]) -> list[int]:
+        turn = self.strategy.turn % len(domains) if domains else 0
+        return domains[turn:] + domains[:turn]
 
     def _only(self, axis: int, domain: int) -> Bools:
-        chosen = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
-        chosen[domain] = True
+        chosen = self._singles.get((axis, domain))
+        if chosen is None:
+            chosen = self._singles[axis, domain] = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
+            chosen[domain] = True
         return chosen
 
     def _anywhere(self, ask: Ask, count: int, axis: int, allowed: Ints, blocked: set[int]) -> int:
@@ -307,18 +333,19 @@ class Packer:
     ) -> int:
         """Fill the machines of a stretch in their order; all at once would look at many that are not needed."""
         lying = self.board.domains[axis] if axis is not None else None
-        room = self.board.room(ask, count, self.lenient, start, end, lying, domains)
-        bins = room.nonzero()[0]
-        if len(bins) and self.extra:
-            bins = self._within(None, None, bins + start) - start
+        bins, room = self.board.room(ask, count, self.lenient, start, end, lying, domains)
+        for other, chosen in self.extra:
+            inside = chosen[self.board.domains[other][bins]]
+            bins, room = bins[inside], room[inside]
         if not len(bins):
             return 0
         if alone:
-            bins = bins[[int(room[bins].argmax())]]
+            best = int(room.argmax())
+            bins, room = bins[best : best + 1], room[best : best + 1]
         got = 0
-        for at, fits in zip(bins.tolist(), room[bins].tolist(), strict=True):
+        for at, fits in zip(bins.tolist(), room.tolist(), strict=True):
             take = min(fits, count - got)
-            self.board.put(ask, at + start, take)
+            self.board.put(ask, at, take)
             got += take
             if got == count:
                 break
@@ -395,7 +422,6 @@ class Packer:
     def _topology_room(self, ask: Ask) -> Ints:
         """Machines to buy that hostname rules admit, whatever their room."""
         steps, ask.steps = ask.steps, []
-        room = self.board.room(ask, 2, self.lenient)
+        bins, _ = self.board.room(ask, 2, self.lenient, start=self.board.existing)
         ask.steps = steps
-        room[: self.board.existing] = 0
-        return np.flatnonzero(room)
+        return bins

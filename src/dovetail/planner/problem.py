@@ -143,6 +143,7 @@ class Problem:
         taints = {pool.taints for pool in self.pools} | {node.taints for node in self.nodes if node.taints}
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
+        self.total = sum(one.count for one in self.classes)
         counted = {group for one in self.classes for group in one.members}
         owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
@@ -254,13 +255,9 @@ class Problem:
                 total[name] += amount * one.count
         found: set[str] = set()
         for index, left in enumerate(self.limits):
-            largest: Counter[str] = Counter()
-            for kind in self.pools[index].types:
-                for name in left:
-                    largest[name] = max(largest[name], kind.capacity.get(name, 0))
-            pods = sum(one.count for one in self.classes)
             for name, amount in left.items():
-                worst = pods if name == "nodes" else 8 * total[name] + largest[name] * min(pods, 64)
+                largest = max((kind.capacity.get(name, 0) for kind in self.pools[index].types), default=0)
+                worst = self.total if name == "nodes" else 8 * total[name] + largest * min(self.total, 64)
                 if amount < worst:
                     found.add(name)
         return sorted(found)

@@ -252,9 +252,9 @@ def carried(packing: Packing, problem: Problem) -> Packing:
 
 def pourable(problem: Problem) -> bool:
     """Whether there are so many pods that a relaxation is a guide to which machines to buy."""
-    return sum(one.count for one in problem.classes) >= _POURABLE
+    return problem.total >= _POURABLE
 
 
 def few(problem: Problem) -> bool:
     """Whether there are so few pods that trying many ways still takes milliseconds."""
-    return sum(one.count for one in problem.classes) <= _FEW
+    return problem.total <= _FEW

@@ -159,18 +159,17 @@ class Rounding:
         """Put up to `count` pods on the machines from `start`, the emptiest first."""
         ask = demand.ask
         while count > 0:
-            room = self.board.room(ask, count, start=start)
-            bins = room.nonzero()[0]
+            bins, room = self.board.room(ask, count, start=start)
             if not len(bins):
                 return
             each = max(1, count // len(bins))
-            takes = np.minimum(room[bins], each)
+            takes = np.minimum(room, each)
             if len(bins) * each > count:
-                emptiest = np.argsort(-self._slack(ask, start + bins), kind="stable")[:count]
+                emptiest = np.argsort(-self._slack(ask, bins), kind="stable")[:count]
                 bins, takes = bins[emptiest], takes[emptiest]
-            self.board.put_all(ask, bins + start, takes)
+            self.board.put_all(ask, bins, takes)
             for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
-                held[at][ask.number] = held[at].get(ask.number, 0) + take
+                held[at - start][ask.number] = held[at - start].get(ask.number, 0) + take
             done = int(takes.sum())
             count -= done
             demand.count -= done

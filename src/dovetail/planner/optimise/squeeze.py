@@ -126,14 +126,12 @@ def _moved(board: Board, at: int, leaving: dict[int, int]) -> bool:
 
 def _places(board: Board, ask: Ask, at: int, count: int) -> list[tuple[int, int]]:
     """Other machines with room for pods of the ask in the same domains, the fullest first."""
-    room = board.room(ask, count)
-    room[at] = 0
+    bins, room = board.room(ask, count)
+    ok = bins != at
     for key in ask.keys:
-        lying = board.domains[board.axis_at[key]][: board.size]
-        room[lying != lying[at]] = 0
-    bins = room.nonzero()[0]
-    if len(bins) > 1:
-        left = (board.free[:, bins] * (ask.request > 0)[:, None]).sum(axis=0) if not ask.dims else (
-            board.free[:, bins][ask.dims] / np.maximum(ask.request[ask.dims, None], 1)).sum(axis=0)  # fmt: skip
-        bins = bins[np.argsort(left, kind="stable")]
-    return list(zip(bins.tolist(), room[bins].tolist(), strict=True))
+        lying = board.domains[board.axis_at[key]]
+        ok &= lying[bins] == lying[at]
+    bins, room = bins[ok], room[ok]
+    left = (board.free[:, bins][ask.dims] / ask.request[ask.dims, None]).sum(axis=0)
+    order = np.argsort(left, kind="stable")
+    return list(zip(bins[order].tolist(), room[order].tolist(), strict=True))
