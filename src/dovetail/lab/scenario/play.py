@@ -15,7 +15,7 @@ import yaml
 
 from dovetail.clock import Clock
 from dovetail.cloud.simulated.market import read as read_market
-from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests
+from dovetail.kube.errors import ApiError, Conflict, ServerError, TooManyRequests, Unavailable
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.controllers.informer import Informer
@@ -279,7 +279,7 @@ class Player:
         while True:
             try:
                 return await self._acts.do(step)
-            except (Conflict, ServerError, TooManyRequests):
+            except (Conflict, ServerError, TooManyRequests, Unavailable):
                 if self._clock.monotonic() > end:
                     raise
                 await asyncio.sleep(2.0)

@@ -15,15 +15,15 @@ from dovetail.lab.scenario.schema import Scenario, convert
 Json = dict[str, Any]
 
 #: Seconds: when faults begin and have stopped, and the end.
-BEGIN, QUIET, END = 60, 480, 2100
+BEGIN, QUIET, END = 60, 420, 1800
 STEPS = (3, 9)
 
 
 def scenario(seed: int) -> Scenario:
     """The scenario of a seed."""
     chance = Chance(seed).child("scenario")
-    names = [f"w{number}" for number in range(chance.randint(1, 3))]
-    replicas = 2 if chance.random() < 0.2 else 1
+    names = [f"w{number}" for number in range(chance.randint(1, 2))]
+    replicas = 2 if chance.random() < 0.1 else 1
     steps = [_step(chance, names, replicas) for _ in range(chance.randint(*STEPS))]
     document = {
         "name": f"seed {seed}",
@@ -97,7 +97,7 @@ def _workload(chance: Chance, name: str) -> list[Json]:
     template = {"metadata": {"labels": labels, "annotations": shielded}, "spec": spec}
     deployment = {
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
-        "spec": {"replicas": chance.randint(1, 6), "selector": selector, "template": template},
+        "spec": {"replicas": chance.randint(1, 5), "selector": selector, "template": template},
     }  # fmt: skip
     budget = {
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
@@ -127,7 +127,7 @@ def _step(chance: Chance, names: list[str], replicas: int) -> Json:
     """One thing that happens: half of the time to the load, half of the time a fault."""
     at = round(chance.uniform(BEGIN, QUIET), 1)
     if chance.random() < 0.4:
-        return {"at": at, "scale": {"name": chance.choice(names), "replicas": chance.randint(0, 8)}}
+        return {"at": at, "scale": {"name": chance.choice(names), "replicas": chance.randint(0, 6)}}
     lasting = round(min(chance.uniform(5, 120), QUIET - at), 1)
     kinds = [*FAULTS, _stall] if replicas > 1 else FAULTS
     return {"at": at, **chance.choice(kinds)(chance, lasting)}
