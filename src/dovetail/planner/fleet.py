@@ -71,13 +71,14 @@ def defaulted(pod: Pod) -> Pod:
 class NodeFacts:
     """What the pods on one machine amount to."""
 
-    __slots__ = ("daemon_used", "labels", "ports", "shapes", "unserved", "used")
+    __slots__ = ("claims", "daemon_used", "labels", "ports", "shapes", "unserved", "used")
 
     def __init__(self, node: NodeState, memory: Memory) -> None:
         self.labels = node_labels(node)
         self.daemon_used: dict[str, Mapping[str, int]] = {}
         self.shapes: dict[Shape, int] = {}
         self.ports: set[tuple[str, str, int]] = set()
+        self.claims: set[tuple[str, str | None]] = set()
         used: dict[str, int] = {}
         by_uid = memory.table("pods")
         for pod in node.pods:
@@ -89,6 +90,8 @@ class NodeFacts:
                 used[name] = used.get(name, 0) + amount
             if shape.ports:
                 self.ports.update(shape.ports)
+            if shape.claims:
+                self.claims.update(shape.claims)
             if shape.daemon:
                 self.daemon_used[shape.controller] = shape.requests
             if not pod.terminating:

@@ -23,6 +23,7 @@ from dovetail.planner.menu import Menu, as_bools
 from dovetail.planner.roster import roster_of
 from dovetail.planner.shape import Port
 from dovetail.planner.snapshot import MinValues, Snapshot
+from dovetail.planner.storage import attached
 from dovetail.planner.tolerance import bears
 
 UNLIMITED = 1 << 60
@@ -219,8 +220,9 @@ class Problem:
             return 1 - np.array(taken, dtype=np.int64)
         if name.startswith(ATTACH):
             driver = name.removeprefix(ATTACH)
-            left = [node.attach_limits.get(driver, TOO_MUCH) - len(node.attached.get(driver, ()))
-                    for node in roster.nodes]  # fmt: skip
+            held = [attached(fact.claims, self.snapshot).count(driver) if fact.claims else 0 for fact in roster.facts]
+            left = [node.attach_limits.get(driver, TOO_MUCH) - count
+                    for node, count in zip(roster.nodes, held, strict=True)]  # fmt: skip
             return np.array(left, dtype=np.int64)
         return roster.free(name)
 

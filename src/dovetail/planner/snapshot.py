@@ -83,7 +83,6 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     pods: tuple[Pod, ...] = ()
     attach_limits: Mapping[str, int] = {}
-    attached: Mapping[str, frozenset[str]] = {}
     pool: str | None = None
     claim: str | None = None
     initialized: bool = True

@@ -6,6 +6,7 @@ Volumes constrain the machine, not the pod: a spread does not count them.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 
 import msgspec
@@ -46,6 +47,12 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
         joined = [tuple(sorted({*left, *right})) for left, right in product(alternatives, terms)]
         alternatives = list(dict.fromkeys(joined))[:_MOST_ALTERNATIVES]
     return Storage(tuple(alternatives), tuple(sorted(attached)))
+
+
+def attached(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> list[str]:
+    """The driver of each volume that pods with these claims hold; a volume that several share is one."""
+    volumes = {pair for each in claims for pair in storage_of((each,), snapshot).attached}
+    return [driver for driver, _ in volumes]
 
 
 def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> tuple[list[Term], str, str, str]:

@@ -17,7 +17,7 @@ from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
 from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.replay import stuck
-from dovetail.planner.checks.world import Shelf, World, available, key_of, offered
+from dovetail.planner.checks.world import ATTACHED, Shelf, World, available, key_of, offered
 from dovetail.planner.plan import Choice, Machine, Plan
 from dovetail.planner.snapshot import MinValues, Snapshot
 
@@ -47,6 +47,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _limits(plan, snapshot, lots)
     found += _reservations(plan, snapshot)
     found += _min_values(plan, snapshot)
+    found += _claims(plan, pods, world)
     found += [Violation("fit", key, why) for key, why in stuck(plan, pods, world).items()]
     found += _alternatives(plan, pods, world, lots)
     return found
@@ -172,6 +173,27 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     return found
 
 
+def _claims(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
+    """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
+    found = []
+    for machine in plan.machines:
+        kind, twin = world.twin(machine, machine.choice)
+        total = world.needs(pod_info(pods[key]) for key in machine.pods)
+        for name in {*total, *machine.requests, *kind.allocatable}:
+            asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
+            said = machine.requests.get(name, 0)
+            if said != asked and not name.startswith(ATTACHED):
+                found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
+        for need in machine.requirements:
+            values = {getattr(choice, _FIELDS[need["key"]]) for choice in machine.offerings if need["key"] in _FIELDS}
+            if not values <= set(need.get("values", ())):
+                found.append(Violation("requirements", machine.name, f"{need['key']} leaves offerings out"))
+    return found
+
+
+_FIELDS = {INSTANCE_TYPE: "instance_type", ZONE: "zone", CAPACITY_TYPE: "capacity_type"}
+
+
 def _alternatives(plan: Plan, pods: dict[str, Pod], world: World, lots: Lots) -> list[Violation]:
     """Every other offering of a machine holds its pods as well."""
     found: list[Violation] = []
@@ -179,9 +201,7 @@ def _alternatives(plan: Plan, pods: dict[str, Pod], world: World, lots: Lots) ->
         all_of_them = [pod_info(pods[key]) for key in machine.pods]
         infos = {id(info.shape): info for info in all_of_them}
         keys = {key for info in infos.values() for key in _pinned(info)}
-        need: Counter[str] = Counter(pods=len(all_of_them))
-        for info in all_of_them:
-            need.update(info.held)
+        need = world.needs(all_of_them)
         first = world.cluster.nodes[machine.name].labels
         if lots.of(machine).holds(infos.values(), {key: first.get(key) for key in keys}, need):
             continue
@@ -208,12 +228,10 @@ def _alternative(
     if moved:
         return [Violation("topology", machine.name, f"{_words(choice)} would change {moved[0]}")]
     for info in infos.values():
-        if not world.matches(info, twin):
+        if not world.suits(info, twin):
             return [Violation("fit", machine.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
     if kind.name in checked:
         return []
     checked.add(kind.name)
-    total = Counter(need)
-    total.update(world.served(twin))
-    short = [name for name, amount in total.items() if amount > kind.allocatable.get(name, 0)]
+    short = [name for name, amount in need.items() if amount > world.room(kind, twin, name)]
     return [Violation("fit", machine.name, f"{_words(choice)} has too little {short[0]}")] if short else []

@@ -109,11 +109,11 @@ class VolumeState:
         }
         if not limits:
             return None
-        wanted = _attached(self.pod, self.storage, csi is not None)
+        wanted = attached(self.pod, self.storage, csi is not None)
         held: dict[str, str] = {}
         for other in info.pods.values():
             if other.shape.volumes:
-                held.update(_attached(other.pod, self.storage, csi is not None))
+                held.update(attached(other.pod, self.storage, csi is not None))
         fresh = [driver for handle, driver in wanted.items() if handle not in held]
         held |= self._lingering(info.name)
         for driver in set(fresh):
@@ -235,7 +235,7 @@ def _unusable(pod: Pod, volume: Volume, name: str, claim: PersistentVolumeClaim 
     return None
 
 
-def _attached(pod: Pod, storage: Storage, migrated: bool) -> dict[str, str]:
+def attached(pod: Pod, storage: Storage, migrated: bool) -> dict[str, str]:
     """The volumes a pod attaches through a CSI driver: unique name to driver.
 
     `migrated`: the node has CSI drivers, which then serve the volumes of the old in-tree plugins as well.
@@ -248,9 +248,9 @@ def _attached(pod: Pod, storage: Storage, migrated: bool) -> dict[str, str]:
                 found[f"{_EBS}/{_handle(volume.aws_elastic_block_store.volume_id)}"] = _EBS
             continue
         claim = storage.claim(pod.metadata.namespace, name)
-        attached = _attached_claim(claim, storage, migrated) if claim is not None else None
-        if attached is not None:
-            found[f"{attached[0]}/{attached[1]}"] = attached[0]
+        held = _attached_claim(claim, storage, migrated) if claim is not None else None
+        if held is not None:
+            found[f"{held[0]}/{held[1]}"] = held[0]
     return found
 
 

@@ -44,18 +44,17 @@ class Lot:
 
     def _fits(self, info: PodInfo) -> bool:
         shape = info.shape
-        if not shape.node_selector and shape.node_terms is None:
+        if not (shape.node_selector or shape.node_terms is not None or shape.ports or shape.volumes):
             return True
         known = self._suits.get(id(shape))
         if known is None:
-            known = self._suits[id(shape)] = all(self._world.matches(info, twin) for twin in self._nodes)
+            known = self._suits[id(shape)] = all(self._world.suits(info, twin) for twin in self._nodes)
         return known
 
     def _room(self, name: str) -> int:
         known = self._least.get(name)
         if known is None:
-            rooms = (kind.allocatable.get(name, 0) - self._world.served(twin)[name]
-                     for kind, twin in self._rooms.values())  # fmt: skip
+            rooms = (self._world.room(kind, twin, name) for kind, twin in self._rooms.values())
             known = self._least[name] = min(rooms, default=0)
         return known
 

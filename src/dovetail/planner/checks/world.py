@@ -13,8 +13,11 @@ from msgspec.structs import replace
 
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.local import tolerates_node
+from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
 from dovetail.model.fit.storage import Storage
+from dovetail.model.fit.volumes import VolumeState, attached
+from dovetail.model.hostports import clash
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED, ZONE
 from dovetail.model.objects import (
@@ -38,6 +41,9 @@ from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 
 PHANTOM = "phantom/"
+#: Volumes by driver, counted beside a node's resources.
+ATTACHED = "attached/"
+_LIMITLESS = 1 << 62
 RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 
@@ -106,8 +112,8 @@ class World:
             Storage(snapshot.claims.values(), snapshot.volumes.values(), snapshot.storage_classes.values())
         )
         self._twins: dict[object, tuple[InstanceType, Node]] = {}
-        self._matches: dict[tuple[int, int], bool] = {}
-        self._served: dict[int, Counter[str]] = {}
+        self._suits: dict[tuple[int, int], bool] = {}
+        self._served: dict[int, list[PodInfo]] = {}
         self.cluster.namespaces.update(snapshot.namespaces)
         self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
         coming = {key_of(pod) for pod in snapshot.pending}
@@ -155,24 +161,52 @@ class World:
             known = self._twins[key] = (found[0], node("machine", labels, pool.taints, found[0].allocatable))
         return known
 
-    def matches(self, info: PodInfo, twin: Node) -> bool:
+    def suits(self, info: PodInfo, twin: Node) -> bool:
+        """Whether a pod may run on such a node: by its labels, by where its volumes are, and by ports that are free."""
         key = (id(info.shape), id(twin))
-        known = self._matches.get(key)
+        known = self._suits.get(key)
         if known is None:
-            known = self._matches[key] = node_matches(info.shape, twin)
+            known = node_matches(info.shape, twin) and self._reaches(info, twin) and self._listens(info, twin)
+            self._suits[key] = known
         return known
 
-    def served(self, twin: Node) -> Counter[str]:
-        """What daemons take of such a node."""
+    def _reaches(self, info: PodInfo, twin: Node) -> bool:
+        found = VolumeState(info, self.cluster).check(NodeInfo(twin)) if info.shape.volumes else None
+        return found is None or found.plugin not in ("VolumeBinding", "VolumeZone")
+
+    def room(self, kind: InstanceType, twin: Node, name: str) -> int:
+        """What such a node has for pods, daemons served: of a resource, or of the volumes of a driver."""
+        if name.startswith(ATTACHED):
+            return kind.attach_limits.get(name.removeprefix(ATTACHED), _LIMITLESS)
+        taken = sum(info.held.get(name, 0) + (name == "pods") for info in self._served_on(twin))
+        return kind.allocatable.get(name, 0) - taken
+
+    def _listens(self, info: PodInfo, twin: Node) -> bool:
+        return not info.shape.ports or all(
+            clash(info.shape.ports, daemon.shape.ports) is None for daemon in self._served_on(twin)
+        )
+
+    def _served_on(self, twin: Node) -> list[PodInfo]:
+        """The daemons that would run on such a node."""
         known = self._served.get(id(twin))
         if known is None:
-            known = self._served[id(twin)] = Counter()
-            for _, pod in self.daemons:
-                info = pod_info(pod)
-                if node_matches(info.shape, twin) and tolerates_node(info.shape, twin):
-                    known.update(info.held)
-                    known["pods"] += 1
+            infos = [pod_info(pod) for _, pod in self.daemons]
+            known = self._served[id(twin)] = [
+                info for info in infos if node_matches(info.shape, twin) and tolerates_node(info.shape, twin)
+            ]
         return known
+
+    def needs(self, infos: Iterable[PodInfo]) -> Counter[str]:
+        """What pods take of a node together: resources, pods, and volumes by driver."""
+        found: Counter[str] = Counter()
+        volumes: dict[str, str] = {}
+        for info in infos:
+            found.update(info.held)
+            found["pods"] += 1
+            if info.shape.volumes:
+                volumes.update(attached(info.pod, self.cluster.storage, migrated=True))
+        found.update(ATTACHED + driver for driver in volumes.values())
+        return found
 
     def _attach(self, name: str, limits: Mapping[str, int]) -> None:
         if limits:
