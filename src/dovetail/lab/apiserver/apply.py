@@ -100,8 +100,8 @@ def _check_identity(call: Call, config: Json) -> None:
         group, version, kind = door.group, door.version, door.kind
     expected = f"{group}/{version}" if group else version
     if config.get("kind") != kind or config.get("apiVersion") != expected:
-        shown_group, _, shown_version = str(config.get("apiVersion", "")).rpartition("/")
-        raise status.bad_request(f"invalid object type: {shown_group}/{shown_version}, Kind={config.get('kind', '')}")
+        shown_group, _, shown_version = text_at(config, "apiVersion").rpartition("/")
+        raise status.bad_request(f"invalid object type: {shown_group}/{shown_version}, Kind={text_at(config, 'kind')}")
     if config.get("metadata") is None:
         config["metadata"] = {}
     metadata = config["metadata"]
@@ -117,6 +117,12 @@ class Result(msgspec.Struct):
     changed: bool
 
 
+def text_at(document: Any, name: str) -> str:
+    """A text of a document that may hold anything; "" where it holds none."""
+    found = document.get(name) if isinstance(document, dict) else None
+    return found if isinstance(found, str) else ""
+
+
 def check_types(call: Call, config: Json) -> None:
     resource = call.resource
     found = typedcheck.problems(resource.schema, config)
@@ -128,9 +134,7 @@ def check_types(call: Call, config: Json) -> None:
 
 def named(resource: ResourceType, obj: Json) -> str:
     metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = {}
-    where = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    where = f"{text_at(metadata, 'namespace')}/{text_at(metadata, 'name')}"
     return f"{where}; {resource.group}/{resource.version}, Kind={resource.kind}"
 
 

@@ -22,11 +22,9 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
         raise status.not_found(resource.group, resource.plural, call.name)
     found = typedcheck.problems(door.schema, config)
     if found:
-        given = config.get("metadata")
-        metadata = given if isinstance(given, dict) else {}
-        where = (
-            f"{metadata.get('namespace', '')}/{metadata.get('name', '')}; {door.group}/{door.version}, Kind={door.kind}"
-        )
+        metadata = config.get("metadata")
+        where = f"{applying.text_at(metadata, 'namespace')}/{applying.text_at(metadata, 'name')}"
+        where += f"; {door.group}/{door.version}, Kind={door.kind}"
         raise status.internal(f"failed to create typed patch object ({where}): {typedcheck.message(found)}")
     live = respond.in_version(record.fresh(), resource)
     view = door.view(live, resource)

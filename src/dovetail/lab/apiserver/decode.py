@@ -87,13 +87,13 @@ def _unrecognized(expected: Expected, text: str) -> StatusError:
 def check_identity(value: Json, expected: Expected, body: bytes) -> None:
     """kind and apiVersion: the URL decides for built-ins, custom resources must say them."""
     kind, api_version = value.get("kind"), value.get("apiVersion")
+    for name, item in value.items():
+        if name in ("kind", "apiVersion") and item is not None and not isinstance(item, str):
+            text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
+            raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     if expected.custom:
         _check_custom_identity(value, expected, body)
         return
-    for name, item in (("kind", kind), ("apiVersion", api_version)):
-        if item is not None and not isinstance(item, str):
-            text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
-            raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     kind = kind or expected.kind
     api_version = api_version or expected.api_version
     if (kind, api_version) == _OLD_EVICTION and kind == expected.kind:
@@ -105,7 +105,7 @@ def check_identity(value: Json, expected: Expected, body: bytes) -> None:
 def _check_custom_identity(value: Json, expected: Expected, body: bytes) -> None:
     kind, api_version = value.get("kind"), value.get("apiVersion") or ""
     shown = body.decode("utf-8", "replace")
-    if not kind or not isinstance(kind, str):
+    if not kind:
         raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}' ({_hex_or_text(body)})")
     if api_version != expected.api_version:
         wanted = expected.api_version

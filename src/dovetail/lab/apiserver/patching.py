@@ -104,9 +104,15 @@ def _json_patched(current: Json, document: Any) -> Json:
         patched = jsonpatch.apply(current, document)
     except jsonpatch.BadPatch as bad:
         target = "[]handlers.jsonPatchOp" if not isinstance(document, list) else "handlers.jsonPatchOp"
-        wrong = document if not isinstance(document, list) else next(x for x in document if not isinstance(x, dict))
+        wrong = document
+        if isinstance(document, list):
+            wrong = next(item for item in document if not isinstance(item, dict | None))
         text = f"json: cannot unmarshal {go_value(wrong)} into Go value of type {target}"
         raise status.bad_request(f"error decoding patch: {text}") from bad
+    except jsonpatch.WrongField as wrong_field:
+        kind = go_value(wrong_field.value)
+        text = f"json: cannot unmarshal {kind} into Go struct field jsonPatchOp.{wrong_field.field} of type string"
+        raise status.bad_request(f"error decoding patch: {text}") from wrong_field
     except jsonpatch.PatchFailure as failure:
         raise status.rejected() from failure
     if not isinstance(patched, dict):

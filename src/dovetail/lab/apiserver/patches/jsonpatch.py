@@ -8,6 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 
+class WrongField(ValueError):
+    """An operation says something other than a text where a text belongs."""
+
+    def __init__(self, field: str, value: Any) -> None:
+        super().__init__(field)
+        self.field = field
+        self.value = value
+
+
 class PatchFailure(ValueError):
     """An operation does not apply."""
 
@@ -21,9 +30,14 @@ def apply(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list):
         raise BadPatch("not a list of operations")
     for operation in operations:
-        if not isinstance(operation, dict):
+        if operation is not None and not isinstance(operation, dict):
             raise BadPatch("an operation is not an object")
-        document = _apply_one(document, operation)
+        for field in ("op", "path", "from"):
+            given = (operation or {}).get(field)
+            if given is not None and not isinstance(given, str):
+                raise WrongField(field, given)
+    for operation in operations:
+        document = _apply_one(document, operation or {})
     return document
 
 

@@ -123,9 +123,9 @@ def _insufficient(status: Object, budget: Object, ctx: Context) -> list[Object]:
 
 
 def _mark_and_delete(pod: Object, options: Object, ctx: Context, dry: bool) -> None:
+    _preconditions(pod, options.get("preconditions") or {}, ctx)
     if dry:
         return
-    _preconditions(pod, options.get("preconditions") or {}, ctx)
     status = dict(pod.get("status") or {})
     condition = {
         "type": "DisruptionTarget",
