@@ -97,6 +97,15 @@ async def nothing(world: Any) -> None:
     return None
 
 
+async def delete_node(world: Any) -> None:
+    for name in await nodes(world):
+        await world.kube.delete(kinds.NODES, name)
+
+
+async def interrupt(world: Any) -> None:
+    world.cloud.interrupt([each.provider_id for each in world.cloud.standing()])
+
+
 async def replaced(world: Any, old: frozenset[str]) -> bool:
     now = await nodes(world)
     return bool(now) and not now & old
@@ -119,6 +128,12 @@ STORIES = (
           machines=0),
     Story(name="expiry", pool={"disruption": STILL, "template": {"expireAfter": "120s"}}, before=2, after=2,
           cpu="500m", begin=nothing, done=replaced, machines=1),
+)  # fmt: skip
+BY_OTHERS = (
+    Story(name="node deleted", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=delete_node,
+          done=replaced, machines=1),
+    Story(name="interruption", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=interrupt,
+          done=replaced, machines=1),
 )  # fmt: skip
 
 
@@ -166,7 +181,11 @@ async def _rested(world: Any, story: Story, kill: int | None) -> None:
         assert "DisruptionReason" not in await world.conditions(claim), said
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.name)
+def _slow(story: Story) -> Any:
+    return pytest.param(story, marks=(pytest.mark.slow, pytest.mark.timeout(900)))
+
+
+@pytest.mark.parametrize("story", [*STORIES, *map(_slow, BY_OTHERS)], ids=lambda story: story.name)
 def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, story: Story) -> None:
     writes: list[int] = []
 

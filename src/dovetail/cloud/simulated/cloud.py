@@ -67,6 +67,8 @@ class SimulatedCloud:
         self._tokens = float(self.market.launch_burst)
         self._filled = clock.monotonic()
         self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
+        self._unanswered: dict[str, Interruption] = {}
+        self._told = 0
         self._changed = asyncio.Event()
         self._offered: tuple[object, tuple[InstanceType, ...]] | None = None
 
@@ -282,18 +284,28 @@ class SimulatedCloud:
         return None
 
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
+        """Messages as they come; first those that an earlier listener took and did not acknowledge."""
+        if self._unanswered:
+            yield list(self._unanswered.values())
         while True:
-            yield [await self._inbox.get()]
+            message = await self._inbox.get()
+            self._unanswered[message.receipt] = message
+            yield [message]
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
-        return None
+        for each in messages:
+            self._unanswered.pop(each.receipt, None)
 
     async def ailing(self) -> Sequence[Interruption]:
         return ()
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
         """Call machines back; with the market's notice they are gone whoever was listening."""
-        self._inbox.put_nowait(Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now()))
+        self._told += 1
+        receipt = f"r-{self._told}"
+        self._inbox.put_nowait(
+            Interruption(kind=kind, provider_ids=tuple(ids), received=self._clock.now(), receipt=receipt)
+        )
 
     async def call_back_spot(self) -> None:
         """The market's spot interruptions, one look a minute, until cancelled."""

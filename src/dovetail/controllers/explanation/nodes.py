@@ -122,7 +122,8 @@ def _alternative(kept: Decision | None) -> list[str]:
     if kept is None:
         return []
     needed = f"; a move must save at least {dollars(WORTH * kept.before)}" if kept.before is not None else ""
-    return [f"best alternative at {kept.time}: {kept.summary} [{kept.reason}]{_saving(kept)}{needed}"]
+    best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
+    return [f"{best} {kept.time}: {kept.summary} [{kept.reason}]{_saving(kept)}{needed}"]
 
 
 def _budget(mirror: Mirror, claim: NodeClaim, now: datetime) -> list[str]:
