@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from dovetail.controllers.disruption import consolidation, costs
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
-from dovetail.controllers.disruption.consolidation import Proposal, Rejection
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Choice, Cost, Machine, Plan
 
@@ -108,10 +109,13 @@ def test_moving_a_pod_costs_by_its_priority_and_its_own_word(
     assert costs.eviction(pod) == pytest.approx(cost, abs=1e-6)
 
 
+def question(simulate: consolidation.Simulate, **more: Any) -> Question:
+    return Question(simulate=simulate, search=simulate, allow=lambda _: True, **more)
+
+
 def chosen(prices: Sequence[float]) -> list[str]:
     pool = [candidate(f"n{i}", price) for i, price in enumerate(prices)]
-    best, _ = consolidation.choose(pool, lambda tried: plan() if len(tried) < 3 else None, lambda _: True,
-                                   spot_to_spot=False)  # fmt: skip
+    best, _ = consolidation.choose(pool, question(lambda tried: plan() if len(tried) < 3 else None))
     return [each.node for each in best.candidates] if best else []
 
 

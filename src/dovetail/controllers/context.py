@@ -12,6 +12,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.protocol import Cloud
 from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.snapshots import Cutter
+from dovetail.controllers.coming import Coming
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.ledger import Ledger
 from dovetail.controllers.metrics import Metrics
@@ -46,5 +47,6 @@ class Context:
     metrics: Metrics
     notices: Notices
     log: FilteringBoundLogger
+    coming: Coming = field(default_factory=Coming)
     written: asyncio.Event = field(default_factory=_set)
     """Cleared while a batch of claims is being written: all of them first, what follows from them afterwards."""

@@ -51,8 +51,11 @@ class Placement:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
+        #: Pods that are bound, though the watch has not said so yet.
+        self._bound: set[str] = set()
         self._worker = Worker("placement", self.reconcile, context.log, context.chance, workers=20)
         context.mirror.listen(NODES, self._node_changed)
+        context.mirror.listen(PODS, self._pod_changed)
 
     async def run(self) -> None:
         for node in self._context.mirror.nodes.store.all():
@@ -62,6 +65,19 @@ class Placement:
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is not None and change.new.metadata.labels.get(keys.REGISTERED) == "true":
             self._worker.add(change.key)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        """A pod that comes in the place of one that was moved away is promised that place."""
+        pod = change.new
+        if pod is None or pod.spec.node_name:
+            self._bound.discard(change.object.metadata.uid)
+        if pod is None or change.old is not None or pod.spec.node_name or pod.metadata.controller is None:
+            return
+        place = self._context.coming.take(pod.metadata.controller.uid, self._context.clock.monotonic())
+        if place is not None:
+            self._context.mirror.break_promise(place.uid)
+            self._context.mirror.promise(pod, Target("node", place.node), place.until)
+            self._worker.add(place.node)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
@@ -92,6 +108,8 @@ class Placement:
         since = self._context.clock.monotonic() - self._placed[name]
         if since < LEAST:
             return LEAST - since
+        if self._context.coming.awaited(name, self._context.clock.monotonic()):
+            return 0.5
         return 0.5 if since < MOST and self._behind() else 0.0
 
     def _behind(self) -> bool:
@@ -105,8 +123,10 @@ class Placement:
     async def _bind(self, claim: NodeClaim, node: Node) -> int:
         """Put the promised pods on their node; how many it were."""
         mirror = self._context.mirror
-        promised = [mirror.pod(uid) for uid in tuple(mirror.reservations.on(Target("claim", claim.name)))]
-        pods = [pod for pod in promised if pod is not None and not pod.spec.node_name]
+        targets = (Target("claim", claim.name), Target("node", node.metadata.name))
+        promised = [mirror.pod(uid) for target in targets for uid in tuple(mirror.reservations.on(target))]
+        waiting = [pod for pod in promised if pod is not None and not pod.spec.node_name]
+        pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
         ready = fitting(node, mirror.pods_on(node.metadata.name), (pod for pod in pods if self._bindable(pod)))
         outcomes = await asyncio.gather(*(self._bind_one(pod, node) for pod in ready))
         bound = sum(outcomes)
@@ -150,6 +170,7 @@ class Placement:
                     "could not place pod", Pod=logs.ref(meta.name, meta.namespace), error=problem.message
                 )
                 return False
+        self._bound.add(meta.uid)
         return True
 
     async def _open(self, node: Node) -> None:
@@ -177,6 +198,19 @@ class Placement:
                 )
             except NotFound:
                 continue
+
+
+async def close(context: Context, name: str) -> bool:
+    """Put our taint on a node that will take in pods of a plan; False if it is gone or changes under us."""
+    try:
+        node = await context.kube.get(NODES, name, type=Node)
+        if not initialization.placing(node):
+            taints = [manifest(each) for each in (*node.spec.taints, keys.PLACING_TAINT)]
+            body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
+            await context.kube.patch(NODES, name, body)
+    except (Conflict, NotFound):
+        return False
+    return True
 
 
 def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:

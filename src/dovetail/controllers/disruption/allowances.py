@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from dovetail.controllers.context import Context
@@ -30,17 +31,22 @@ class Allowances:
                     f"No allowed disruptions for disruption reason {reason} due to blocking budget",
                 )  # fmt: skip
 
+    def fits(self, candidates: Sequence[Candidate]) -> bool:
+        """Whether all of them may go at once."""
+        return all(self.left.get(pool, 0) >= count for pool, count in _by_pool(candidates).items())
+
     def take(self, candidates: Sequence[Candidate]) -> bool:
         """Take all of them, or none."""
-        wanted: dict[str, int] = {}
-        for each in candidates:
-            wanted[each.pool] = wanted.get(each.pool, 0) + 1
-        if any(self.left.get(pool, 0) < count for pool, count in wanted.items()):
+        if not self.fits(candidates):
             return False
-        for pool, count in wanted.items():
+        for pool, count in _by_pool(candidates).items():
             self.left[pool] -= count
         return True
 
     def trim(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """As many of them as the budgets allow, in order."""
         return [each for each in candidates if self.take((each,))]
+
+
+def _by_pool(candidates: Sequence[Candidate]) -> Counter[str]:
+    return Counter(each.pool for each in candidates)

@@ -26,6 +26,12 @@ MOST = 60
 FEW = 4
 #: Nothing is bought for machines of a fleet that costs at most this share more than a fresh one would.
 SLACK = 0.05
+#: A fleet that costs at most this share more is close to a fresh one: fewer moves count for more than more savings.
+CLOSE = 0.03
+#: How many whole sets are planned with effort.
+SEARCHED = 6
+#: In a fleet that costs at most this share more, each pod that is moved must save this share of a pod's cost.
+NEAR, PAYS = 0.15, 1.0
 
 Simulate = Callable[[Sequence[Candidate]], Plan | None]
 Allow = Callable[[Sequence[Candidate]], bool]
@@ -38,7 +44,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evictions(self) -> int:
-        return sum(len(each.pods) for each in self.candidates)
+        return _moves(self.candidates)
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -81,39 +87,51 @@ def evaluate(
     return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
 
 
-def choose(
-    candidates: Sequence[Candidate], simulate: Simulate, allow: Allow, *, thinned: Sequence[Candidate] = (),
-    fresh: float | None = None, refused: Mapping[str, Rejection] = MappingProxyType({}), spot_to_spot: bool,
-    baseline: float = 0.0,
-) -> tuple[Proposal | None, dict[str, Rejection]]:
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a choice is made from, beside the candidates. `search` is `simulate` with more effort.
+
+    `removals` are sets that might go as a whole, `thinned` those that could go without buying, by room alone; `fresh`
+    is what all the pods would cost on an empty cluster; machines that were `refused` lately are not asked about again.
+    """
+
+    simulate: Simulate
+    search: Simulate
+    allow: Allow
+    removals: tuple[tuple[Candidate, ...], ...] = ()
+    thinned: tuple[Candidate, ...] = ()
+    fresh: float | None = None
+    refused: Mapping[str, Rejection] = MappingProxyType({})
+    spot_to_spot: bool = False
+    baseline: float = 0.0
+
+
+def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal | None, dict[str, Rejection]]:
     """The set that saves most, and why each of the others stays.
 
-    First those that could go without buying (`thinned`), many at a time; then, while the whole is clearly dearer
-    than a `fresh` plan for the same pods, further ones with what must be bought for them. Machines that were
-    `refused` lately are not asked about again.
+    First the best of whole sets; then, while the fleet is clearly dearer than a fresh one for the same pods, further
+    machines with what must be bought for them.
     """
-    judge = _Judge(simulate, spot_to_spot, baseline)
-    best = _together(thinned, judge)
+    judge = _Judge(asked, candidates)
+    best = _whole(asked, judge)
     stays: dict[str, Rejection] = {}
     gone = {each.node for each in best.candidates} if best else set()
-    known = sum(each.price or 0.0 for each in candidates)
     for each in rank(candidates):
         if each.node in gone:
             continue
         tried = (*best.candidates, each) if best else (each,)
-        if not allow(tried):
+        if not asked.allow(tried):
             stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
-        elif fresh is not None and known - (best.saving if best else 0.0) <= fresh * (1 + SLACK):
+        elif judge.above(best, SLACK) is False:
             stays[each.node] = Rejection("NEAR_BEST", "the fleet is as cheap as a fresh one, or nearly")
-        elif each.node in refused:
-            stays[each.node] = refused[each.node]
+        elif each.node in asked.refused:
+            stays[each.node] = asked.refused[each.node]
         elif judge.asked >= MOST:
             stays[each.node] = Rejection("NOT_LOOKED_AT", "other machines came first in this pass")
         else:
             found = judge(tried)
             if isinstance(found, Rejection):
                 stays[each.node] = found
-            elif best is None or found.saving > best.saving + 1e-9:
+            elif judge.pays(found, best):
                 best = found
             else:
                 stays[each.node] = Rejection("NOT_CHEAPER", "can't replace with a cheaper node", found.saving)
@@ -121,15 +139,58 @@ def choose(
 
 
 class _Judge:
-    """Asks the planner, and counts how often."""
+    """Asks the planner, counts how often, and weighs savings against moves."""
 
-    def __init__(self, simulate: Simulate, spot_to_spot: bool, baseline: float) -> None:
-        self._simulate, self._spot_to_spot, self._baseline = simulate, spot_to_spot, baseline
+    def __init__(self, asked: Question, candidates: Sequence[Candidate]) -> None:
+        self._question = asked
+        self._cost = sum(each.price or 0.0 for each in candidates)
+        self._pod = (asked.fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
         self.asked = 0
 
-    def __call__(self, candidates: Sequence[Candidate]) -> Proposal | Rejection:
+    def __call__(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
         self.asked += 1
-        return evaluate(candidates, self._simulate, spot_to_spot=self._spot_to_spot, baseline=self._baseline)
+        question = self._question
+        return evaluate(
+            candidates, simulate or question.simulate, spot_to_spot=question.spot_to_spot, baseline=question.baseline
+        )
+
+    def above(self, best: Proposal | None, share: float) -> bool | None:
+        """Whether the fleet would still cost so much more than a fresh one; None if nobody knows."""
+        fresh = self._question.fresh
+        return None if fresh is None else self._cost - (best.saving if best else 0.0) > fresh * (1 + share)
+
+    def hopeful(self, going: Sequence[Candidate], share: float) -> bool:
+        """Whether the fleet could come so close to a fresh one if nothing had to be bought."""
+        fresh = self._question.fresh
+        return fresh is not None and self._cost - sum(each.price or 0.0 for each in going) <= fresh * (1 + share)
+
+    def pays(self, found: Proposal, best: Proposal | None = None) -> bool:
+        """Whether what is saved on top of the best pays for those who are moved on top of it."""
+        more = found.evictions - (best.evictions if best else 0)
+        charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
+        return found.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
+
+    def net(self, found: Proposal) -> float:
+        return found.saving - self._pod * found.evictions
+
+
+def _whole(asked: Question, judge: _Judge) -> Proposal | None:
+    """The best of whole sets: the fewest moves that bring the fleet close to a fresh one, or else the most for them."""
+    found: list[Proposal] = []
+    hopeful = [going for going in asked.removals if judge.hopeful(going, CLOSE)]
+    for going in sorted(hopeful, key=_moves)[:SEARCHED]:
+        answer = judge(going, asked.search)
+        if isinstance(answer, Proposal) and judge.pays(answer):
+            if not judge.above(answer, CLOSE):
+                return answer
+            found.append(answer)
+    others = [judge(going) for going in asked.removals if going not in hopeful]
+    found += [each for each in (*others, _together(asked.thinned, judge)) if isinstance(each, Proposal)]
+    return max(filter(judge.pays, found), key=judge.net, default=None)
+
+
+def _moves(candidates: Sequence[Candidate]) -> int:
+    return sum(len(each.pods) for each in candidates)
 
 
 def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+from dovetail.clock import VirtualLoop
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -18,7 +19,7 @@ from dovetail.controllers.disruption import consolidation, expiration
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import Field, candidate, prices, survey
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
-from dovetail.controllers.disruption.consolidation import Proposal, Rejection
+from dovetail.controllers.disruption.consolidation import Proposal, Rejection, choose
 from dovetail.controllers.disruption.moves import Moves
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.refusals import Refusals
@@ -40,6 +41,8 @@ PERIOD = 10.0
 SETTLED_FOR = 300.0
 #: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
 VALIDATION = 15.0
+#: How long a wish waits, in seconds, for machines where pods still come and go: the best of a part is not the best.
+GATHERING = 60.0
 
 
 class Disruption:
@@ -99,7 +102,8 @@ class Disruption:
         if expiry is not None:
             seconds = min(seconds, (expiry - now).total_seconds() + 0.001)
         if self._proposal is not None:
-            seconds = min(seconds, max(0.5, self._proposal[1] + VALIDATION - self._context.clock.monotonic()))
+            due = self._proposal[1] + VALIDATION - self._context.clock.monotonic()
+            seconds = min(seconds, due if due > 0.5 else 1.0)
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -223,16 +227,19 @@ class Disruption:
             self._proposal = None
             return False
         allowed = Allowances(context, Reason.UNDERUTILIZED)
-        if self._proposal is not None and context.clock.monotonic() - self._proposal[1] < VALIDATION - 0.001:
-            return False
-        simulation = Simulation(context, pools, self._in_motion())
-        fresh, now = simulation.fresh(ready), context.clock.monotonic()
-        best, self.stays = consolidation.choose(
-            ready, simulation.without, lambda tried: _fits(allowed, tried),
-            thinned=simulation.thinned(ready, allowed.left, fresh), fresh=fresh,
-            refused=self._refusals.still(ready, pools, now),
-            spot_to_spot=context.settings.gate("SpotToSpotConsolidation"), baseline=simulation.baseline(),
-        )
+        if self._proposal is not None:
+            held = context.clock.monotonic() - self._proposal[1] + 0.001
+            if held < VALIDATION or (held < GATHERING and self._restless()):
+                return False
+        simulation, now = Simulation(context, pools, self._in_motion(), ready), context.clock.monotonic()
+        refused = self._refusals.still(ready, pools, now)
+        spot_to_spot = context.settings.gate("SpotToSpotConsolidation")
+
+        def think() -> tuple[Proposal | None, dict[str, Rejection]]:
+            return choose(ready, simulation.question(ready, allowed, refused, spot_to_spot=spot_to_spot))
+
+        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+        best, self.stays = think() if virtual else await asyncio.to_thread(think)
         self._refusals.note(ready, self.stays, now)
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
@@ -277,6 +284,16 @@ class Disruption:
             if last is None or self._context.clock.now() - last >= timedelta(seconds=at_least):
                 found.append(each)
         return found
+
+    def _restless(self) -> bool:
+        """Whether pods come and go on a machine that will be a candidate once they have settled."""
+        mirror = self._context.mirror
+        for claim in mirror.claims.store.all():
+            pool = mirror.pools.store.get(claim.node_pool or "")
+            settles = pool is not None and not pool.static and pool.spec.disruption.consolidate_after != "Never"
+            if settles and not claim.is_true("Consolidatable") and not mirror.going(claim, mirror.node_for(claim)):
+                return True
+        return False
 
     def _in_motion(self) -> frozenset[str]:
         """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
@@ -346,13 +363,6 @@ class Disruption:
             if claim is not None and first is not None:
                 text = f"Cannot disrupt NodeClaim: {first.message}" + (f" (pod {first.pod})" if first.pod else "")
                 self._context.notices.publish(claim, "Normal", "DisruptionBlocked", text)
-
-
-def _fits(allowed: Allowances, tried: Sequence[Candidate]) -> bool:
-    wanted: dict[str, int] = {}
-    for each in tried:
-        wanted[each.pool] = wanted.get(each.pool, 0) + 1
-    return all(allowed.left.get(pool, 0) >= count for pool, count in wanted.items())
 
 
 def _kind(proposal: Proposal) -> str:

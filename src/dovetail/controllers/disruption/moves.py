@@ -24,37 +24,38 @@ class Moves:
     def may(self, candidate: Candidate) -> bool:
         """Whether everybody on the machine may still be moved this hour."""
         now = self._context.clock.monotonic()
-        for owner, count in self._owners(self._pods(candidate)).items():
-            moved = self._moved.get(owner)
+        for whose, count in self._owners(self._pods(candidate)).items():
+            moved = self._moved.get(whose)
             while moved and moved[0] <= now - HOUR:
                 moved.popleft()
-            if moved and len(moved) + count > AN_HOUR * self._size(owner):
+            if moved and len(moved) + count > AN_HOUR * self._size(whose):
                 return False
         return True
 
     def note(self, candidates: Iterable[Candidate]) -> None:
         now = self._context.clock.monotonic()
         for candidate in candidates:
-            for owner, count in self._owners(self._pods(candidate)).items():
-                self._moved.setdefault(owner, deque()).extend([now] * count)
-        self._moved = {owner: times for owner, times in self._moved.items() if times and times[-1] > now - HOUR}
+            for whose, count in self._owners(self._pods(candidate)).items():
+                self._moved.setdefault(whose, deque()).extend([now] * count)
+        self._moved = {whose: times for whose, times in self._moved.items() if times and times[-1] > now - HOUR}
 
     def _pods(self, candidate: Candidate) -> list[Pod]:
         wanted = set(candidate.pods)
         return [pod for pod in self._context.mirror.pods_on(candidate.node) if pod.metadata.key in wanted]
 
-    def _size(self, owner: str) -> int:
+    def _size(self, whose: str) -> int:
         """How many pods the workload has now, at least one."""
         pods = self._context.mirror.pods.store.all()
-        return max(1, sum(_owner(pod) == owner for pod in pods))
+        return max(1, sum(owner(pod) == whose for pod in pods))
 
     def _owners(self, pods: Iterable[Pod]) -> dict[str, int]:
         counts: dict[str, int] = {}
         for pod in pods:
-            counts[_owner(pod)] = counts.get(_owner(pod), 0) + 1
+            counts[owner(pod)] = counts.get(owner(pod), 0) + 1
         return counts
 
 
-def _owner(pod: Pod) -> str:
+def owner(pod: Pod) -> str:
+    """Whose pod it is: of its controller, by UID, or its own."""
     controller = next((each for each in pod.metadata.owner_references if each.controller), None)
     return controller.uid if controller is not None else pod.metadata.key

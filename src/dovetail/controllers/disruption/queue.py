@@ -15,13 +15,14 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster.reservations import Target
-from dovetail.controllers import tainting
+from dovetail.controllers import coming, placement, tainting
 from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
 from dovetail.controllers.ledger import Bought, Decision
 from dovetail.controllers.nodeclaim.launch import delete, termination_mode
 from dovetail.controllers.provisioning import claims
+from dovetail.controllers.settings import Place
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -31,12 +32,17 @@ COMMAND = "dovetail.sh/command"
 LOOK = 1.0
 #: How long replacements may take, in seconds.
 PATIENCE = 600.0
+#: Seconds until the scheduler has surely heard that a machine was closed.
+HEARD = 0.5
+#: Seconds for which machines stay closed for those who come back.
+COME = 30.0
 
 
 class Queue:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.commands: dict[str, Command] = {}
+        self._places: dict[str, list[tuple[str, str, Target]]] = {}
 
     def busy(self) -> frozenset[str]:
         """Claims that a command already has."""
@@ -84,11 +90,36 @@ class Queue:
             if context.clock.monotonic() - command.created > PATIENCE:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
             return None
+        await self._prepare(command)
         for each in command.candidates:
             await self._remove(each, command)
         self.commands.pop(command.id, None)
         context.log.info("command succeeded", controller="disruption.queue", **{"command-id": command.id})
         return None
+
+    async def _prepare(self, command: Command) -> None:
+        """Close the machines that take in the successors until these have come: the scheduler would pack them worse."""
+        context = self._context
+        places = self._places.pop(command.id, [])
+        if context.settings.place is not Place.BIND or not places:
+            return
+        nodes = {target: self._node(target) for _, _, target in places}
+        names = sorted({name for name in nodes.values() if name})
+        answers = await asyncio.gather(*(placement.close(context, name) for name in names))
+        closed = dict(zip(names, answers, strict=True))
+        await asyncio.sleep(HEARD)
+        until = context.clock.monotonic() + COME
+        for owner, uid, target in places:
+            name = nodes[target]
+            if name and closed[name]:
+                context.coming.expect(owner, coming.Place(name, uid, until))
+
+    def _node(self, target: Target) -> str | None:
+        if target.kind == "node":
+            return target.name
+        claim = self._context.mirror.claims.store.get(target.name)
+        node = self._context.mirror.node_for(claim) if claim else None
+        return node.metadata.name if node else None
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         claim = self._context.mirror.claims.store.get(candidate.claim)
@@ -119,6 +150,7 @@ class Queue:
             if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
                 await delete(context, claim, "rolled_back")
         await self._let_off(command)
+        self._places.pop(command.id, None)
         self.commands.pop(command.id, None)
 
     def _used(self, claim: NodeClaim) -> bool:
@@ -185,9 +217,15 @@ class Queue:
             for pod in context.mirror.pods_on(each.node):
                 place = plan.placements.get(pod.metadata.key)
                 if place is not None and place.machine in names:
-                    context.mirror.promise(pod, Target("claim", names[place.machine]))
+                    target, until = Target("claim", names[place.machine]), None
                 elif place is not None and place.node is not None:
-                    context.mirror.promise(pod, Target("node", place.node), context.clock.monotonic() + PATIENCE)
+                    target, until = Target("node", place.node), context.clock.monotonic() + PATIENCE
+                else:
+                    continue
+                context.mirror.promise(pod, target, until)
+                owner = pod.metadata.controller
+                if owner is not None and owner.kind == "ReplicaSet":
+                    self._places.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
 
     def _resume(self) -> None:
         """Take up the commands that an earlier life wrote on its replacements."""

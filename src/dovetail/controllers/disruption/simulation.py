@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import thinning
+from dovetail.controllers.disruption import keeping, thinning
+from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
 from dovetail.controllers.provisioning import pending
 from dovetail.model.objects import Taint
 from dovetail.model.pods import Pod
+from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 
+#: Seconds' worth of work for a plan that may be carried out.
+EFFORT = 0.5
 CLOSED = Taint(key="dovetail.sh/in-motion", effect="NoSchedule")
 
 
 class Simulation:
     """One instant of the cluster, asked many questions."""
 
-    def __init__(self, context: Context, pools: Sequence[Pool], closed: Collection[str] = ()) -> None:
-        """`closed` are machines where nobody should be moved to: they are in motion, or about to go."""
+    def __init__(
+        self, context: Context, pools: Sequence[Pool], closed: Collection[str] = (), asked: Sequence[Candidate] = ()
+    ) -> None:
+        """`closed` are machines where nobody should be moved to: they are in motion, or about to go.
+
+        Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
+        """
         waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
         snapshot = context.cutter.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
@@ -32,12 +43,27 @@ class Simulation:
         self._waiting = {pod.metadata.key for pod in waiting}
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
+        for each in asked:
+            self._moved(each)
 
     @property
     def snapshot(self) -> Snapshot:
         return self._snapshot
 
-    def without(self, candidates: Collection[Candidate]) -> Plan | None:
+    def question(
+        self, candidates: Sequence[Candidate], allowances: Allowances, refused: Mapping[str, Rejection], *,
+        spot_to_spot: bool,
+    ) -> Question:  # fmt: skip
+        """All that a choice among the candidates is made from."""
+        fresh = self.fresh(candidates)
+        return Question(
+            simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
+            removals=tuple(self.removals(candidates, allowances.left, fresh)),
+            thinned=tuple(self.thinned(candidates, allowances.left, fresh)), fresh=fresh, refused=refused,
+            spot_to_spot=spot_to_spot, baseline=self.baseline(),
+        )  # fmt: skip
+
+    def without(self, candidates: Collection[Candidate], effort: float | None = None) -> Plan | None:
         """A plan that gives every pod of the candidates a place elsewhere; None if some pod would have none.
 
         Pods that wait anyway are planned along, and do not count against the candidates if they have no place.
@@ -49,7 +75,8 @@ class Simulation:
             for node in self._snapshot.nodes
         )
         asked = (*self._snapshot.pending, *moved)
-        plan = provision(msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked))
+        snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked)
+        plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
         coming = {node.name for node in nodes if not node.initialized}
         for pod in moved:
             place = plan.placements.get(pod.metadata.key)
@@ -69,6 +96,19 @@ class Simulation:
         """Candidates that could probably go without buying anything."""
         pods = {each.node: self._moved(each) for each in candidates}
         return thinning.removable(candidates, pods, thinning.room(self._snapshot.nodes), allowed, fresh)
+
+    def removals(
+        self, candidates: Sequence[Candidate], allowed: Mapping[str, int], fresh: float | None
+    ) -> Iterator[tuple[Candidate, ...]]:
+        """Whole sets of candidates that might go together; moving a pod is charged with what a pod costs."""
+        if fresh is None:
+            return iter(())
+        cost = sum(each.price or 0.0 for each in candidates)
+        charge = fresh / max(1, sum(len(each.pods) for each in candidates))
+        if cost <= fresh * (1 + CLOSE):
+            charge *= thinning.DEAR
+        pods = {each.node: self._moved(each) for each in candidates}
+        return keeping.removals(candidates, pods, thinning.room(self._snapshot.nodes), allowed, charge)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""

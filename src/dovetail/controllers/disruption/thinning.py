@@ -14,15 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption.consolidation import CLOSE
 from dovetail.model.podrequests import requests
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import NodeState
 
 Amounts = npt.NDArray[np.float64]
 
-#: A fleet that costs at most this share more than a fresh one is close to it.
-CLOSE = 0.03
-#: In such a fleet a machine goes if it costs so many times what an average pod costs, for each of its pods.
+#: Close to a fresh fleet a machine goes if it costs so many times what an average pod costs, for each of its pods.
 DEAR = 2.0
 
 
