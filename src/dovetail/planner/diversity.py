@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.planner.columns import Bools, Column, Columns
-from dovetail.planner.launch_masks import kind_mask
+from dovetail.planner.columns import Bools, Column, Columns, Ints
+from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 
 if TYPE_CHECKING:
     from dovetail.planner.problem import Ask, Problem
+
+_NEVER = 1 << 60
 
 
 class Diversity:
@@ -26,6 +28,7 @@ class Diversity:
         self.columns: Columns = problem.columns
         self._larger: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
+        self._reached: dict[tuple[str, int], int] = {}
 
     def filtered(self, ok: Bools, asks: Iterable[Ask]) -> Bools:
         """Of some columns of the menu, those on which a machine with these pods is diverse enough."""
@@ -37,6 +40,7 @@ class Diversity:
         return ok
 
     def enough(self, at: int, asks: Iterable[Ask]) -> bool:
+        self.problem.work += 1
         column = self.columns.rows[int(self.problem.menu.full[at])]
         needs = self.problem.min_values.get(column.pool)
         if not needs:
@@ -57,6 +61,25 @@ class Diversity:
     def values(self, mask: int, key: str) -> int:
         """How many different values of a label the columns of a mask have."""
         return sum(1 for value, where in self.columns.by_label(key).items() if value is not None and where & mask)
+
+    def reach(self, name: str) -> Ints:
+        """What each column of the menu takes of a limit at least: of enough different machines, the largest counts."""
+        menu = self.problem.menu
+        found: Ints = menu.limited[name].copy()
+        for at in range(menu.size):
+            needs = self.problem.min_values.get(int(menu.pools[at]))
+            if needs and name != "nodes":
+                found[at] = self._reach(name, self._at_least(at, self.columns.rows[int(menu.full[at])]), needs)
+        return found
+
+    def _reach(self, name: str, mask: int, needs: list[tuple[str, int]]) -> int:
+        known = self._reached.get((name, mask))
+        if known is None:
+            sizes = sorted({each.type.capacity.get(name, 0) for each in self.columns.listed(mask)})
+            within = ((size, mask & capacity_at_most(self.columns, name, size)) for size in sizes)
+            enough = (size for size, left in within if all(self.values(left, key) >= least for key, least in needs))
+            known = self._reached[name, mask] = next(enough, _NEVER)
+        return known
 
     def _at_least(self, at: int, column: Column) -> int:
         known = self._larger.get(at)

@@ -18,7 +18,8 @@ from dovetail.planner.clauses import NEVER, text
 from dovetail.planner.columns import lowest
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
-from dovetail.planner.problem import ATTACH, PORT, Ask, Problem
+from dovetail.planner.ports import PORT
+from dovetail.planner.problem import ATTACH, Ask, Problem
 
 #: Further along is nearer to a place.
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "POOL_CLASH", "VOLUME_ZONE", "VOLUME_LIMIT",

@@ -16,7 +16,8 @@ from dovetail.planner.columns import RESERVATION, Column
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
-from dovetail.planner.problem import ATTACH, PORT, Problem
+from dovetail.planner.ports import PORT
+from dovetail.planner.problem import ATTACH, Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.snapshot import Pool
 
@@ -76,15 +77,17 @@ class Launcher:
         for name, amount in zip(self.problem.dims, board.used(at).tolist(), strict=True):
             if amount:
                 mask &= columns.holding(name, amount)
-        return self._within_limits(mask, column)
+        return self._within_limits(mask, column, int(board.column[at]))
 
-    def _within_limits(self, mask: int, column: Column) -> int:
+    def _within_limits(self, mask: int, column: Column, at: int) -> int:
         """Those that keep the pool's limits even if every machine of the pool takes its largest."""
         slack = self.board.left[column.pool]
         for name, left in slack.items():
             if name == "nodes":
                 continue
-            most = column.type.capacity.get(name, 0) + max(0, left) // max(1, self.counts[column.pool])
+            charge = self.problem.menu.limited.get(name)
+            own = column.type.capacity.get(name, 0) if charge is None else int(charge[at])
+            most = own + max(0, left) // max(1, self.counts[column.pool])
             if most >= self._largest(name):
                 continue
             mask &= capacity_at_most(self.columns, name, most) | 1 << column.index

@@ -7,7 +7,8 @@ from dovetail.model.quantity import format_resources
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Column
 from dovetail.planner.plan import Lost
-from dovetail.planner.problem import ATTACH, PORT, Problem
+from dovetail.planner.ports import PORT
+from dovetail.planner.problem import ATTACH, Problem
 
 _MOST = 10
 

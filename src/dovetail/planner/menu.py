@@ -7,6 +7,7 @@ size; one that costs no less and holds no more than another is left out. For lau
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import numpy as np
 
@@ -39,6 +40,12 @@ class Menu:
         self.kinds: Ints = np.array(
             [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
         )
+
+    def charging(self, charges: dict[str, Ints]) -> Menu:
+        """The same menu, with other charges against the limits."""
+        twin = copy(self)
+        twin.limited = charges
+        return twin
 
 
 def _kind(columns: Columns, at: int) -> object:

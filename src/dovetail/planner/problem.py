@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any
 
@@ -20,16 +20,14 @@ from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, SPREAD, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu, as_bools
+from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
 from dovetail.planner.roster import roster_of
-from dovetail.planner.shape import Port
 from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.storage import attached
 from dovetail.planner.tolerance import bears
 
 UNLIMITED = 1 << 60
 ATTACH = "attach:"
-PORT = "port:"
-EVERYWHERE = "0.0.0.0"
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
 
@@ -125,6 +123,8 @@ class Problem:
         self._drop_full()
         self._compile_asks()
         self.diversity = Diversity(self) if self.min_values else None
+        if self.diversity is not None and self.binding:
+            self.menu = self.menu.charging({name: self.diversity.reach(name) for name in self.menu.limited})
         self.wishful = any(one.levels[0].soft for one in self.classes)
 
     # -- classes ------------------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class Problem:
             columns = Columns(self.pools, asked, self.snapshot.unavailable)
             for daemon in self.daemons:
                 mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
-                columns.charge(mask, _with_ports(daemon.shape.requests, daemon.shape.ports))
+                columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
             known = table[key] = (columns, self.pools, self.snapshot.daemons)
         self.columns: Columns = known[0]
 
@@ -184,7 +184,7 @@ class Problem:
             addresses.setdefault((protocol, number), set()).add(ip)
         drivers: set[str] = set()
         for one in self.classes:
-            one.requests = {**one.shape.requests, **_port_requests(one.shape.ports, addresses)}
+            one.requests = {**one.shape.requests, **port_requests(one.shape.ports, addresses)}
             for driver, _ in one.storage.attached:
                 name = ATTACH + driver
                 one.requests[name] = one.requests.get(name, 0) + 1
@@ -215,7 +215,7 @@ class Problem:
         """What every machine that is there has left of a dimension."""
         roster = self.roster
         if name.startswith(PORT):
-            taken = [_port_requests(tuple(fact.ports), addresses).get(name, 0) if fact.ports else 0
+            taken = [port_requests(tuple(fact.ports), addresses).get(name, 0) if fact.ports else 0
                      for fact in roster.facts]  # fmt: skip
             return 1 - np.array(taken, dtype=np.int64)
         if name.startswith(ATTACH):
@@ -284,7 +284,7 @@ class Problem:
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
-        self.menu = self._menu(masks, limited)
+        self.menu: Menu = self._menu(masks, limited)
         number = 0
         shown: dict[int, Bools] = {}
         sizes: dict[tuple[int, ...], Size] = {}
@@ -388,17 +388,3 @@ class Problem:
 
 
 _index = attrgetter("index")
-
-
-def _with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int]:
-    return {**requests, **_port_requests(tuple(ports), {})}
-
-
-def _port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[str]]) -> dict[str, int]:
-    """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
-    found: dict[str, int] = {}
-    for ip, protocol, number in ports:
-        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
-        for address in wanted:
-            found[f"{PORT}{protocol}/{number}/{address}"] = 1
-    return found

@@ -41,6 +41,7 @@ _SHORT = tuple(
     for order in ("max", "reference", "zones")
 )
 _BRIEF = 2
+_SHORT_WORK = 15_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
@@ -66,8 +67,9 @@ def provision(
 def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
     """The quick answer. Where a spread counts pods that it does not bind, those may also come after its owners."""
     problem = Problem(snapshot)
-    packing = quick(problem)
-    if not problem.bystanders or not few(problem):
+    watched = problem.bystanders and few(problem)
+    packing = quick(problem, thorough=not watched)
+    if not watched:
         return problem, packing
     patient = Problem(snapshot, owners_first=True)
     other = quick(patient)
@@ -90,13 +92,13 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem) -> Packing:
+def quick(problem: Problem, thorough: bool = True) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out."""
     first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else (*_FIRST[:1], *_MANY)
     best = min((pack(problem, strategy) for strategy in first), key=lambda each: each.rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=lambda each: each.rank)
-    if any(not hopeless(problem, problem.classes[index]) for index in best.left):
+    if thorough and any(not hopeless(problem, problem.classes[index]) for index in best.left):
         best = _short(problem, best, first, _SHORT if few(problem) else _SHORT[:_BRIEF])
     return _evened(problem, best)
 
@@ -121,7 +123,11 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
     def merit(each: Packing) -> tuple[object, ...]:
         return (each.missing(guide), each.shortfall(problem), each.rank)
 
-    best = min((best, guide, *(pack(problem, strategy) for strategy in more)), key=merit)
+    best, begin = min(best, guide, key=merit), problem.work
+    for strategy in more:
+        if problem.work - begin > _SHORT_WORK:
+            break
+        best = min(best, pack(problem, strategy), key=merit)
     hints = hints_for(problem, best.left)
     return min((best, *(pack(problem, strategy, hints) for strategy in first)), key=merit) if hints else best
 
