@@ -20,12 +20,14 @@ Json = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "clients" / "typed" / "manifests"
 RECORDED = Path(__file__).parents[2] / "data" / "living"
 #: Each story by its manifest, and the seconds until everything in it has come to rest.
-STORIES = {"odd": 75.0, "other": 50.0, "hpas": 48.0, "web": 40.0}
+STORIES = {"odd": 75.0, "other": 50.0, "hpas": 48.0, "silent": 10.0}
+#: Seconds that a kubelet is silent at the end of a story.
+SILENCE = {"silent": 75.0}
 
 #: Seconds until a fresh cluster is at rest, and from one manifest to the next: no two of them race.
 SETTLED, APART = 8.0, 0.4
-#: Written by our own kubelets, or about them; or of the server's own start.
-_LEFT_ALONE = frozenset({"kubelet", "node-controller", "ipallocator-repair-controller"})
+#: Written by our own kubelets, or of the server's own start.
+_LEFT_ALONE = frozenset({"kubelet", "ipallocator-repair-controller"})
 _RULES = tuple(
     (re.compile(pattern), text)
     for pattern, text in (
@@ -33,6 +35,7 @@ _RULES = tuple(
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>"),
         (r"\b10\.\d+\.\d+\.\d+\b", "<ip>"),
         (r"\bip-10-0-0-\d+[a-z0-9.-]*", "<node>"),
+        (r"multiple HPAs: \[.*?\]", "multiple HPAs: <names>"),
         (r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}\b", "<name>"),
     )
 )
@@ -52,12 +55,18 @@ async def play(lab: Lab, story: str) -> Json:
         made.append((resource, document["metadata"]["name"], namespace))
         await asyncio.sleep(APART)
     await asyncio.sleep(STORIES[story])
+    if story in SILENCE:
+        lab.fleet.silence(next(iter(lab.fleet.seats)))
+        await asyncio.sleep(SILENCE[story])
     seen: Json = {"statuses": {}, "events": []}
     for resource, name, namespace in made:
         found = await lab.kube.get(resource, name, namespace)
         if found.get("status"):
             seen["statuses"][f"{resource.kind} {name}"] = plain(_status(resource, found["status"]))
     seen["events"] = sorted({*await _said(lab.kube)})
+    for node in (await lab.kube.list(NODES)).items:
+        taints = [{key: each[key] for key in ("key", "effect")} for each in node["spec"].get("taints", [])]
+        seen["statuses"]["Node"] = plain({"conditions": node["status"]["conditions"], "taints": taints})
     return seen
 
 
@@ -80,7 +89,9 @@ def _status(resource: Resource, status: Json) -> Json:
     """What a pod's containers do is our kubelets' word: only its place counts."""
     if resource != PODS:
         return status
-    placed = [each for each in status["conditions"] if each["type"] == "PodScheduled"]
+    placed = [
+        each for each in status["conditions"] if each["type"] == "PodScheduled" or "Node" in each.get("reason", "")
+    ]
     return {"phase": status["phase"], "conditions": placed}
 
 
@@ -89,7 +100,7 @@ async def _said(kube: Kube) -> list[str]:
     for event in (await kube.list(CORE_EVENTS)).items:
         source = (event.get("source") or {}).get("component") or event.get("reportingComponent", "")
         about = event["involvedObject"]
-        if source not in _LEFT_ALONE and about["kind"] != NODES.kind:
+        if source not in _LEFT_ALONE:
             words = (source, event["type"], event["reason"], f"{about['kind']} {about['name']}", event["message"])
             lines.append(" | ".join(plain(word) for word in words))
     return lines

@@ -180,7 +180,9 @@ class NodeLifecycle:
             created = node.metadata.creation_timestamp
             item["lastHeartbeatTime"] = (old.last_heartbeat_time if old is not None else created) or now
             items.append(item)
-        body = {"status": {"conditions": items}}
+        order = [*dict.fromkeys([each.type for each in node.status.conditions] + [str(item["type"]) for item in items])]
+        items.sort(key=lambda item: order.index(str(item["type"])))
+        body = {"status": {"conditions": items, "$setElementOrder/conditions": [{"type": kind} for kind in order]}}
         await self._kit.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
