@@ -197,6 +197,25 @@ def openapi(kubernetes: Path) -> dict[str, Any]:
     return schemas
 
 
+def enums(kubernetes: Path) -> dict[tuple[str, str], list[str]]:
+    """The values that fields may take, by the function that describes the struct and the field's name."""
+    text = (kubernetes / "pkg/generated/openapi/zz_generated.openapi.go").read_text()
+    found: dict[tuple[str, str], list[str]] = {}
+    for function in text.split("\nfunc ")[1:]:
+        name = function.split("(", 1)[0]
+        for part in re.split(r'\n\t{5}(?=")', function)[1:]:
+            values = re.search(r"Enum:\s+\[\]interface\{\}\{(.*?)\}", part.split("\n\t\t\t\t\t}", 1)[0])
+            if values is not None:
+                found[name, part.split('"')[1]] = re.findall(r'"([^"]*)"', values[1])
+    return found
+
+
+def described_by(full: str) -> str:
+    """The name of the generated function that describes a struct."""
+    path, name = full.rsplit(".", 1)
+    return f"schema_{re.sub('[.-]', '', path).replace('/', '_')}_{name}"
+
+
 def enrich(full: str, struct: dict[str, Any], schemas: dict[str, Any]) -> None:
     """What the OpenAPI documents say beyond the Go tags wins over comment markers."""
     schema = schemas.get(definition_name(full))
@@ -338,12 +357,17 @@ def write(name: str, data: dict[str, Any] | list[Any]) -> None:
 def main() -> None:
     folders = {path: module_folder(path, version) for path, version in MODULES.items()}
     schemas = openapi(folders["k8s.io/kubernetes"])
+    values = enums(folders["k8s.io/kubernetes"])
     types: dict[str, Any] = {}
     for package in packages(folders):
         for name, declared in package.types.items():
             full = f"{package.path}.{name}"
             if "fields" in declared:
                 enrich(full, declared, schemas)
+                for field in declared["fields"]:
+                    allowed = values.get((described_by(full), field.get("name", "")))
+                    if allowed:
+                        field["enum"] = allowed
             types[full] = declared
     served = resources(folders["k8s.io/kubernetes"])
     roots = [

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.apiserver import respond
 from dovetail.lab.apiserver.registry import Field, ResourceType, Schema
 from dovetail.lab.apiserver.status import PlainError
 
@@ -24,14 +23,32 @@ _SCALARS: dict[str, Json] = {
     "string": {"type": "string"},
     "boolean": {"type": "boolean"},
     "number": {"type": "number", "format": "double"},
-    "quantity": {"type": "string"},
     "time": {"type": "string", "format": "date-time"},
     "microtime": {"type": "string", "format": "date-time"},
     "duration": {"type": "string"},
     "bytes": {"type": "string", "format": "byte"},
-    "intorstring": {"type": "string", "format": "int-or-string"},
     "any": {"type": "object"},
 }
+_MACHINERY = "io.k8s.apimachinery.pkg"
+#: Types that have a name of their own though they are no structs: (name, schema) by what the type tree calls them.
+_NAMED: dict[str, tuple[str, Json]] = {
+    "quantity": (f"{_MACHINERY}.api.resource.Quantity", {"oneOf": [{"type": "string"}, {"type": "number"}]}),
+    "intorstring": (
+        f"{_MACHINERY}.util.intstr.IntOrString",
+        {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+    ),
+    "v1.FieldsV1": (f"{_MACHINERY}.apis.meta.v1.FieldsV1", {"type": "object"}),
+    "runtime.RawExtension": (f"{_MACHINERY}.runtime.RawExtension", {"type": "object"}),
+}
+#: What every kind has, in our own words.
+_WORDS = {
+    "apiVersion": "The version of this object's form.",
+    "kind": "What this object is.",
+    "metadata": "Everybody's metadata.",
+    "spec": "What is wanted.",
+    "status": "What is there.",
+}
+_INFO = {"title": "Kubernetes", "version": "1.36"}
 
 
 class OpenApi:
@@ -45,7 +62,7 @@ class OpenApi:
         if len(parts) >= 2 and parts[1] == "v3":
             return self.index() if len(parts) == 2 else self.document("/".join(parts[2:]))
         if parts[1:] == ["v2"]:
-            return respond.value(self.version_two())
+            return self.version_two()
         raise PlainError()
 
     def versions(self) -> list[tuple[str, str]]:
@@ -92,12 +109,21 @@ class OpenApi:
         for resource in self.resources(group, version):
             reference = define(resource, schemas)
             paths.update(paths_of(resource, reference))
-        info = {"title": "Kubernetes", "version": "1.36"}
-        return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+        return {"openapi": "3.0.0", "info": _INFO, "paths": paths, "components": {"schemas": schemas}}
 
-    def version_two(self) -> Json:
-        info = {"title": "Kubernetes", "version": "1.36"}
-        return {"swagger": "2.0", "info": info, "paths": {}, "definitions": {}}
+    def version_two(self) -> Response:
+        """One document of all kinds, for older readers: the same schemas under another roof."""
+        generation = self.server.registry.generation
+        made = self._made.get("v2")
+        if made is None or made[0] != generation:
+            schemas: Json = {}
+            for group, version in self.versions():
+                schemas |= self.build(group, version)["components"]["schemas"]
+            document = {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": dict(sorted(schemas.items()))}
+            body = _encode(document).replace(b"#/components/schemas/", b"#/definitions/")
+            made = self._made["v2"] = (generation, body, hashlib.sha512(body).hexdigest().upper())
+        headers = {"content-type": "application/json", "etag": f'"{made[2]}"'}
+        return Response(status=200, headers=headers, body=made[1])
 
 
 def gvk(resource: ResourceType, kind: str = "") -> Json:
@@ -118,6 +144,9 @@ def define(resource: ResourceType, schemas: Json) -> str:
     name = schema.definition
     add(schema, schemas)
     schemas[name]["x-kubernetes-group-version-kind"] = [gvk(resource)]
+    for word, text in _WORDS.items():
+        if word in schemas[name].get("properties", {}):
+            schemas[name]["properties"][word].setdefault("description", text)
     list_name = f"{name}List"
     if "list" in resource.verbs and list_name not in schemas:
         schemas[list_name] = _list(resource, name)
@@ -169,8 +198,10 @@ def _field(field: Field, schemas: Json) -> Json:
         out.pop("default", None)
     elif not field.omitempty and field.schema.kind in _ZEROS:
         out["default"] = _ZEROS[field.schema.kind]
-    if "$ref" in out and field.patch_strategy:
-        out = {"allOf": [out]}
+    if field.enum and "items" in out:
+        out["items"] = {**out["items"], "enum": list(field.enum)}
+    elif field.enum:
+        out["enum"] = list(field.enum)
     if field.patch_strategy:
         out["x-kubernetes-patch-strategy"] = ",".join(field.patch_strategy)
     if field.merge_key:
@@ -199,6 +230,10 @@ def _value(schema: Schema, schemas: Json) -> Json:
         return out
     if kind == "integer":
         return {"type": "integer", "format": f"int{schema.bits or 64}"}
+    named = _NAMED.get(kind) or _NAMED.get(schema.name)
+    if named is not None:
+        schemas[named[0]] = named[1]
+        return {"allOf": [{"$ref": f"#/components/schemas/{named[0]}"}]}
     return _SCALARS[kind]
 
 
@@ -206,6 +241,9 @@ def _item(schema: Schema | None, schemas: Json) -> Json:
     if schema is None:
         return {"type": "object"}
     value = _value(schema, schemas)
+    if schema.kind in _NAMED:
+        reference: Json = value["allOf"][0]
+        return reference
     if schema.kind == "string":
         return {**value, "default": ""}
     return value
