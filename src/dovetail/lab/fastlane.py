@@ -21,7 +21,7 @@ from dovetail.lab.controllers.instants import stamp
 
 Json = dict[str, Any]
 
-PODS = "/pods"
+PODS, EVENTS = "/pods", "/events"
 #: What admission of a pod depends on: a change here, and molds are made anew.
 _ADMISSION = frozenset({"/namespaces", "/limitranges", "/resourcequotas", "scheduling.k8s.io/priorityclasses"})
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
@@ -75,6 +75,10 @@ class FastLane:
                 short = self._short(request, parts)
                 if short is not None:
                     return short
+            elif request.method == "POST" and len(parts) == 6 and parts[5] == "events":
+                told = self._tell(_decode(request.body), parts[4])
+                if told is not None:
+                    return told
         return await self._server.handle(request)
 
     def _short(self, request: Request, parts: list[str]) -> Response | None:
@@ -118,6 +122,19 @@ class FastLane:
         record = self._store.put(PODS, f"{namespace}/{name}", {**mold, "metadata": own})
         return Response(status=201, headers=_JSON, body=record.raw)
 
+    def _tell(self, body: Json, namespace: str) -> Response | None:
+        """An event of one of our own components, which write them whole."""
+        metadata = body["metadata"]
+        key = f"{namespace}/{metadata.get('name', '')}"
+        home = self._store.get("/namespaces", namespace)
+        if home is None or "deletionTimestamp" in home.obj["metadata"] or metadata.keys() != _EVENT_METADATA:
+            return None
+        if self._store.get(EVENTS, key) is not None:
+            return None
+        own = {**metadata, "uid": self._chance.uid(), "creationTimestamp": stamp(self._server.clock.now())}
+        record = self._store.put(EVENTS, key, {"kind": "Event", "apiVersion": "v1", **body, "metadata": own})
+        return Response(status=201, headers=_JSON, body=record.raw)
+
     def _bind(self, record: Record, body: Json) -> Response | None:
         pod = record.obj
         uid = body.get("metadata", {}).get("uid")
@@ -140,21 +157,19 @@ class FastLane:
         return _BOUND
 
     def _status(self, record: Record, request: Request) -> Response | None:
-        """A kubelet's patch: its conditions in its order, others' behind them, everything else replaced."""
+        """The patch of a kubelet, or of the scheduler."""
         body = _decode(request.body)
         pod = record.obj
         given = body.get("status")
-        if given is None or "$setElementOrder/conditions" not in given:
+        if given is None or body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
             return None
-        if body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
-            return None
-        conditions = [{k: v for k, v in each.items() if v is not None or k == "lastProbeTime"}
-                      for each in given["conditions"]]  # fmt: skip
-        ours = {each["type"] for each in conditions}
         old = pod.get("status") or {}
-        others = [each for each in old.get("conditions", ()) if each["type"] not in ours]
-        status = {**old, **given, "conditions": [*conditions, *others]}
-        del status["$setElementOrder/conditions"]
+        if "$setElementOrder/conditions" in given:
+            status = _as_kubelet(old, given)
+        elif given.keys() <= _SCHEDULERS and "strategic" in request.headers.get("content-type", ""):
+            status = _as_scheduler(old, given)
+        else:
+            return None
         if status != old:
             own = dict(pod["metadata"])
             record = self._store.put(PODS, record.key, {**pod, "metadata": own, "status": status})
@@ -183,4 +198,34 @@ class FastLane:
         return Response(status=200, headers=_JSON, body=marked.raw)
 
 
+def _as_kubelet(old: Json, given: Json) -> Json:
+    """Its conditions in its order, others' behind them, everything else replaced."""
+    conditions = [_condition(each) for each in given["conditions"]]
+    ours = {each["type"] for each in conditions}
+    others = [each for each in old.get("conditions", ()) if each["type"] not in ours]
+    status = {**old, **given, "conditions": [*conditions, *others]}
+    del status["$setElementOrder/conditions"]
+    return status
+
+
+def _as_scheduler(old: Json, given: Json) -> Json:
+    """Its conditions in the place of those of their type, and the node that it promises."""
+    status = dict(old)
+    if "conditions" in given:
+        fresh = {each["type"]: _condition(each) for each in given["conditions"]}
+        kept = [fresh.pop(each["type"], each) for each in old.get("conditions", ())]
+        status["conditions"] = [*kept, *fresh.values()]
+    if "nominatedNodeName" in given:
+        status["nominatedNodeName"] = given["nominatedNodeName"]
+        if not status["nominatedNodeName"]:
+            del status["nominatedNodeName"]
+    return status
+
+
+def _condition(given: Json) -> Json:
+    return {name: value for name, value in given.items() if value is not None or name == "lastProbeTime"}
+
+
+_SCHEDULERS = {"conditions", "nominatedNodeName"}
+_EVENT_METADATA = {"name", "namespace"}
 _PLAIN_DELETE = {"kind", "apiVersion", "gracePeriodSeconds", "preconditions", "propagationPolicy"}

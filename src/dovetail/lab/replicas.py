@@ -17,6 +17,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.client import Kube
+from dovetail.kube.feed import feed_of
 from dovetail.kube.transport import Request, Response, Transport
 
 #: Seconds between a kill and the next life.
@@ -28,6 +29,9 @@ class Line:
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
+        feed = feed_of(inner)
+        if feed is not None:
+            self.feed = feed
         self._open = asyncio.Event()
         self._open.set()
 

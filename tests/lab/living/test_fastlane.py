@@ -8,7 +8,7 @@ from typing import Any
 
 from living_manifests import deployment
 
-from dovetail.kube.resources import DEPLOYMENTS, NAMESPACES, PODS
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NAMESPACES, PODS
 from dovetail.lab.cluster import Parts
 from dovetail.lab.kubelet.fleet import Pace
 
@@ -64,3 +64,22 @@ def test_a_namespace_that_goes_takes_no_copies_any_more(lab_run: Run) -> None:
         assert (await living.kube.list(PODS, "x")).items == []
 
     lab_run(body, parts=LEAN)
+
+
+def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        item = deployment(replicas=1)
+        item["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
+        await living.kube.create(DEPLOYMENTS, item)
+        await asyncio.sleep(30)
+        (pod,) = await living.pods("web")
+        events = (await living.kube.list(CORE_EVENTS, "default", fields="reason=FailedScheduling")).items
+        (event,) = [each for each in events if each["involvedObject"]["name"] == pod["metadata"]["name"]]
+        unlike = {"metadata", "involvedObject"}
+        found.append((pod["status"], {key: value for key, value in event.items() if key not in unlike}))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body, parts=Parts(quiet=True))
+    assert found[0] == found[1]
