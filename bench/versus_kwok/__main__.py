@@ -3,6 +3,7 @@
     python -m bench.versus_kwok mixed                      # 1,000 mixed pods
     python -m bench.versus_kwok down --side dovetail       # 1,000, then 300, then none
     python -m bench.versus_kwok down --gate PodDeletionCostManagement --catalog ec2 --budget 10%
+    python -m bench.versus_kwok idle --watch 300           # 3,000 pods on 1,000 machines, and then nothing happens
 
 Needs `make kubernetes`, and Go for Karpenter's side. A row a step: seconds to the first and the last claim, waves,
 machines and price when every pod runs and again at rest, evictions (and those of pods that had just been moved),
@@ -60,6 +61,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     rolling: bool
     fast: bool
     hurry: float
+    watch: float
     keep: str | None = None
 
 
@@ -116,6 +118,8 @@ async def drive(side: str, asked: Asked) -> list[Seen]:
                     seen = await _step(kube, observer, running, asked, works, first=number == 0)
                     found.append(msgspec.structs.replace(seen, plan=plan))
                     print(found[-1].line(), flush=True)
+                if asked.watch:
+                    await _watch(running, asked.watch)
                 watching.cancel()
             await kube.close()
         return found
@@ -178,6 +182,14 @@ async def _step(
     )  # fmt: skip
 
 
+async def _watch(side: Side, seconds: float) -> None:
+    """What doing nothing costs."""
+    before = side.cpu()
+    await asyncio.sleep(seconds)
+    share = (side.cpu() - before) / seconds
+    print(f"{side.name:9} idle for {seconds:.0f} s: {share:.1%} of a core, {side.memory('VmRSS'):.0f} MiB", flush=True)
+
+
 def _guard(work: Work) -> dict[str, object]:
     selector = {"matchLabels": {"app": work.name}}
     return {"metadata": {"name": work.name}, "spec": {"maxUnavailable": "10%", "selector": selector}}
@@ -204,6 +216,8 @@ def planned(asked: Asked, works: Sequence[Work]) -> float:
 def _steps(scenario: str, sizes: tuple[tuple[str, str], ...], pods: int | None, to: Sequence[int]) -> list[list[Work]]:
     if scenario == "spread":
         return [workloads.spread(pods or 500)]
+    if scenario == "idle":
+        return [workloads.idle(pods or 3000)]
     if scenario == "plain":
         return [workloads.plain(pods or 5000)]
     counts = [pods or 1000, *(to or (300, 0))] if scenario == "down" else [pods or 1000]
@@ -211,7 +225,7 @@ def _steps(scenario: str, sizes: tuple[tuple[str, str], ...], pods: int | None, 
 
 
 @click.command()
-@click.argument("scenario", type=click.Choice(["mixed", "zones", "spread", "plain", "down"]))
+@click.argument("scenario", type=click.Choice(["mixed", "zones", "spread", "plain", "down", "idle"]))
 @click.option("--side", type=click.Choice(["both", "karpenter", "dovetail"]), default="both")
 @click.option("--catalog", type=click.Choice(["kwok", "ec2"]), default="kwok")
 @click.option("--mix", type=click.Choice(["even", "odd"]), default="even")
@@ -225,17 +239,19 @@ def _steps(scenario: str, sizes: tuple[tuple[str, str], ...], pods: int | None, 
 @click.option("--rolling", is_flag=True, help="The first Deployment is rolled with the scale-down.")
 @click.option("--slow", is_flag=True, help="kube-controller-manager at its own pace: some 20 pods a second.")
 @click.option("--hurry", default=0.0, help="Go on so many seconds after all first pods run, without waiting for rest.")
+@click.option("--watch", default=0.0, help="Seconds to look on at the end, while nothing happens.")
 @click.option("--keep", help="A folder for the autoscaler's log.")
 def main(scenario: str, side: str, catalog: str, mix: str, pods: int | None, to: tuple[int, ...], budget: str,
          after: str, gates: tuple[str, ...], quiet: float, guarded: bool, rolling: bool, slow: bool,
-         hurry: float, keep: str | None) -> None:
+         hurry: float, watch: float, keep: str | None) -> None:
     """Head to head with Karpenter's kwok provider."""
     sizes = workloads.MIX if mix == "even" else workloads.ODD
     asked = Asked(
         scenario=scenario, sold=shop.kwok() if catalog == "kwok" else shop.ec2(), budget=budget,
-        steps=tuple(tuple(works) for works in _steps(scenario, sizes, pods, to)), most_cpu=32,
+        steps=tuple(tuple(works) for works in _steps(scenario, sizes, pods, to)),
+        most_cpu=3 if scenario == "idle" else 32,
         consolidate_after=after, gates=gates, quiet=quiet, guarded=guarded, rolling=rolling, keep=keep, fast=not slow,
-        hurry=hurry,
+        hurry=hurry, watch=watch,
     )  # fmt: skip
     for each in ("karpenter", "dovetail") if side == "both" else (side,):
         run_scaled(drive(each, asked))

@@ -65,6 +65,11 @@ def plain(total: int) -> list[Work]:
     return [Work("plain", "100m", "128Mi", total)]
 
 
+def idle(total: int) -> list[Work]:
+    """Three on a machine of two CPUs."""
+    return [Work("idle", "600m", "256Mi", total)]
+
+
 def pool(*, consolidate_after: str, budget: str, most_cpu: int | None) -> dict[str, Any]:
     requirements: list[dict[str, Any]] = [
         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},

@@ -121,3 +121,19 @@ def chosen(prices: Sequence[float]) -> list[str]:
 
 def test_the_dearest_go_first_and_growth_stops_where_pods_would_not_fit() -> None:
     assert chosen([0.1, 0.4, 0.2]) == ["n1", "n2"]
+
+
+def test_near_a_fresh_fleet_nobody_is_moved_for_less_than_a_pod_costs() -> None:
+    """Ten pods each on two machines of a dollar; a fresh fleet costs 1.8, so a pod 0.09."""
+    pool = [candidate("a", 1.0, pods=10), candidate("b", 1.0, pods=10)]
+    kept, stays = consolidation.choose(pool, question(lambda _: plan(machine(0.8)), fresh=1.8))
+    assert kept is None and {each.code for each in stays.values()} == {"NOT_CHEAPER"}
+    moved, _ = consolidation.choose(pool, question(lambda _: plan(machine(0.05)), fresh=1.8))
+    assert moved is not None
+
+
+def test_of_sets_that_end_close_to_a_fresh_fleet_the_one_with_the_fewest_moves_goes() -> None:
+    many, few, dear = candidate("many", 1.0, pods=9), candidate("few", 0.98, pods=3), candidate("dear", 1.0, pods=1)
+    asked = question(lambda _: plan(), removals=((many,), (few,)), fresh=2.0)
+    best, _ = consolidation.choose([many, few, dear], asked)
+    assert best is not None and best.candidates == (few,)
