@@ -22,7 +22,7 @@ def test_ports_are_ordered_as_kubernetes_orders_them() -> None:
         [("80-80", 80), ("53-99", 99), ("93-13", 13), ("443-8443", 8443)],
     ):
         ports = [{"name": name, "port": number, "protocol": "TCP"} for name, number in seen]
-        assert sorted(ports[::-1], key=port_hash) == ports
+        assert sorted(ports, key=port_hash) == ports
 
 
 def test_endpoints_written_by_hand_have_a_slice_that_follows_them(lab_run: Run) -> None:
