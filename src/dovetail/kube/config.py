@@ -145,13 +145,21 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.e
     )
 
 
+def _in_one_line(problem: Exception) -> str:
+    """What is wrong with a text, and where."""
+    mark = getattr(problem, "problem_mark", None)
+    if mark is None:
+        return " ".join(str(problem).split())
+    return f"line {mark.line + 1}: {getattr(problem, 'problem', '') or problem}"
+
+
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read: {problem.strerror}") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not YAML: {problem}") from problem
+        raise ConfigError(f"{file}: is not YAML: {_in_one_line(problem)}") from problem
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import os
 import signal
 import tempfile
@@ -90,9 +91,8 @@ class Bare:
         try:
             await self.mount.start()
         except OSError as error:
-            raise StartError(
-                f"cannot listen on port {self.mount.port}: {error.strerror}; choose another --port"
-            ) from error
+            why = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
+            raise StartError(f"cannot listen on port {self.mount.port}: {why}; choose another --port") from error
         return self.url
 
     @property

@@ -71,7 +71,7 @@ def test_a_busy_port_is_said_in_one_line() -> None:
         first = _bare()
         await first.start()
         second = _bare(first.mount.port)
-        with pytest.raises(StartError, match="choose another --port"):
+        with pytest.raises(StartError, match=f"port {first.mount.port}: it is in use; choose another --port"):
             await second.start()
         await second.stop()
         await first.stop()
