@@ -189,13 +189,18 @@ class Promises:
                 self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
 
     def _removal(self, claim: NodeClaim) -> None:
-        if _reason(claim) not in ("Drifted", "Underutilized") or claim.status.provider_id in self._cloud.called_back:
+        if _reason(claim) not in ("Drifted", "Underutilized") or self._lost(claim.status.provider_id):
             return
         for each in self._claims.values():
             note = each.metadata.annotations.get(COMMAND, "")
             waited = each.is_true("Initialized") or each.metadata.deletion_timestamp is not None
             if f'"claim":"{claim.name}"' in note and not waited:
                 self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
+
+    def _lost(self, provider_id: str) -> bool:
+        """Whether a machine ended by itself, or others than the autoscaler gave it up."""
+        standing = (each.provider_id for each in self._cloud.standing())
+        return provider_id in self._cloud.given_up or provider_id not in standing
 
     def _terminated(self, provider_id: str) -> None:
         for claim in self._claims.values():

@@ -31,12 +31,12 @@ EMPTIED_AFTER = 1.0
 
 
 class Seller(SimulatedCloud):
-    """`lapses` are those that began, each with its end; `called_back` are machines that an interruption was about."""
+    """`lapses` are those that began, each with its end; `given_up` are machines that others gave up."""
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.lapses: dict[str, float] = {}
-        self.called_back: set[str] = set()
+        self.given_up: set[str] = set()
         #: Machines that fail their status checks.
         self.ill: set[str] = set()
         #: Told the id of every machine that somebody asks to terminate.
@@ -86,7 +86,7 @@ class Seller(SimulatedCloud):
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:
         wanted = tuple(each.rsplit("/", 1)[-1] for each in ids)
-        self.called_back |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
+        self.given_up |= {each.provider_id for each in self.standing() if each.provider_id.endswith(wanted)}
         super().interrupt(ids, kind)
 
     def _lose(self, call: str) -> None:

@@ -93,7 +93,15 @@ class Acts:
         self._log("step", f"delete {target.kind.lower()}/{name}")
         if name:
             namespace = target.namespace if resource.namespaced else None
+            self._give_up(await self._lab.kube.get(resource, name, namespace))
             await self._lab.kube.delete(resource, name, namespace, propagation="Background")
+
+    def _give_up(self, item: Json) -> None:
+        """Whoever deletes a machine's object gives the machine up; nobody can blame the autoscaler for its end."""
+        cloud = self._autoscaled.cloud if self._autoscaled is not None else None
+        ids = ((item.get(part) or {}).get("providerID", "") for part in ("spec", "status"))
+        if cloud is not None:
+            cloud.given_up.update(filter(None, ids))
 
     async def _drain(self, asked: str) -> None:
         name = await self._named(NODES, asked)

@@ -87,7 +87,8 @@ class Player:
         low = scenario.cluster.detail == "low"
         pace = Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0)
         faulty = any(step.fault is not None for step in scenario.steps)
-        parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=not low)
+        judged = not low or scenario.autoscaler is not None
+        parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=judged)
         self._lab = Lab.embedded(seed, parts, clock=self._clock)
         self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
