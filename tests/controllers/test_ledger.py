@@ -100,3 +100,23 @@ def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
         assert claim["metadata"]["annotations"]["dovetail.sh/decision"] in maps.items[0]["data"]["decisions"]
 
     tell(story)
+
+
+def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
+
+        def keep(node: str, reason: str = "NOT_CHEAPER") -> None:
+            fields = {"kind": "keep", "subject": node, "reason": reason, "summary": "stays", "before": 0.1}
+            ledger.record(Decision(id=ledger.new_id(), time=ledger.now(), **fields))
+
+        for _ in range(4 * 24):
+            keep("a")
+            keep("b")
+            await asyncio.sleep(900)
+        assert len(ledger.decisions()) == 2 * 4, "once in six hours each"
+        keep("a", "NEAR_BEST")
+        keep("a", "NOT_CHEAPER")
+        assert [each.reason for each in ledger.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
+
+    run_virtual(main())

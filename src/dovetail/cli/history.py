@@ -7,7 +7,8 @@ import click
 
 @click.command()
 @click.option("--about", default=None, metavar="NAME", help="Only decisions that name this pod, node or pool.")
-@click.option("--kind", default=None, help="Only this kind: provision, refuse, disrupt, keep.")
+@click.option("--kind", default=None, help="Only this kind: provision, refuse, disrupt, keep, safe-mode.")
+@click.option("--reason", default=None, help="Only this reason: Empty, Drifted, Underutilized, NOT_CHEAPER and so on.")
 @click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
 @click.option("-n", "--last", default=50, show_default=True, help="At most so many, the newest.")
 @click.option("--id", "identity", default=None, metavar="ID", help="One decision, whole.")
@@ -15,7 +16,7 @@ import click
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
-    about: str | None, kind: str | None, since: str, last: int, identity: str | None, form: str,
+    about: str | None, kind: str | None, reason: str | None, since: str, last: int, identity: str | None, form: str,
     kubeconfig: str | None, context: str | None,
 ) -> None:  # fmt: skip
     """Show past decisions."""
@@ -35,7 +36,11 @@ def history(
         return explanation.since(await cluster.decisions(), cluster.now, window)
 
     found = ask(kubeconfig, context, question)
-    found = [each for each in found if (about is None or concerns(each, about)) and kind in (None, each.kind)]
+    found = [
+        each
+        for each in found
+        if (about is None or concerns(each, about)) and kind in (None, each.kind) and reason in (None, each.reason)
+    ]
     if identity is not None:
         found = [each for each in found if each.id == identity]
         if not found:

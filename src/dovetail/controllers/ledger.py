@@ -1,7 +1,8 @@
 """The ledger: every decision with its id, what it was based on, what it cost, and why.
 
 An id goes into the log line, the event, the annotation and the metric, so that any of them leads to the
-whole story. Recording never waits; a store keeps the decisions for at least seven days across restarts.
+whole story. Recording never waits; a store keeps the decisions for at least seven days across restarts. That a
+machine stays for the same reason as before is told once in a while only: a quiet fleet writes next to nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from dovetail.clock import Clock
 from dovetail.controllers.conditions import stamp
 
 KEPT = timedelta(days=7)
+#: How often it is recorded that a machine stays while nothing about it changes.
+STAYS = timedelta(hours=6)
 #: Names of pods and machines shown in one decision; the counts are always exact.
 SHOWN = 50
 _IN_MEMORY = 5000
@@ -92,6 +95,7 @@ class Ledger:
         self._store = store
         self._kept: deque[Decision] = deque(maxlen=_IN_MEMORY)
         self._unsaved: list[Decision] = []
+        self._stays: dict[str, Decision] = {}
 
     def new_id(self) -> str:
         """An id that is short enough to read aloud."""
@@ -101,6 +105,11 @@ class Ledger:
         return stamp(self._clock.now())
 
     def record(self, decision: Decision) -> None:
+        if decision.kind == "keep":
+            known = self._stays.get(decision.subject)
+            if known is not None and _same(known, decision):
+                return
+            self._stays[decision.subject] = decision
         self._kept.append(decision)
         self._unsaved.append(decision)
 
@@ -119,6 +128,7 @@ class Ledger:
         known = [each for each in await self._store.load() if each.time >= oldest]
         self._kept.clear()
         self._kept.extend((*known, *self._unsaved))
+        self._stays = {each.subject: each for each in self._kept if each.kind == "keep"}
 
     async def save(self) -> None:
         """Bring what is new to the store; on failure it stays for the next time."""
@@ -133,12 +143,21 @@ class Ledger:
         oldest = self._oldest()
         while self._kept and self._kept[0].time < oldest:
             self._kept.popleft()
+        self._stays = {subject: each for subject, each in self._stays.items() if each.time >= oldest}
         if self._store is not None:
             await self._store.forget(oldest)
 
     def _oldest(self) -> str:
         moment: datetime = self._clock.now() - KEPT
         return stamp(moment)
+
+
+def _same(known: Decision, decision: Decision) -> bool:
+    """Whether nothing has changed about a machine that stays, since it was last told."""
+    age = datetime.fromisoformat(decision.time) - datetime.fromisoformat(known.time)
+    return age < STAYS and all(
+        getattr(known, name) == getattr(decision, name) for name in ("reason", "summary", "before", "detail")
+    )
 
 
 def concerns(decision: Decision, subject: str) -> bool:
