@@ -43,6 +43,8 @@ from dovetail.lab.staffing import PATIENCE, Staffing
 Extra = Callable[["Lab"], Coroutine[Any, Any, None]]
 
 JOIN_TOGETHER = 32
+#: Seconds that a scheduler of a large cluster needs to find that a pod fits nowhere.
+EFFORT = 0.002
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,7 +131,8 @@ class Lab:
 
             chance = self.chance.child("scheduler")
             kube = self.client("kube-scheduler")
-            self._start("scheduler", schedule(kube, self.clock, chance, quiet=self.parts.quiet))
+            effort = EFFORT if self.parts.pace.lean else 0.0
+            self._start("scheduler", schedule(kube, self.clock, chance, quiet=self.parts.quiet, effort=effort))
         for extra in self._extras:
             self.add(extra)
         await self.fleet.synced.wait()

@@ -27,14 +27,22 @@ from dovetail.model.fit import PodInfo
 log = structlog.get_logger(__name__)
 
 _BINDING_AT_ONCE = 32
+#: What a failure says, and the plugins that turned the pod away.
+_Why = tuple[str, frozenset[str]]
 
 
 class Scheduler:
-    """One scheduler of one API server."""
+    """One scheduler of one API server.
 
-    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False) -> None:
+    `effort` is the time in seconds that an attempt in vain takes. One that takes none tries everybody anew at every
+    change, which no real scheduler has the time for.
+    """
+
+    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False, effort: float = 0.0) -> None:
         self._kube = kube
         self._clock = clock
+        self._effort = effort
+        self._last: tuple[Decision, str | None, _Why] | None = None
         self.queue = Queue(clock)
         self.mirror = Mirror(kube, self.queue, curious=not quiet)
         self.events = Events(kube, clock, quiet=quiet)
@@ -50,10 +58,11 @@ class Scheduler:
                 if entry is None:
                     await self.queue.wait()
                     continue
-                self._attempt(entry, tasks)
-                await asyncio.sleep(0)
+                placed = self._attempt(entry, tasks)
+                await asyncio.sleep(0.0 if placed else self._effort)
 
-    def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> None:
+    def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> bool:
+        """One try; whether the pod has its node now."""
         info = entry.info
         nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
         decision, outcome = self._decider.decide(info, nominated, self.mirror.budgets)
@@ -62,8 +71,9 @@ class Scheduler:
             self.mirror.assumed.add(info.key)
             self.mirror.promise(info.key, None, "")
             tasks.create_task(self._bind(entry, decision.node), name=f"bind {info.pod.metadata.key}")
-            return
+            return True
         self._failed(entry, decision, outcome, tasks)
+        return False
 
     def _failed(self, entry: Entry, decision: Decision, outcome: Outcome, tasks: asyncio.TaskGroup) -> None:
         info, victims = entry.info, outcome.victims
@@ -74,17 +84,26 @@ class Scheduler:
             promised = ""
         if promised is not None:
             self.mirror.promise(info.key, info, promised)
-        message = words.failure(decision, None if victims is not None else outcome.words)
+        message, plugins = self._why(decision, None if victims is not None else outcome.words)
+        self.queue.failed(entry, plugins)
+        self.events.warning(info.pod, "FailedScheduling", "Scheduling", message)
+        status = writes.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
+        if status or victims is not None:
+            tasks.create_task(self._tell(info, status, victims), name=f"tell {info.pod.metadata.key}")
+
+    def _why(self, decision: Decision, preemption: str | None) -> _Why:
+        """The words for a failure and the plugins behind it; pods that are alike fail by one and the same decision."""
+        last = self._last
+        if last is not None and last[0] is decision and last[1] == preemption:
+            return last[2]
         plugins = {each.plugin for each in decision.rejections.values()}
         if decision.refused is not None:
             plugins.add(decision.refused.plugin)
         if decision.unnamed:
             plugins.add("NodeAffinity")
-        self.queue.failed(entry, frozenset(plugins))
-        self.events.warning(info.pod, "FailedScheduling", "Scheduling", message)
-        status = writes.unscheduled(self._clock, info.pod, "Unschedulable", message, promised)
-        if status or victims is not None:
-            tasks.create_task(self._tell(info, status, victims), name=f"tell {info.pod.metadata.key}")
+        why = words.failure(decision, preemption), frozenset(plugins)
+        self._last = decision, preemption, why
+        return why
 
     async def _tell(self, info: PodInfo, status: dict[str, Any], victims: Victims | None) -> None:
         pod = info.pod
@@ -140,6 +159,6 @@ class Scheduler:
         await self._tell(entry.info, writes.unscheduled(self._clock, pod, "SchedulerError", message, None), None)
 
 
-async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False) -> None:
+async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False, effort: float = 0.0) -> None:
     """Schedule until cancelled. Nothing here is left to chance; it is taken because every part of the lab has one."""
-    await Scheduler(kube, clock, quiet=quiet).run()
+    await Scheduler(kube, clock, quiet=quiet, effort=effort).run()

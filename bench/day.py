@@ -1,0 +1,101 @@
+"""A day of a large autoscaled cluster: about a thousand machines bought and given back along a load curve.
+
+`python -m bench.day [scenario [hours]]` plays `scenarios/large-autoscaled-day.yaml` (or another) in virtual time and
+prints the processor time and memory it took, what broke (budgets of pools and pods, lost pods, leaks: judged on
+every write), and what the fleet cost against a proven bound: every hour, the bound for the pods there are at that
+moment, on a fleet bought afresh.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from dovetail.cli.live import quiet_logs
+from dovetail.clock import run_virtual
+from dovetail.lab.scenario.play import Outcome, Player
+from dovetail.lab.scenario.schema import Scenario, Seconds, read
+from dovetail.planner.optimise.bound import relaxed
+from dovetail.planner.problem import Problem
+
+SCENARIO = Path(__file__).parent.parent / "scenarios" / "large-autoscaled-day.yaml"
+HOUR = 3600.0
+
+
+class Measured(Player):
+    """A player that works out every hour what the pods would cost at least."""
+
+    def __init__(self, scenario: Scenario, folder: Path) -> None:
+        super().__init__(scenario, folder, lambda _: None, scenario.seed)
+        self.bounds: list[float] = []
+        #: Seconds of processor time that the bounds took, and not the day.
+        self.aside = 0.0
+
+    async def _report_often(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(super()._report_often())
+            tasks.create_task(self._bound_often())
+
+    async def _bound_often(self) -> None:
+        while True:
+            await asyncio.sleep(HOUR)
+            began = time.process_time()
+            self.bounds.append(await self._bound())
+            self.aside += time.process_time() - began
+
+    async def _bound(self) -> float:
+        autoscaler = self._autoscaled.autoscaler if self._autoscaled is not None else None
+        assert autoscaler is not None
+        context = autoscaler.context
+        unbound = [
+            msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+            for pod in context.mirror.pods.store.all()
+        ]
+        snapshot = context.cutter.cut(await context.offers.all(), unbound)
+        fluid = relaxed(Problem(msgspec.structs.replace(snapshot, nodes=())), {}, 60.0)
+        assert fluid is not None
+        return fluid.price
+
+
+async def play(scenario: Scenario, folder: Path) -> tuple[Measured, Outcome]:
+    player = Measured(scenario, folder)
+    return player, await player.run()
+
+
+def main() -> None:
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else SCENARIO
+    scenario = read(path)
+    if len(sys.argv) > 2:
+        scenario = msgspec.structs.replace(scenario, duration=Seconds(float(sys.argv[2]) * HOUR))
+    quiet_logs()
+    gc.set_threshold(100_000, 50, 1000)
+    began = time.process_time()
+    player, outcome = run_virtual(play(scenario, path.parent))
+    spent = time.process_time() - began - player.aside
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    nodes = [row.nodes for row in outcome.rows]
+    totals = outcome.totals
+    hours = outcome.seconds / HOUR
+    print(f"{hours:g} h: {spent:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
+    print(
+        f"{totals.get('machines bought', 0)} machines bought, {totals.get('machines given back', 0)} given back; "
+        f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "
+        f"{outcome.rows[-1].pods - outcome.rows[-1].ready} not ready at the end"
+    )
+    if player.bounds and outcome.dollars is not None:
+        least = sum(player.bounds) / len(player.bounds) * hours
+        above = outcome.dollars / least - 1.0
+        print(f"${outcome.dollars:.2f} spent; at least ${least:.2f}: {above:.1%} above the bound")
+    for problem in outcome.problems:
+        print(f"broken: {problem}")
+    print(f"{len(outcome.problems)} rules broken")
+
+
+if __name__ == "__main__":
+    main()
