@@ -53,8 +53,6 @@ class Board:
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
-        self.first = 0
-        """The first of the machines last asked that had room of its own, whatever hostname rules say."""
 
     def clone(self) -> Board:
         twin = object.__new__(Board)
@@ -70,32 +68,40 @@ class Board:
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
-        twin.first = 0
         return twin
 
     # -- who has room -------------------------------------------------------------------------------------------
 
-    def room(
-        self, ask: Ask, most: int, lenient: bool = False, start: int = 0, end: int | None = None,
-        lying: Ints | None = None, domains: Bools | None = None,
-    ) -> tuple[Ints, Ints]:  # fmt: skip
-        """The machines from `start` to `end` that could take pods of the ask, and how many each, up to `most`.
+    def room(self, ask: Ask, most: int, lenient: bool = False, start: int = 0) -> tuple[Ints, Ints]:
+        """The machines from `start` on that could take pods of the ask, and how many each, up to `most`."""
+        return self.shares(ask, self.fitting(ask, start), most, lenient)
+
+    def fitting(self, ask: Ask, start: int, lying: Ints | None = None, domains: Bools | None = None) -> Ints:
+        """The machines from `start` on that suit the ask and hold a pod of it, whatever hostname rules say.
 
         `domains` narrows to machines that lie in some domains of an axis (`lying`).
         """
-        end = self.size if end is None else end
-        self.problem.work += 1
+        end = self.size
         ok = self._suitable(ask, start, end)
         if lying is not None and domains is not None:
             ok &= domains[lying[start:end]]
         for dim, amount in ask.steps:
             ok &= self.free[dim, start:end] >= amount
         bins: Ints = ok.nonzero()[0]
-        if not len(bins):
-            self.first = end
-            return bins, bins
         bins += start
-        self.first = int(bins[0])
+        return bins
+
+    def roomy(self, ask: Ask, bins: Ints) -> Ints:
+        """Of machines that suit the ask, those that still hold a pod of it."""
+        for dim, amount in ask.steps:
+            bins = bins[self.free[dim].take(bins) >= amount]
+        return bins
+
+    def shares(self, ask: Ask, bins: Ints, most: int, lenient: bool) -> tuple[Ints, Ints]:
+        """Of machines that hold a pod of the ask, those that hostname rules let take some, and how many each."""
+        self.problem.work += 1
+        if not len(bins):
+            return bins, bins
         fits = np.full(len(bins), most, dtype=np.int64)
         if most > 1:
             for dim, amount in ask.steps:

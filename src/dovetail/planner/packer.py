@@ -16,9 +16,11 @@ from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import UNLIMITED, Ask, Problem
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
+from dovetail.planner.water import quotas
 
 #: How many machines are looked at together, at first and at most.
 _STRETCH, _LONGEST = 128, 2048
+_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Packer:
@@ -38,8 +40,13 @@ class Packer:
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(self)
         self._singles: dict[tuple[int, int], Bools] = {}
-        self._full: dict[object, int] = {}
-        """How many machines from the first have no room for a kind of pod, nor ever will while this packing grows."""
+        self._open_to: dict[object, set[int]] = {}
+        """The domains in which a kind of pod can always have a machine of its own."""
+        self._alive: dict[object, tuple[Ints, int]] = {}
+        """For a kind of pod the machines that may have room for it, of as many as there were when it was last asked.
+
+        Room only shrinks while a packing grows; whatever else happens, it is forgotten.
+        """
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -72,8 +79,7 @@ class Packer:
             got, wanted = 0, 1 if settle else count - done
             level = balance is not None and not self._first_of_its_kind(ask, axis)
             if balance is not None and level:
-                fill = self._lowest if wanted == 1 else self._level
-                got = fill(ask, wanted, axis, balance, blocked)
+                got = self._level(ask, wanted, axis, balance, blocked)
             if not got and not (level and own):
                 allowed = self.board.allowance(ask, axis, self.lenient)
                 allowed[list(blocked)] = 0
@@ -114,92 +120,42 @@ class Packer:
             return max(counting, key=lambda each: (int(each.universe.sum()), -each.group.max_skew)), False
         return None, False
 
-    def _lowest(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
-        """What `_level` does for a single pod: it goes to the lowest domain that takes it."""
-        board, skew = self.board, cell.group.max_skew
-        others = board.allowed(ask, axis, self.lenient, cell)
-        counts: list[int] = board.counts[cell.slot].tolist()
-        universe: list[int] = cell.universe.nonzero()[0].tolist()
-        usable = self._turned([at for at in universe if others[at] > 0 and at not in blocked])
-        spread = cell.group.kind == SPREAD
-        top = skew if len(universe) < cell.group.min_domains else UNLIMITED
-        if spread and len(usable) < len(universe):
-            top = min(top, skew + min(counts[at] for at in universe if at not in usable))
-        for at in sorted(usable, key=counts.__getitem__):
-            if counts[at] >= top:
-                break
-            if self._fill(ask, count, axis, self._only(axis, at)):
-                return count
-            blocked.add(at)
-            top = min(top, counts[at] + skew) if spread else top
-        return 0
-
     def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
-        counts = self.board.counts[cell.slot]
-        others = self._others(ask, axis, cell)
-        usable = cell.universe & (others[:-1] > 0)
-        usable[list(blocked)] = False
-        if not usable.any():
+        others = self.board.allowed(ask, axis, self.lenient, cell)
+        counts: list[int] = self.board.counts[cell.slot].tolist()
+        universe: list[int] = cell.universe.nonzero()[0].tolist()
+        usable = self._turned([at for at in universe if others[at] > 0 and at not in blocked])
+        if not usable:
             return 0
-        stuck = counts[cell.universe & ~usable]
-        few = int(cell.universe.sum()) < cell.group.min_domains
-        top = cell.group.max_skew if few else UNLIMITED
-        if len(stuck) and cell.group.kind == SPREAD:
-            top = min(top, int(stuck.min()) + cell.group.max_skew)
-        if not self._sure(ask, axis, usable):
-            lowest = counts[usable].min()
-            count = min(count, int((counts[usable] == lowest).sum()))
-        quotas = self._water(counts, usable, count, top)
+        skew = cell.group.max_skew
+        top = skew if len(universe) < cell.group.min_domains else UNLIMITED
+        if len(usable) < len(universe) and cell.group.kind == SPREAD:
+            top = min(top, skew + min(counts[at] for at in universe if at not in usable))
+        if count > 1 and not self._sure(ask, axis, usable):
+            lowest = min(counts[at] for at in usable)
+            count = min(count, sum(counts[at] == lowest for at in usable))
         got = 0
-        for domain in self._order(np.flatnonzero(quotas)):
-            wanted = min(int(quotas[domain]), int(others[domain]))
+        for domain, quota in quotas(counts, usable, count, top).items():
+            wanted = min(quota, others[domain])
             served = self._fill(ask, wanted, axis, self._only(axis, domain))
             got += served
             if served < wanted:
-                blocked.add(int(domain))
+                blocked.add(domain)
         return got
 
-    def _sure(self, ask: Ask, axis: int, usable: Bools) -> bool:
+    def _sure(self, ask: Ask, axis: int, usable: list[int]) -> bool:
         """Whether every domain can be filled as high as wanted; else the water rises one level at a time."""
         if self.problem.binding or self.problem.reservations or self.board.per_new(ask) == 0:
             return False
         if any(cell.group.kind == AFFINITY for cell in ask.host_owned):
             return False
-        open_to = np.zeros(len(usable) + 1, dtype=np.bool_)
-        open_to[self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)]] = True
-        return bool(open_to[:-1][usable].all())
-
-    def _others(self, ask: Ask, axis: int, levelled: Cell) -> Ints:
-        """What everything but the spread being levelled allows."""
-        allowed = self.board.allowance(ask, axis, self.lenient, levelled)
-        allowed[-1] = 0
-        return allowed
-
-    def _water(self, counts: Ints, usable: Bools, count: int, top: int) -> Ints:
-        quotas = np.zeros(len(counts), dtype=np.int64)
-        order = [at for at in self._order(np.flatnonzero(usable)) if counts[at] < top]
-        order.sort(key=lambda at: int(counts[at]))
-        left = count
-        while left and order:
-            heights = [int(counts[at] + quotas[at]) for at in order]
-            low = min(heights)
-            lowest = [at for at, height in zip(order, heights, strict=True) if height == low]
-            above = [height for height in heights if height > low]
-            rise = min(min(above, default=UNLIMITED) - low, top - low)
-            if rise <= 0:
-                break
-            each = min(rise, left // len(lowest))
-            if each:
-                for at in lowest:
-                    quotas[at] += each
-                left -= each * len(lowest)
-            else:
-                for at in lowest[:left]:
-                    quotas[at] += 1
-                left = 0
-            order = [at for at in order if counts[at] + quotas[at] < top]
-        return quotas
+        kind = (id(ask.columns), id(ask.steps), axis)
+        open_to = self._open_to.get(kind)
+        if open_to is None:
+            open_to = set(self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)].tolist())
+            self._open_to[kind] = open_to
+        return open_to.issuperset(usable)
 
     def _order(self, domains: Ints) -> list[int]:
         return self._turned(domains.tolist())
@@ -254,6 +210,7 @@ class Packer:
             got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
             if got == count:
                 return got
+            self._alive.clear()
             if got > best_got:
                 best, best_got = domain, got
         if best < 0 or len(candidates) == 1:
@@ -308,40 +265,30 @@ class Packer:
     def _within(self, axis: int | None, domains: Bools | None, bins: Ints) -> Ints:
         if axis is not None and domains is not None:
             bins = bins[domains[self.board.domains[axis][bins]]]
-        for other, chosen in self.extra:
-            bins = bins[chosen[self.board.domains[other][bins]]]
-        return bins
+        return self._inside(bins)
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
-        size, alone = self.board.size, self._alone(ask)
-        if alone and self.strategy.lavish and not self._room_for_all(ask):
-            return 0
+        """Fill machines that stand, in their order, a stretch at a time: most need not be looked at."""
+        board = self.board
+        lying = board.domains[axis] if axis is not None else None
+        if self._alone(ask):
+            return self._onto_one(ask, count, lying, domains)
         kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"")
-        start = 0 if alone else self._full.get(kind, 0)
-        full, got, length = True, 0, size if alone else _STRETCH
-        while start < size and got < count:
-            end = min(size, start + length)
-            got += self._into_stretch(ask, count - got, axis, domains, start, end, alone)
-            if full and not alone:
-                self._full[kind] = self.board.first
-                full = self.board.first == end
-            start, length = end, min(4 * length, _LONGEST)
+        known, seen = self._alive.get(kind, (_NONE, 0))
+        fresh = board.fitting(ask, seen, lying, domains) if seen < board.size else _NONE
+        bins = fresh if not len(known) else np.concatenate([known, fresh]) if len(fresh) else known
+        kept: list[Ints] = []
+        got, at, length = 0, 0, _STRETCH
+        while at < len(bins) and got < count:
+            stretch = board.roomy(ask, bins[at : at + length])
+            kept.append(stretch)
+            got += self._onto(ask, count - got, stretch)
+            at, length = at + length, min(4 * length, _LONGEST)
+        self._alive[kind] = (np.concatenate([*kept, bins[at:]]), board.size)
         return got
 
-    def _into_stretch(
-        self, ask: Ask, count: int, axis: int | None, domains: Bools | None, start: int, end: int, alone: bool
-    ) -> int:
-        """Fill the machines of a stretch in their order; all at once would look at many that are not needed."""
-        lying = self.board.domains[axis] if axis is not None else None
-        bins, room = self.board.room(ask, count, self.lenient, start, end, lying, domains)
-        for other, chosen in self.extra:
-            inside = chosen[self.board.domains[other][bins]]
-            bins, room = bins[inside], room[inside]
-        if not len(bins):
-            return 0
-        if alone:
-            best = int(room.argmax())
-            bins, room = bins[best : best + 1], room[best : best + 1]
+    def _onto(self, ask: Ask, count: int, bins: Ints) -> int:
+        bins, room = self.board.shares(ask, self._inside(bins), count, self.lenient)
         got = 0
         for at, fits in zip(bins.tolist(), room.tolist(), strict=True):
             take = min(fits, count - got)
@@ -350,6 +297,23 @@ class Packer:
             if got == count:
                 break
         return got
+
+    def _onto_one(self, ask: Ask, count: int, lying: Ints | None, domains: Bools | None) -> int:
+        """Put as many as go onto the machine that takes most."""
+        if self.strategy.lavish and not self._room_for_all(ask):
+            return 0
+        bins = self._inside(self.board.fitting(ask, 0, lying, domains))
+        bins, room = self.board.shares(ask, bins, count, self.lenient)
+        if not len(bins):
+            return 0
+        best = int(room.argmax())
+        self.board.put(ask, int(bins[best]), int(room[best]))
+        return int(room[best])
+
+    def _inside(self, bins: Ints) -> Ints:
+        for other, chosen in self.extra:
+            bins = bins[chosen[self.board.domains[other][bins]]]
+        return bins
 
     def _room_for_all(self, ask: Ask) -> bool:
         """Whether a standing machine holds the whole class; else one of its own may take more of it."""
@@ -376,6 +340,8 @@ class Packer:
             column, fits = chosen
             alone = self._alone(ask)
             machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
+            if self.board.gone:
+                self._alive.clear()
             for _ in range(1 if alone else min(machines, self.budget)):
                 take = min(fits, count - got)
                 self.budget -= 1
@@ -397,7 +363,7 @@ class Packer:
                 break
             at, column = found
             self.board.move(at, column)
-            self._full.clear()
+            self._alive.clear()
             self.board.put(ask, at, 1)
             got += 1
         return got
