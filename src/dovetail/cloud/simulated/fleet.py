@@ -7,6 +7,7 @@ a node, no task a pod; pods are served by a few workers in the order they come.
 from __future__ import annotations
 
 import asyncio
+import heapq
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -26,7 +27,9 @@ from dovetail.model.pods import Pod
 log = structlog.get_logger(__name__)
 
 #: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 to 50.
-BEAT = 30.0
+BEAT = 25.0
+#: The longest sleep between beats, so that a newcomer's is not missed.
+LULL = 1.0
 LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 16
 
@@ -46,6 +49,7 @@ class Fleet:
         self._on: dict[str, set[str]] = {}
         self._queue: WorkQueue[str] = WorkQueue(chance=chance.child("fleet"))
         self._addresses = 0
+        self._beats: list[tuple[float, str]] = []
 
     async def recover(self) -> None:
         """The books of an earlier process, from what the cluster knows."""
@@ -127,6 +131,7 @@ class Fleet:
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name
         self._names[name] = provider
+        heapq.heappush(self._beats, (self._clock.monotonic() + BEAT * self._chance.random(), name))
         for key in self._on.get(name, ()):
             self._queue.add(key)
 
@@ -145,14 +150,17 @@ class Fleet:
                 log.warning("not deleted", kind=resource.kind, name=name, problem=str(problem))
 
     async def _beat(self) -> None:
-        """Renew leases one after the other, spread over the period; a slow answer does not delay the next node's."""
+        """Renew each lease in its own time, whoever comes or goes; a slow answer does not delay the next node's."""
         async with asyncio.TaskGroup() as group:
             while True:
-                for name in tuple(self._names):
+                wait = self._beats[0][0] - self._clock.monotonic() if self._beats else LULL
+                if wait > 0:
+                    await asyncio.sleep(min(wait, LULL))
+                    continue
+                due, name = heapq.heappop(self._beats)
+                if name in self._names:
+                    heapq.heappush(self._beats, (due + BEAT, name))
                     group.create_task(self._renew(name), name=f"fleet beat {name}")
-                    await asyncio.sleep(BEAT / max(1, len(self._names)))
-                if not self._names:
-                    await asyncio.sleep(BEAT / 4)
 
     async def _renew(self, name: str) -> None:
         spec = status.lease(name, self._clock.now())

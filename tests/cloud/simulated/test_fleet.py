@@ -1,0 +1,66 @@
+"""The machines of the simulated cloud as a cluster sees them: they join, and their leases are kept fresh."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from dovetail.chance import Chance
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cloud.protocol import Machine
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import LEASES
+
+
+class Hearing:
+    """An API server that only listens: when each lease was last heard of."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.heard: dict[str, float] = {}
+        self.longest = 0.0
+
+    async def create(self, resource: Any, body: Any, namespace: str | None = None) -> None:
+        self._note(resource, body["metadata"]["name"])
+
+    async def patch(self, resource: Any, name: str, *rest: Any, **more: Any) -> None:
+        self._note(resource, name)
+
+    async def delete(self, resource: Any, name: str, *rest: Any, **more: Any) -> None:
+        if resource is LEASES:
+            self.heard.pop(name, None)
+
+    def _note(self, resource: Any, name: str) -> None:
+        if resource is LEASES:
+            now = self._clock.monotonic()
+            self.longest = max(self.longest, now - self.heard.get(name, now))
+            self.heard[name] = now
+
+
+def machine(number: int) -> Machine:
+    return Machine(
+        provider_id=f"simulated:///a/i-{number}", instance_type="m", zone="a", capacity_type="on-demand", image_id="i",
+        capacity={}, allocatable={}, labels={}, created=EPOCH, claim_uid=str(number), claim_name=f"n{number}",
+        node_pool="default",
+    )  # fmt: skip
+
+
+def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
+    """Kubernetes gives up on a node after 40 seconds; who comes and goes must not delay those who stay."""
+
+    async def story() -> float:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        cloud = SimulatedCloud(clock, Chance(1), ())
+        server = Hearing(clock)
+        fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
+        cloud.adopt(machine(number) for number in range(60))
+        running = asyncio.create_task(fleet.run())
+        for number in range(59):
+            await asyncio.sleep(7.0)
+            cloud.vanish(f"simulated:///a/i-{number}")
+        running.cancel()
+        return server.longest
+
+    assert 0.0 < run_virtual(story()) <= 30.0
