@@ -1,7 +1,7 @@
 """Static pools: so many machines, whatever the pods do. The gate StaticCapacity opens them.
 
 Missing machines are bought within limits.nodes; surplus ones go: unlaunched first, then empty, then those whose
-pods are cheapest to move, with protected pods last.
+pods are cheapest to move and that would soon expire anyway, with protected pods last.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from dovetail.cluster import keys, pools
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import costs
+from dovetail.controllers.disruption import costs, expiration
 from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.controllers.provisioning.claims import owner
 from dovetail.controllers.termination import protection
@@ -89,7 +89,8 @@ class Static:
             return 0, 0.0, claim.name
         pods = self._context.mirror.pods_on(node.metadata.name)
         now = self._context.clock.now()
-        if any(protection.of(pod).holds(now) for pod in pods):
-            return 3, costs.machine(pods), claim.name
         own = [pod for pod in pods if not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references)]
-        return (2, costs.machine(own), claim.name) if own else (1, 0.0, claim.name)
+        cost = costs.machine(own) * expiration.remaining(claim, now)
+        if any(protection.of(pod).holds(now) for pod in pods):
+            return 3, cost, claim.name
+        return (2, cost, claim.name) if own else (1, 0.0, claim.name)

@@ -23,6 +23,14 @@ def date(claim: NodeClaim) -> datetime | None:
     return created + duration.parse(text)
 
 
+def remaining(claim: NodeClaim, now: datetime) -> float:
+    """The share of its life that a claim still has before it: 1 if it never expires."""
+    end, created = date(claim), claim.metadata.creation_timestamp
+    if end is None or created is None or end <= created:
+        return 1.0
+    return min(1.0, max(0.0, (end - now) / (end - created)))
+
+
 def due(claims: Iterable[NodeClaim], now: datetime) -> list[NodeClaim]:
     """Claims past their date, oldest date first."""
     dated = [(when, claim.name, claim) for claim in claims if (when := date(claim)) is not None and when <= now]
