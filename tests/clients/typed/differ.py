@@ -2,7 +2,7 @@
 
     python tests/clients/typed/differ.py [--nodes N] [--any-order] FILE.txt…
 
-A file has one kubectl line a line (without `kubectl`), `# remarks`, and `wait SECONDS`. Both clusters have our
+A file has one kubectl line a line (without `kubectl`), `# remarks`, and `pause SECONDS`. Both clusters have our
 kubelets; only the control plane differs. `make kubernetes` builds the real one. What random names sort
 differently is forgiven with --any-order.
 """
@@ -76,7 +76,7 @@ def play(home: Path, lines: Sequence[str]) -> list[Outcome]:
     environment["EDITOR"] = "sed -i s/replicas:.2/replicas:\\ 1/"
     outcomes = []
     for line in lines:
-        if line.startswith("wait "):
+        if line.startswith("pause "):
             _pause.wait(float(line.split()[1]))
             continue
         outcomes.append(_typed(line, environment))
