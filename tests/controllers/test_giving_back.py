@@ -199,6 +199,20 @@ def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_pods_own_protection_is_told_when_it_holds_ends_or_cannot_be_read(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2)
+        for name, text in (("p0", "90s"), ("p1", "soon")):
+            note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": text}}}
+            await world.kube.patch(kinds.PODS, name, note, "default")
+        await asyncio.sleep(120)
+        told = {(each["involvedObject"]["name"], each["reason"]) for each in await world.list(kinds.CORE_EVENTS)}
+        assert {("p0", "DoNotDisruptUntil"), ("p0", "DoNotDisruptGracePeriodElapsed")} <= told
+        assert ("p1", "InvalidDoNotDisruptAnnotation") in told
+
+    tell(story)
+
+
 def test_a_machine_that_fails_its_checks_goes_without_a_drain(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2, disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "0"}]})

@@ -47,6 +47,7 @@ from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
+from dovetail.controllers.termination.shields import Shields
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.events import EventRecorder
@@ -79,6 +80,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Consistency,
     Observer,
     Termination,
+    Shields,
     Marks,
     Disruption,
     Interruptions,

@@ -1,0 +1,62 @@
+"""What is said about a pod's own protection: that it cannot be read, until when it holds, and that it is over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dovetail.cluster import keys
+from dovetail.controllers.context import Context
+from dovetail.controllers.termination import protection
+from dovetail.controllers.termination.protection import Kind
+from dovetail.controllers.worker import Again, Worker
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import PODS
+from dovetail.model.pods import Pod
+
+#: Each is said once a day at most.
+DAY = 86400.0
+#: What ended longer ago than this is no news.
+NEWS = timedelta(minutes=1)
+
+
+class Shields:
+    """The controller `pod.donotdisrupt`."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._worker = Worker("pod.donotdisrupt", self._reconcile, context.log, context.chance)
+        context.mirror.listen(PODS, self._changed)
+
+    async def run(self) -> None:
+        for pod in self._context.mirror.pods.store.all():
+            self._consider(pod)
+        await self._worker.run()
+
+    def _changed(self, change: Change[Pod]) -> None:
+        if change.new is not None:
+            self._consider(change.new)
+
+    def _consider(self, pod: Pod) -> None:
+        if keys.DO_NOT_DISRUPT in pod.metadata.annotations and pod.spec.node_name:
+            self._worker.add(pod.metadata.key)
+
+    async def _reconcile(self, key: str) -> Again:
+        pod = self._context.mirror.pods.store.get(key)
+        if pod is None or pod.terminating or pod.finished:
+            return None
+        shield, now = protection.of(pod), self._context.clock.now()
+        if shield.kind is Kind.INVALID:
+            text = f'Invalid {keys.DO_NOT_DISRUPT} annotation "{shield.text}", want "true" or a duration above 0'
+            self._say(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
+        if shield.kind is not Kind.UNTIL or shield.until is None:
+            return None
+        if now < shield.until:
+            self._say(pod, "DoNotDisruptUntil", f"Pod is not disrupted until {shield.until:%Y-%m-%dT%H:%M:%SZ}")
+            return (shield.until - now).total_seconds() + 0.001
+        if now - shield.until < NEWS:
+            text = f"The {shield.text} in which the pod was not to be disrupted are over"
+            self._say(pod, "DoNotDisruptGracePeriodElapsed", text)
+        return None
+
+    def _say(self, pod: Pod, reason: str, text: str, *, warn: bool = False) -> None:
+        self._context.notices.publish(pod, "Warning" if warn else "Normal", reason, text, dedupe=DAY)
