@@ -27,11 +27,13 @@ _OF_GONE_PODS = _OF_PLACED_PODS | {"NodeResourcesFit", "NodePorts", "VolumeRestr
 class Hint(msgspec.Struct, frozen=True):
     """Whom a happening could help: who was turned away by one of `plugins` (None: by anything) and `helps`.
 
-    The empty name stands for pods that no plugin turned away: there was no node at all.
+    The empty name stands for pods that no plugin turned away: there was no node at all. `alike`: pods of one shape
+    that the same plugins turned away are all helped, or none of them.
     """
 
     plugins: frozenset[str] | None
     helps: Callable[[Entry], bool] = lambda _: True
+    alike: bool = True
 
 
 def node_appeared(node: Node) -> Hint:
@@ -90,7 +92,7 @@ def claim_changed(namespace: str, name: str) -> Hint:
         ]
         return pod.metadata.namespace == namespace and name in named
 
-    return Hint(_VOLUMES, helps)
+    return Hint(_VOLUMES, helps, alike=False)
 
 
 #: A volume, a class or a driver changed.

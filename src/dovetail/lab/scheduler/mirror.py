@@ -137,7 +137,7 @@ class Mirror:
         self.queue.put(info)
 
     def _wake(self, hint: hints.Hint) -> None:
-        self.queue.wake(hint.plugins, hint.helps)
+        self.queue.wake(hint.plugins, hint.helps, hint.alike)
 
     def promise(self, key: str, info: PodInfo | None, node: str) -> None:
         """Remember which node a waiting pod was promised; none if empty."""

@@ -15,10 +15,14 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.model.fit import PodInfo
+from dovetail.model.fit.podinfo import Shape
 
 _FIRST_BACKOFF = 1.0
 _LAST_BACKOFF = 10.0
 _LONGEST_WAIT = 300.0
+
+
+_Group = tuple[Shape, frozenset[str]]
 
 
 class Entry(msgspec.Struct, eq=False):
@@ -32,6 +36,8 @@ class Entry(msgspec.Struct, eq=False):
     failed_at: float = 0.0
     error: bool = False
     place: str = ""
+    #: Those it waits with: alike, and turned away by the same plugins.
+    group: _Group | None = None
 
     @property
     def key(self) -> str:
@@ -54,7 +60,7 @@ class Queue:
         self._active: list[tuple[int, float, int, Entry]] = []
         self._backoff: list[tuple[float, int, Entry]] = []
         self._waiting: dict[str, Entry] = {}
-        self._by_plugin: dict[str, dict[str, Entry]] = {}
+        self._groups: dict[_Group, dict[str, Entry]] = {}
         self._order = 0
         self._changed = asyncio.Event()
 
@@ -100,9 +106,12 @@ class Queue:
             self._wait_no_more(entry)
 
     def _wait_no_more(self, entry: Entry) -> None:
-        if self._waiting.pop(entry.key, None) is not None:
-            for plugin in entry.plugins or ("",):
-                del self._by_plugin[plugin][entry.key]
+        if self._waiting.pop(entry.key, None) is not None and entry.group is not None:
+            group = self._groups[entry.group]
+            del group[entry.key]
+            if not group:
+                del self._groups[entry.group]
+            entry.group = None
 
     def pop(self) -> Entry | None:
         """The next pod to try. One that is backing off goes when nobody else is there to be delayed by it."""
@@ -143,8 +152,8 @@ class Queue:
         entry.plugins, entry.failed_at, entry.error = plugins, self._clock.monotonic(), False
         entry.place = "waiting"
         self._waiting[entry.key] = entry
-        for plugin in plugins or ("",):
-            self._by_plugin.setdefault(plugin, {})[entry.key] = entry
+        entry.group = (entry.info.shape, plugins)
+        self._groups.setdefault(entry.group, {})[entry.key] = entry
         self._changed.set()
 
     def again(self, entry: Entry) -> None:
@@ -154,13 +163,20 @@ class Queue:
         entry.failed_at, entry.error = self._clock.monotonic(), True
         self._file(entry)
 
-    def wake(self, plugins: frozenset[str] | None, helps: Callable[[Entry], bool]) -> None:
-        """Something happened: try those it could help, of those whom one of the plugins turned away (None: of all)."""
-        if plugins is None:
-            found = dict(self._waiting)
-        else:
-            found = {key: each for plugin in sorted(plugins) for key, each in self._by_plugin.get(plugin, {}).items()}
-        for entry in sorted((each for each in found.values() if helps(each)), key=lambda each: each.order):
+    def wake(self, plugins: frozenset[str] | None, helps: Callable[[Entry], bool], alike: bool = False) -> None:
+        """Something happened: try those it could help, of those whom one of the plugins turned away (None: of all).
+
+        `alike`: it helps all of a shape that the same plugins turned away, or none of them.
+        """
+        found: list[Entry] = []
+        for (_, blamed), group in self._groups.items():
+            if plugins is not None and plugins.isdisjoint(blamed or ("",)):
+                continue
+            if not alike:
+                found += filter(helps, group.values())
+            elif helps(next(iter(group.values()))):
+                found += group.values()
+        for entry in sorted(found, key=lambda each: each.order):
             self._file(entry)
 
     async def wait(self) -> None:
