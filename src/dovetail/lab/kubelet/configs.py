@@ -9,8 +9,8 @@ import msgspec
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CONFIGMAPS, SECRETS
 from dovetail.lab.controllers.informer import Informer
-from dovetail.lab.controllers.views import Meta
-from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod, Reference
+from dovetail.lab.controllers.views import Meta, Reference
+from dovetail.lab.kubelet.views import ContainerSpec, KubeletPod
 
 
 class _Kept(msgspec.Struct, frozen=True, rename="camel"):
@@ -46,17 +46,14 @@ class Configs:
 
     def unset(self, namespace: str, container: ContainerSpec) -> str | None:
         """What a container's environment lacks, in the kubelet's words."""
-        for source in container.env_from:
-            problem = self._absent(namespace, source.config_map_ref, source.secret_ref)
-            if problem is not None:
-                return problem
-        for variable in container.env:
-            source = variable.value_from
-            if source is not None:
-                problem = self._absent(namespace, source.config_map_key_ref, source.secret_key_ref)
-                if problem is not None:
-                    return problem
-        return None
+        named = [(whole.config_map_ref, whole.secret_ref) for whole in container.env_from]
+        named += [
+            (variable.value_from.config_map_key_ref, variable.value_from.secret_key_ref)
+            for variable in container.env
+            if variable.value_from is not None
+        ]
+        problems = (self._absent(namespace, a_map, secret) for a_map, secret in named)
+        return next((problem for problem in problems if problem is not None), None)
 
     def unmounted(self, pod: KubeletPod) -> str | None:
         """What keeps a volume from being mounted, in the kubelet's words."""
