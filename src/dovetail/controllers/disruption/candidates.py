@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dovetail.cluster import keys
+from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.reservations import Target
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import blockers, costs
@@ -93,13 +94,13 @@ def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
     }
 
 
-def total(context: Context, pool: NodePool) -> tuple[int, int]:
+def total(mirror: Mirror, pool: NodePool) -> tuple[int, int]:
     """(machines of a pool that count for its budgets, how many of them already use a budget up)."""
     counted = consuming = 0
-    for claim in context.mirror.claims_of(pool.name):
-        node = context.mirror.node_for(claim)
+    for claim in mirror.claims_of(pool.name):
+        node = mirror.node_for(claim)
         if node is None or not claim.is_true("Initialized") or claim.is_true("InstanceTerminating"):
             continue
         counted += 1
-        consuming += not node.ready or context.mirror.going(claim, node)
+        consuming += not node.ready or mirror.going(claim, node) or claim.is_true("DisruptionReason")
     return counted, consuming
