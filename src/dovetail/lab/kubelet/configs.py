@@ -22,14 +22,8 @@ class _Kept(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _keys(item: _Kept) -> _Kept:
-    nothing = msgspec.Raw(b"0")
-    names = dict.fromkeys((*item.data, *item.binary_data), nothing)
-    return _Kept(
-        Meta(
-            name=item.metadata.name, namespace=item.metadata.namespace, resource_version=item.metadata.resource_version
-        ),
-        names,
-    )
+    names = dict.fromkeys((*item.data, *item.binary_data), msgspec.Raw(b"0"))
+    return msgspec.structs.replace(item, data=names, binary_data={})
 
 
 class Configs:
