@@ -183,10 +183,7 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
     resource = call.resource
     given = {**config, "metadata": dict(config["metadata"])}
     metadata = config["metadata"]
-    if not metadata.get("name"):
-        metadata["name"] = call.name
-    _check_name(call, config)
-    writes.check_namespace(call, config)
+    metadata.setdefault("name", call.name)
     managers = managedfields.read(live["metadata"].get("managedFields"))
     if managers is None:
         raise status.internal("failed to decode managed fields")
@@ -205,6 +202,10 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
                 raise conflict_error(left) from conflicts
         else:
             raise conflict_error(conflicts.found) from conflicts
+    if not metadata["name"]:
+        raise writes.no_name(call)
+    _check_name(call, config)
+    writes.check_namespace(call, config)
     if options.manager == "kubectl":
         _refresh_last_applied(result.obj, given)
     return result

@@ -121,7 +121,7 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
     if resource.storage != (resource.group, resource.version):
         obj = strategy.to_storage(obj, resource.version)
     metadata = obj["metadata"]
-    if metadata.get("resourceVersion"):
+    if metadata.get("resourceVersion") and not options.dry_run:
         raise status.internal("resourceVersion should not be set on objects to be created")
     if not metadata.get("name") and metadata.get("generateName"):
         ctx.name = metadata["name"] = metadata["generateName"][:GENERATED_PREFIX] + call.server.chance.suffix()
@@ -207,8 +207,6 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
     door = call.door
     assert door is not None and door.act is not None
     record = call.server.store.get(call.table, call.key)
-    if record is None and call.name and door.name not in ("bindings",):
-        raise status.not_found(call.resource.group, call.resource.plural, call.name)
     ctx = call.context("CREATE", dry_run=options.dry_run, manager=call.manager(options.manager))
     try:
         reply = door.act(None if record is None else record.obj, body, ctx)

@@ -132,6 +132,8 @@ class ServiceStrategy(KindStrategy):
             number = port.get("nodePort")
             if not number:
                 port["nodePort"] = ctx.chance.choice([p for p in NODE_PORTS if p not in taken])
+            elif ctx.dry_run:
+                pass  # nothing is taken, so nothing can be refused
             elif number not in NODE_PORTS:
                 span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
                 text = f"provided port is not in the valid range. The range of valid ports is {span}"

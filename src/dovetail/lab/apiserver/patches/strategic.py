@@ -156,6 +156,8 @@ def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | N
         return _merge_primitives(old, patch)
     key = field.merge_key
     if any(not isinstance(item, dict) for item in patch):
+        if not old:
+            return patch
         raise StrategicFailure(f"list element types are not identical: [{_go(old)} {_go(patch)}]")
     if any(item.get(_PATCH) == "replace" for item in patch):
         return [item for item in patch if _PATCH not in item]

@@ -57,7 +57,7 @@ _COMPUTE = frozenset(["requests.cpu", "requests.memory", "limits.cpu", "limits.m
 
 
 def _per_container(missing: list[str], pod: Object) -> str:
-    names = ",".join(sorted(container.get("name", "") for container in pod["spec"].get("containers", ())))
+    names = ",".join(sorted(container.get("name", "") for container in pod["spec"].get("containers") or ()))
     return "; ".join(f"{name} for: {names}" for name in missing)
 
 

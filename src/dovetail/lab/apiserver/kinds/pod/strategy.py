@@ -120,7 +120,7 @@ class PodStrategy(KindStrategy):
         else:
             for group in ("containers", "initContainers"):
                 if group in spec:
-                    spec[group] = _with_resources(obj["spec"].get(group, []), spec[group])
+                    spec[group] = _with_resources(obj["spec"].get(group) or [], spec[group])
             if "resources" in obj["spec"]:
                 spec["resources"] = obj["spec"]["resources"]
         obj["spec"] = spec
