@@ -34,7 +34,7 @@ class NodePools:
         context.mirror.listen(NODEPOOLS, self._pool_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(EC2NODECLASSES, self._class_changed)
-        context.health.listen(self._worker.add)
+        context.health.listen(lambda pool: self._worker.add(pool, after=COUNT_AFTER))
 
     async def run(self) -> None:
         self._all()
