@@ -14,7 +14,7 @@ from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group, toleration_key
 from dovetail.planner.ladder import Level, ladder
-from dovetail.planner.shape import Shape, Spread, shape_of
+from dovetail.planner.shape import Shape, Spread, interned
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.storage import Storage, storage_of
 
@@ -82,11 +82,16 @@ def _by_shape(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
 ) -> list[_Rungs]:
     by_shape: dict[Shape, list[str]] = {}
-    by_uid = snapshot.memory.table("pods")
+    memory = snapshot.memory
+    running, before = memory.table("pods"), memory.table("pending")
+    waiting: dict[str, tuple[Pod, Shape]] = {}
     for pod in sorted(snapshot.pending, key=_pod_order):
-        known = by_uid.get(pod.metadata.uid)
-        shape = known[1] if known is not None and known[0] is pod else shape_of(pod, snapshot.memory)
+        uid = pod.metadata.uid
+        known = before.get(uid) or running.get(uid)
+        shape = known[1] if known is not None and known[0] is pod else interned(pod, memory)
+        waiting[uid] = (pod, shape)
         by_shape.setdefault(shape, []).append(pod_key(pod))
+    memory.tables["pending"] = waiting
     found = []
     for shape, names in by_shape.items():
         storage = storage_of(shape.claims, snapshot)

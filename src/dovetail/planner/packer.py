@@ -278,17 +278,24 @@ class Packer:
         fresh = board.fitting(ask, seen, lying, domains) if seen < board.size else _NONE
         bins = fresh if not len(known) else np.concatenate([known, fresh]) if len(fresh) else known
         kept: list[Ints] = []
-        got, at, length = 0, 0, _STRETCH
+        got, at, length, alive = 0, 0, _STRETCH, 0
         while at < len(bins) and got < count:
             stretch = board.roomy(ask, bins[at : at + length])
             kept.append(stretch)
             got += self._onto(ask, count - got, stretch)
-            at, length = at + length, min(4 * length, _LONGEST)
-        self._alive[kind] = (np.concatenate([*kept, bins[at:]]), board.size)
+            at, length, alive = min(at + length, len(bins)), min(4 * length, _LONGEST), alive + len(stretch)
+        if alive < at:
+            bins = np.concatenate([*kept, bins[at:]])
+        self._alive[kind] = (bins, board.size)
         return got
 
     def _onto(self, ask: Ask, count: int, bins: Ints) -> int:
-        bins, room = self.board.shares(ask, self._inside(bins), count, self.lenient)
+        bins = self._inside(bins)
+        if count == 1 and len(bins) and not (ask.host_owned or ask.host_members or self.problem.diversity):
+            self.problem.work += 1
+            self.board.put(ask, int(bins[0]), 1)
+            return 1
+        bins, room = self.board.shares(ask, bins, count, self.lenient)
         got = 0
         for at, fits in zip(bins.tolist(), room.tolist(), strict=True):
             take = min(fits, count - got)

@@ -185,11 +185,17 @@ def shape_of(pod: Pod, memory: Memory) -> Shape:
     if known is not None and known[0] is pod:
         found: Shape = known[1]
         return found
+    shape = interned(pod, memory)
+    if pod.metadata.uid:
+        by_uid[pod.metadata.uid] = (pod, shape)
+    return shape
+
+
+def interned(pod: Pod, memory: Memory) -> Shape:
+    """The pod's shape; of the pod itself nothing is remembered."""
     shapes = memory.table("shapes")
     key = signature(pod)
     shape: Shape | None = shapes.get(key)
     if shape is None:
         shape = shapes[key] = Shape(pod)
-    if pod.metadata.uid:
-        by_uid[pod.metadata.uid] = (pod, shape)
     return shape
