@@ -34,3 +34,21 @@ def test_a_wish_to_be_apart_holds_in_the_end(solve: Solve) -> None:
     for key, place in plan.placements.items():
         where[key.rsplit("-")[0]].add(zones[place.machine or ""])
     assert not where["default/shy"] & where["default/loud"]
+
+
+def test_those_that_owners_need_near_are_counted(solve: Solve) -> None:
+    """They must come first, so the spread sees them: whoever follows them may find the balance tipped."""
+    base = pods(4, "base", cpu="100m", labels={"app": "base", "tier": "x"}, nodeSelector={ZONE: "z1"})
+    rule = spread()
+    rule["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": {"tier": "x"}}
+    near_base = near("podAffinity", ZONE, "base")
+    leaning = pods(2, "lean", cpu="100m", labels={"app": "lean", "tier": "x"}, **rule, **near_base)
+    assert set(solve(*base, *leaning).unschedulable) == {"default/lean-0", "default/lean-1"}
+
+
+def test_spreads_that_count_each_others_owners_both_hold(solve: Solve) -> None:
+    one, other = spread(), spread()
+    one["topologySpreadConstraints"][0]["labelSelector"] = {"matchLabels": {"tier": "x"}}
+    other["topologySpreadConstraints"][0] |= {"labelSelector": {"matchLabels": {"tier": "x"}}, "maxSkew": 2}
+    first = pods(5, "one", cpu="100m", labels={"tier": "x"}, **one)
+    assert not solve(*first, *pods(7, "other", cpu="200m", labels={"tier": "x"}, **other)).unschedulable

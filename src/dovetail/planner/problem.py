@@ -17,10 +17,11 @@ from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.diversity import Diversity
 from dovetail.planner.fleet import daemons_of
-from dovetail.planner.groups import ANTI, SPREAD, Group, known_namespaces, near_group
+from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu, as_bools
 from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
+from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
 from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.storage import attached
@@ -83,6 +84,8 @@ class Problem:
     The scheduler asks a spread's owners alone. With `owners_first` a spread does not see the pods of others: they go
     where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
     """
+
+    menu: Menu
 
     def __init__(self, snapshot: Snapshot, owners_first: bool = False) -> None:
         self.snapshot = snapshot
@@ -148,9 +151,7 @@ class Problem:
         counted = {group for one in self.classes for group in one.members}
         owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
-        hard = {group for one in self.classes for group in one.levels[0].hard}
-        self.spreads = frozenset(group for group in hard if group.kind == SPREAD)
-        self.bystanders = any((self.spreads & one.members).difference(one.levels[0].hard) for one in self.classes)
+        self.order = Precedence(self.classes)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
@@ -284,7 +285,7 @@ class Problem:
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
-        self.menu: Menu = self._menu(masks, limited)
+        self.menu = self._menu(masks, limited)
         number = 0
         shown: dict[int, Bools] = {}
         sizes: dict[tuple[int, ...], Size] = {}
@@ -374,17 +375,14 @@ class Problem:
                 (ask.promised_hosts if cell.host else ask.promised_domains).append(cell)
             else:
                 ask.wishes.append(cell)
-        members = [self.cells[group] for group in ask.cls.members if group not in self._foreign(ask)]
+        unseen = self.order.foreign(ask.cls) if self.owners_first else frozenset()
+        members = [self.cells[group] for group in ask.cls.members if group not in unseen]
         members.sort(key=_index)
         for cell in members:
             (ask.host_members if cell.host else ask.domain_members).append(cell)
         ask.restricted = bool(ask.domain_owned or ask.domain_members)
         if ask.restricted:
             ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
-
-    def _foreign(self, ask: Ask) -> frozenset[Group]:
-        """Spreads that count the pods of an ask without binding them, where those come last."""
-        return (self.spreads & ask.cls.members).difference(ask.level.hard) if self.owners_first else frozenset()
 
 
 _index = attrgetter("index")

@@ -67,7 +67,7 @@ def provision(
 def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
     """The quick answer. Where a spread counts pods that it does not bind, those may also come after its owners."""
     problem = Problem(snapshot)
-    watched = problem.bystanders and few(problem)
+    watched = few(problem) and problem.order.matters and problem.order.clear()
     packing = quick(problem, thorough=not watched)
     if not watched:
         return problem, packing

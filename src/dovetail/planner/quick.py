@@ -118,7 +118,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         strict = packer.board.clone()
         packer.lenient = True
         lenient = _again(packer, order, left)
-        if sound(packer.board) and hosts_sound(packer.board):
+        if few(problem) or (sound(packer.board) and hosts_sound(packer.board)):
             left = lenient
         else:
             packer.board = strict

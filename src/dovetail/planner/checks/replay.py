@@ -21,6 +21,9 @@ from dovetail.planner.checks.world import World
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Snapshot
 
+#: From this many pods on those that are only counted go turn by turn.
+_MANY = 1000
+
 
 class Step(msgspec.Struct, frozen=True, eq=False):
     """A pod and the node it is planned for; `turn` is how many of its like go to the same zone before it."""
@@ -45,9 +48,29 @@ def stuck(plan: Plan, pods: Mapping[str, Pod], world: World) -> dict[str, str]:
             continue
         if not later:
             return why
-        turn = later[0].turn
-        waiting += [step for step in later if step.turn == turn]
-        later = [step for step in later if step.turn != turn]
+        chosen = _next(later, waiting, world)
+        waiting += chosen
+        later = [step for step in later if step not in chosen]
+
+
+def _next(later: list[Step], waiting: list[Step], world: World) -> list[Step]:
+    """Who of those that are only counted goes next: if owners still wait, one in the domain with the fewest of them."""
+    spreads = [each for step in waiting for each in step.info.shape.spread]
+    if not spreads or len(later) > _MANY:
+        return [step for step in later if step.turn == later[0].turn]
+    rule = spreads[0]
+    heights: Counter[str | None] = Counter()
+    for held in world.cluster.nodes.values():
+        heights[held.labels.get(rule.topology_key)] += sum(
+            count for kind, count in held.kinds.items() if rule.selects(kind.labels)
+        )
+    helpful = [step for step in later if rule.selects(step.info.kind.labels)] or later
+    return [min(helpful, key=lambda step: _height(step, rule.topology_key, heights, world))]
+
+
+def _height(step: Step, key: str, heights: Counter[str | None], world: World) -> int:
+    held = world.cluster.nodes.get(step.target)
+    return heights[held.labels.get(key)] if held is not None else 0
 
 
 def _placed(step: Step, world: World, why: dict[str, str]) -> bool:
