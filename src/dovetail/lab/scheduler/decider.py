@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dovetail.lab.scheduler.board import Board
-from dovetail.lab.scheduler.decision import Decision, Nominated, schedule
+from dovetail.lab.scheduler.decision import Decision, Memory, Nominated, schedule
 from dovetail.lab.scheduler.fast import Fast
 from dovetail.lab.scheduler.preemption import Outcome, preempt
 from dovetail.model.fit import Cluster, PodInfo
@@ -20,6 +20,7 @@ from dovetail.model.workloads import PodDisruptionBudget
 #: From this many nodes on the board is faster than looking at one node after another.
 _WORTH_A_BOARD = 24
 _NOTHING = Outcome(None)
+_MOST_MEMORIES = 64
 
 
 class _Failure(msgspec.Struct):
@@ -35,6 +36,7 @@ class Decider:
         self.cluster = cluster
         self._fast = Fast(Board(cluster))
         self._failures: dict[tuple[Shape, int, str | None], _Failure] = {}
+        self._memories: dict[Shape, Memory] = {}
         self._start = 0
 
     def decide(
@@ -51,7 +53,7 @@ class Decider:
             quick = self._fast.decide(pod, nominated)
             if quick is not None:
                 return quick, _NOTHING
-        decision = schedule(pod, self.cluster, nominated, self._start)
+        decision = schedule(pod, self.cluster, nominated, self._start, self._memory(pod.shape))
         self._start += decision.feasible + len(decision.rejections)
         if decision.node is not None:
             return decision, _NOTHING
@@ -62,6 +64,14 @@ class Decider:
         if alike and outcome.victims is None:
             self._remember(key, _Failure(moment, decision, outcome))
         return decision, outcome
+
+    def _memory(self, shape: Shape) -> Memory:
+        found = self._memories.get(shape)
+        if found is None:
+            if len(self._memories) >= _MOST_MEMORIES:
+                self._memories.clear()
+            found = self._memories[shape] = Memory()
+        return found
 
     def _remember(self, key: tuple[Shape, int, str | None], failure: _Failure) -> None:
         if self._failures and next(iter(self._failures.values())).generation != failure.generation:

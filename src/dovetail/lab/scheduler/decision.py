@@ -34,7 +34,27 @@ class Decision(msgspec.Struct, frozen=True):
     feasible: int = 0
 
 
-def schedule(pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, start: int = 0) -> Decision:
+class Memory:
+    """What nodes answered to pods of one shape, for as long as they do not change.
+
+    Only for pods that look at nothing but the node itself: no promises, volumes, spreads or company.
+    """
+
+    def __init__(self) -> None:
+        self._answers: dict[str, tuple[NodeInfo, int, Rejection | None]] = {}
+
+    def ask(self, fit: Fit, info: NodeInfo) -> Rejection | None:
+        known = self._answers.get(info.name)
+        if known is not None and known[0] is info and known[1] == info.generation:
+            return known[2]
+        answer = fit.check(info)
+        self._answers[info.name] = (info, info.generation, answer)
+        return answer
+
+
+def schedule(
+    pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, start: int = 0, memory: Memory | None = None
+) -> Decision:
     """Decide for one pod. `start` is where the search begins when there are more nodes than need be looked at."""
     fit = Fit(pod, cluster)
     total = len(cluster.nodes)
@@ -47,8 +67,10 @@ def schedule(pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, star
     enough = nodes_to_find(len(nodes))
     feasible: list[NodeInfo] = []
     rejections: dict[str, Rejection] = {}
+    if nominated or not fit.plain:
+        memory = None
     for info in nodes:
-        rejection = passes(fit, info, nominated)
+        rejection = passes(fit, info, nominated) if memory is None else memory.ask(fit, info)
         if rejection is not None:
             rejections[info.name] = rejection
             continue

@@ -19,6 +19,7 @@ from dovetail.model.workloads import PodDisruptionBudget
 
 _FAR = datetime(9999, 1, 1, tzinfo=UTC)
 _BY_SCHEDULER = "PreemptionByScheduler"
+_NOBODY_LOWER = Rejection("DefaultPreemption", (NO_VICTIMS,))
 
 
 class Victims(msgspec.Struct, frozen=True):
@@ -85,10 +86,10 @@ def _being_preempted(info: PodInfo) -> bool:
 def _victims_on(
     fit: Fit, info: NodeInfo, budgets: Sequence[PodDisruptionBudget], nominated: Nominated
 ) -> Victims | Rejection:
-    node, question = info.copy(), fit.copy()
     lower = [other for other in info.pods.values() if other.priority < fit.pod.priority]
     if not lower:
-        return Rejection("DefaultPreemption", (NO_VICTIMS,))
+        return _NOBODY_LOWER
+    node, question = info.copy(), fit.copy()
     for other in lower:
         node.remove(other.key)
         question.move(other, node, -1)

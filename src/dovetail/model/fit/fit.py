@@ -27,6 +27,11 @@ class Fit:
             self.affinity = None
         self.rejection = conflict or (self.volumes.rejection if self.volumes else None)
 
+    @property
+    def plain(self) -> bool:
+        """Whether all that counts is the node itself and what runs on it."""
+        return self.volumes is None and self.spread is None and self.affinity is None and not self.node_name
+
     def check(self, info: NodeInfo) -> Rejection | None:
         """None if the pod fits the node as it is, else the first rejection."""
         shape = self.pod.shape
