@@ -2,8 +2,8 @@
 
 Only the provider id and the claim's UID count, never a name, and only what the cloud says of that very machine: what
 a list left out is not gone. A machine that is gone and whose node is ready all the same has been taken over by
-another machine of its name; that must be seen several times. Claims are read afresh before any machine is ended,
-since our mirror may be behind.
+another machine of its name; that must hold for minutes. Claims are read afresh before any machine is ended, since our
+mirror may be behind. A new life looks often at first: the one before may have died between two writes.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 PERIOD = 120.0
-#: How often a machine must be found gone that a ready node speaks for.
-LOOKS = 3
+#: The first rounds of a life, and the seconds between them.
+HASTE, ROUNDS = 10.0, 20
+#: For how many seconds a machine must be gone that a ready node speaks for.
+TAKEN_OVER = 300.0
 #: A machine this young may belong to a claim that is being written right now.
-YOUNG = timedelta(seconds=60)
+YOUNG = timedelta(seconds=30)
 
 
 class Garbage:
@@ -30,9 +32,10 @@ class Garbage:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._missing: dict[str, int] = {}
+        self._missing: dict[str, float] = {}
 
     async def run(self) -> None:
+        await every(HASTE, self.collect, "garbagecollection", self._context.log, times=ROUNDS)
         await every(PERIOD, self.collect, "garbagecollection", self._context.log)
 
     async def collect(self) -> None:
@@ -51,10 +54,11 @@ class Garbage:
             and claim.status.provider_id not in alive
             and await self._gone(claim.status.provider_id)
         ]
-        self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, 0) + 1 for each in missing}
+        now = context.clock.monotonic()
+        self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, now) for each in missing}
         for claim in missing:
             node = context.mirror.node_for(claim)
-            if node is not None and node.ready and self._missing[claim.metadata.uid] < LOOKS:
+            if node is not None and node.ready and now - self._missing[claim.metadata.uid] < TAKEN_OVER:
                 continue
             await delete(context, claim, "garbage_collected")
             context.log.info(

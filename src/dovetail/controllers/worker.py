@@ -7,6 +7,7 @@ a conflict is simply another look, and every failure is told.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 from structlog.typing import FilteringBoundLogger
@@ -68,9 +69,14 @@ class Worker:
             )
 
 
-async def every(seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger) -> None:
-    """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same."""
-    while True:
+async def every(
+    seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger, times: int | None = None
+) -> None:
+    """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same.
+
+    Without a number of `times` it goes on until cancelled.
+    """
+    for _ in itertools.count() if times is None else range(times):
         try:
             await act()
         except (KubeError, CloudError) as problem:
