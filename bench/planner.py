@@ -1,114 +1,87 @@
 """How quick and how cheap the planner is, beside Karpenter's own scheduler on the same pods in the same run.
 
-    python bench/planner.py speed [--karpenter PATH]   Karpenter's benchmark mix: pods a second of both, and growth
-    python bench/planner.py live                       1,000 pods onto 5,000 machines with 100,000 pods
-    python bench/planner.py cost                       mixed bursts over the packaged catalogue: gap to the bound
+    python -m bench.planner speed [--largest N]   Karpenter's benchmark mix: pods a second of both, and how it grows
+    python -m bench.planner scratch               100,000 pods from scratch
+    python -m bench.planner live [--rounds N]     bursts of 1,000 pods onto 5,000 machines with 100,000 pods
+    python -m bench.planner cut                   a snapshot after 100 pods changed, and what the mirror weighs
+    python -m bench.planner cost [--deadline S]   mixed bursts over the packaged catalogue: gap to the bound
+    python -m bench.planner explain               what recording explanations costs
 
-The mix is read from `$DOVETAIL_BENCH_PODS` (a folder with `diverse-N.json`), else `../shared/data/bench-pods`.
-`--karpenter` is the program built from bench/karpenter (`go build -o karpenter .`).
+Times are seconds of processor (the machine may be shared) and of the clock. Karpenter is built with Go on first use.
+`--largest` is up to how many pods Karpenter is asked as well: it takes minutes for 20,000.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import gc
 import json
-import os
 import random
 import resource
 import statistics
 import subprocess
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.objects import Pod
+from bench import burst
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.quantity import format_resources
 from dovetail.planner.memory import Memory
+from dovetail.planner.plan import Plan
+from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
-from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
+from dovetail.planner.snapshot import Pool, Snapshot
 
 SIZES = (500, 1000, 2000, 5000, 10000, 20000)
-ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 
 
-def fake_types() -> tuple[InstanceType, ...]:
-    """The 400 types of Karpenter's benchmark: price linear in size."""
-    found = []
-    places = [("test-zone-1", "spot"), ("test-zone-2", "spot"), *((f"test-zone-{n}", "on-demand") for n in (1, 2, 3))]
-    for size in range(1, 401):
-        memory = 2 * size * 2**30
-        price = 0.1 * size + 0.1 * memory / 1e9
-        offerings = tuple(Offering(zone=zone, capacity_type=kind, price=price) for zone, kind in places)
-        found.append(
-            InstanceType(
-                name=f"fake-it-{size - 1}",
-                capacity={"cpu": size * 1000, "memory": memory, "pods": 10 * size},
-                overhead={"cpu": 100, "memory": 10 * 2**20},
-                labels={"kubernetes.io/arch": ("amd64",), "kubernetes.io/os": ("linux",)},
-                offerings=offerings,
-            )
-        )
-    return tuple(found)
+def timed(make: Callable[[], Any]) -> tuple[float, float, Any]:
+    """Seconds of processor, seconds of the clock, and what was made."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    made = make()
+    return time.process_time() - cpu, time.perf_counter() - wall, made
 
 
-def body(name: str, cpu: int, memory: int, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
-    requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
-    return {
-        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
-        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec},
-    }
-
-
-def mix(count: int) -> list[dict[str, Any]]:
-    """Karpenter's diverse pods."""
-    folder = Path(os.environ.get("DOVETAIL_BENCH_PODS") or Path(__file__).parents[2] / "shared/data/bench-pods")
-    found = []
-    for at, each in enumerate(json.loads((folder / f"diverse-{count}.json").read_text())):
-        spec: dict[str, Any] = {}
-        term = {"labelSelector": {"matchLabels": each.get("selector")}, "topologyKey": each.get("topologyKey")}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        if each["kind"] == "spread":
-            spread = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **term}
-            spec["topologySpreadConstraints"] = [spread]
-        elif each["kind"] == "affinity":
-            spec["affinity"] = {"podAffinity": required}
-        elif each["kind"] == "antiaffinity":
-            spec["affinity"] = {"podAntiAffinity": required}
-        found.append(body(f"p{at}", each["cpu_m"], each["mem_mi"], each["labels"], **spec))
-    return found
-
-
-def best_of(runs: int, snapshot: Snapshot) -> tuple[float, Any]:
+def best_of(runs: int, snapshot: Snapshot) -> tuple[float, float, Plan]:
+    """The least processor time of some runs, what the first took, and the plan."""
     times = []
-    plan = None
     for _ in range(runs):
-        start = time.perf_counter()
-        plan = provision(snapshot)
-        times.append(time.perf_counter() - start)
-    return min(times), plan
+        seconds, _, plan = _planned(snapshot)
+        times.append(seconds)
+    return min(times), times[0], plan
 
 
-def speed(karpenter: str | None) -> None:
-    types = fake_types()
+def speed(largest: int) -> None:
+    types = burst.fake_types()
     pool = Pool(name="default", types=types, limits={"cpu": 10**10, "memory": 10**7 * 2**30})
-    print(f"{'pods':>7} {'ms':>8} {'pods/s':>9} {'machines':>9} {'$/h':>9}   Karpenter: pods/s, machines, $/h, ratio")
+    print(f"{'pods':>6} {'classes':>8} {'first ms':>9} {'ms':>7} {'pods/s':>8} {'us/class':>9} {'machines':>9} "
+          f"{'$/h':>8}   Karpenter: pods/s, machines, $/h, times slower")  # fmt: skip
     for count in SIZES:
-        bodies = mix(count)
-        pods = tuple(msgspec.convert(each, Pod) for each in bodies)
-        seconds, plan = best_of(3, Snapshot(pools=(pool,), pending=pods))
-        line = f"{count:>7} {seconds * 1e3:>8.1f} {count / seconds:>9.0f} {len(plan.machines):>9} "
-        line += f"{plan.cost.per_hour:>9.2f}"
-        if karpenter is not None and count <= 5000:
-            other = _karpenter(karpenter, bodies, types)
+        bodies = burst.mix(count)
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
+        seconds, first, plan = best_of(5, snapshot)
+        assert not plan.unschedulable
+        classes = len(Problem(snapshot).classes)
+        line = f"{count:>6} {classes:>8} {first * 1e3:>9.1f} {seconds * 1e3:>7.1f} {count / seconds:>8.0f} "
+        line += f"{seconds / classes * 1e6:>9.1f} {len(plan.machines):>9} {plan.cost.per_hour:>8.2f}"
+        if count <= largest:
+            other = karpenter(bodies, types)
             theirs = count / other["seconds"]
-            line += f"   {theirs:.0f}, {len(other['machines'])}, {other['cost']:.2f}, {count / seconds / theirs:.0f}x"
+            cost, ratio = other["cost"], count / seconds / theirs
+            line += f"   {theirs:.0f}, {len(other['machines'])}, {cost:.2f}, {ratio:.0f}x"
         print(line, flush=True)
 
 
-def _karpenter(program: str, bodies: list[dict[str, Any]], types: tuple[InstanceType, ...]) -> Any:
+def karpenter(bodies: list[dict[str, Any]], types: tuple[InstanceType, ...]) -> Any:
+    """Karpenter's scheduler on the same pods; the seconds are those of its `Solve` alone."""
+    from bench.versus_karpenter import oracle
+
     catalogue = [
         {
             "name": each.name,
@@ -121,80 +94,191 @@ def _karpenter(program: str, bodies: list[dict[str, Any]], types: tuple[Instance
     ]
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
     template = {"spec": {"requirements": [], "nodeClassRef": reference}}
-    spec = {"template": template, "limits": {"cpu": "10000000"}}
-    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"}, "spec": spec}
-    pods = [{"apiVersion": "v1", "kind": "Pod", **each} for each in bodies]
-    scenario = {"objects": [pool, *pods], "catalog": catalogue}
-    done = subprocess.run([program], input=json.dumps(scenario), capture_output=True, text=True, check=True)
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {"template": template, "limits": {"cpu": "10000000", "memory": "10000000Gi"}}}  # fmt: skip
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch) / "problem.json"
+        file.write_text(json.dumps({"name": "mix", "objects": [*bodies, pool], "catalog": catalogue}))
+        done = subprocess.run([oracle(), file], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
-def live() -> None:
+def scratch() -> None:
+    rng = random.Random(3)
+    pool = Pool(name="default", types=burst.fake_types())
+    for name, bodies in (("Karpenter's mix", burst.diverse(100_000, rng, "p")), ("mixed", burst.mixed(100_000, 3))):
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
+        del bodies
+        gc.collect()
+        gc.freeze()
+        cpu, wall, plan = _planned(snapshot)
+        print(f"100,000 pods from scratch, {name}: {cpu:.2f} s of processor ({wall:.2f} s), {len(plan.machines)} "
+              f"machines, {len(plan.unschedulable)} without a place", flush=True)  # fmt: skip
+        gc.unfreeze()
+
+
+def live(rounds: int) -> None:
     rng = random.Random(1)
-    nodes = [_node(at, rng) for at in range(5000)]
+    nodes = [burst.machine(at, rng) for at in range(5000)]
     memory = Memory()
-    pods = tuple(msgspec.convert(each, Pod) for each in mix(1000))
-    pool = Pool(name="default", types=fake_types())
-    times = []
-    for turn in range(21):
+    pool = Pool(name="default", types=burst.fake_types())
+    gc.collect()
+    gc.freeze()
+    cpu, wall = [], []
+    for turn in range(rounds + 1):
         for at in rng.sample(range(5000), 100 if turn else 0):
-            nodes[at] = msgspec.structs.replace(nodes[at], pods=nodes[at].pods[1:])
-        start = time.perf_counter()
-        provision(Snapshot(pools=(pool,), nodes=tuple(nodes), pending=pods, memory=memory))
-        times.append(time.perf_counter() - start)
-    rest = sorted(times[1:])
-    middle = statistics.median(rest)
-    print(f"first {times[0] * 1e3:.0f} ms, then median {middle * 1e3:.1f} ms, worst {rest[-1] * 1e3:.1f} ms")
-    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MB")
+            held = nodes[at].pods[1:] if turn % 2 else (*nodes[at].pods, *burst.machine(10_000 + at, rng).pods[:1])
+            nodes[at] = msgspec.structs.replace(nodes[at], pods=held)
+        pending = burst.pods(burst.diverse(1000, rng, f"burst{turn}"))
+        snapshot = Snapshot(pools=(pool,), nodes=tuple(nodes), pending=pending, memory=memory)
+        used, took, plan = _planned(snapshot)
+        assert not plan.unschedulable
+        cpu.append(used * 1e3)
+        wall.append(took * 1e3)
+    print(f"1,000 pods onto 5,000 machines with 100,000 pods: first {cpu[0]:.0f} ms of processor; {rounds} more:")
+    for name, times in (("processor", sorted(cpu[1:])), ("clock", sorted(wall[1:]))):
+        middle, high = statistics.median(times), times[int(len(times) * 0.99)]
+        print(f"  {name:9} median {middle:.1f} ms, p99 {high:.1f} ms, worst {times[-1]:.1f} ms")
+    print(f"  peak memory {peak()} MB")
 
 
-def _node(at: int, rng: random.Random) -> NodeState:
-    pods = []
-    for place in range(20):
-        app = rng.randrange(300)
-        each = body(f"b{at}-{place}", (100, 250, 500, 1000)[app % 4], 128 << app // 4 % 4, {"app": f"a{app}"})
-        pods.append(msgspec.convert(each, Pod))
-    room = {"cpu": 14000, "memory": 40 * 2**30, "pods": 100}
-    labels = {ZONE: f"test-zone-{at % 3 + 1}", HOSTNAME: f"n{at}", "kubernetes.io/arch": "amd64"}
-    return NodeState(name=f"n{at}", labels=labels, allocatable=room, capacity=room, pods=tuple(pods), pool="default")
+def peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
-def cost() -> None:
-    from dovetail.cloud.catalogue import load
+def cut() -> None:
+    asyncio.run(_cut())
 
-    needs = (
-        PoolRequirement(key="karpenter.k8s.aws/instance-category", operator="In", values=("c", "m", "r")),
-        PoolRequirement(key="karpenter.sh/capacity-type", operator="In", values=("on-demand",)),
-        PoolRequirement(key="kubernetes.io/arch", operator="In", values=("amd64",)),
-    )
-    pool = Pool(name="default", types=load("us-east-1"), requirements=needs)
-    rng = random.Random(7)
-    for count in (200, 1000, 5000):
-        bodies: list[dict[str, Any]] = []
-        while len(bodies) < count:
-            cpu = min(4000, max(50, int(rng.lognormvariate(6.0, 1.0))))
-            memory = int(cpu * rng.choice((0.5, 1, 2, 4, 8)))
-            replicas = min(count - len(bodies), 1 + int(rng.expovariate(1 / 12)))
-            name = f"w{len(bodies)}"
-            bodies += [body(f"{name}-{n}", cpu, memory + 64, {"app": name}) for n in range(replicas)]
-        pods = tuple(msgspec.convert(each, Pod) for each in bodies)
-        for deadline in (None, 3.0):
-            plan = provision(Snapshot(pools=(pool,), pending=pods), deadline=deadline)
-            gap = "" if plan.cost.gap is None else f", gap {plan.cost.gap:.1%}"
-            print(f"{count} pods, tier {plan.tier}: ${plan.cost.per_hour:.3f}/h{gap}, {plan.seconds:.2f} s", flush=True)
+
+async def _cut() -> None:
+    from dovetail.chance import Chance
+    from dovetail.clock import Clock
+    from dovetail.cluster.mirror import Mirror
+    from dovetail.cluster.snapshots import Cutter
+    from dovetail.kube.client import Kube
+    from dovetail.kube.inprocess import InProcess
+    from dovetail.kube.transport import Request, Response
+    from dovetail.model.nodes import Node
+    from dovetail.model.pods import Pod
+
+    class Silent:
+        async def handle(self, request: Request) -> Response:
+            return Response(status=404)
+
+    from bench import podstock
+
+    clock = Clock(asyncio.get_running_loop())
+    mirror = Mirror(Kube(InProcess(Silent()), clock, chance=Chance(1)), clock)
+    before = peak()
+    for at in range(5000):
+        labels = {burst.ZONE: f"test-zone-{at % 3 + 1}", burst.HOSTNAME: f"node-{at}"}
+        room = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        meta = {"name": f"node-{at}", "uid": f"node-{at}", "resourceVersion": "1", "labels": labels}
+        made = {"metadata": meta, "spec": {"providerID": f"cloud:///{at}"},
+                "status": {"allocatable": room, "capacity": room}}  # fmt: skip
+        mirror.nodes._put(f"node-{at}", msgspec.convert(made, Node))
+    for number in range(100_000):
+        mirror.pods._put(*_served(podstock.served(number), number % 5000, Pod))
+    cutter = Cutter(mirror)
+    pool = Pool(name="default", types=burst.fake_types())
+    provision(cutter.cut((pool,), burst.pods(burst.diverse(100, random.Random(1), "p"))))
+    gc.collect()
+    gc.freeze()
+    times, rng = [], random.Random(2)
+    for turn in range(100):
+        for number in rng.sample(range(100_000), 100):
+            body = podstock.served(number)
+            body["metadata"]["resourceVersion"] = str(2_000_000 + turn)
+            mirror.pods._put(*_served(body, (number + turn + 1) % 5000, Pod))
+        seconds, _, _ = timed(lambda: cutter.cut((pool,), ()))
+        times.append(seconds * 1e3)
+    times.sort()
+    print(f"a snapshot after 100 of 100,000 pods changed: median {statistics.median(times):.2f} ms of processor, "
+          f"worst {times[-1]:.2f} ms")  # fmt: skip
+    print(f"5,000 machines and 100,000 pods, mirrored and planned for: {peak()} MB, {peak() - before} MB above idle")
+
+
+def _served(body: dict[str, Any], node: int, kind: Any) -> tuple[str, Any]:
+    body["spec"]["nodeName"] = f"node-{node}"
+    return f"{body['metadata']['namespace']}/{body['metadata']['name']}", msgspec.convert(body, kind)
+
+
+def cost(deadline: float) -> None:
+    pool = burst.real_pool()
+    gaps: dict[int, list[float]] = {1: [], 2: []}
+    for count in (200, 500, 1000, 2000, 5000):
+        for seed in (7, 8, 9, 10):
+            _gap(f"{count} mixed pods, seed {seed}", pool, burst.mixed(count, seed), deadline, gaps)
+    for tier, found in gaps.items():
+        found.sort()
+        high = found[int(len(found) * 0.95)]
+        print(f"mixed bursts, tier {tier}: median {statistics.median(found):.2%}, p95 {high:.2%}")
+    for count in (500, 1000, 2000):
+        _gap(f"{count} pods of Karpenter's mix", pool, burst.mix(count), deadline, {1: [], 2: []})
+
+
+def _gap(name: str, pool: Pool, bodies: list[dict[str, Any]], deadline: float, gaps: dict[int, list[float]]) -> None:
+    snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
+    quickly, best = provision(snapshot), provision(snapshot, deadline=deadline)
+    bound = best.cost.lower_bound
+    if not bound:
+        print(f"{name}: no bound in {best.seconds:.1f} s")
+        return
+    for tier, plan in ((1, quickly), (2, best)):
+        gaps[tier].append(plan.cost.per_hour / bound - 1)
+    print(f"{name}: bound ${bound:.3f}/h, quick {gaps[1][-1]:.2%} in {quickly.seconds:.2f} s, "
+          f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} machines", flush=True)  # fmt: skip
+
+
+def explain() -> None:
+    from unittest.mock import patch
+
+    from dovetail.planner.explain import unschedulable
+    from dovetail.planner.losers import cheaper
+
+    spent = 0.0
+
+    def metered(make: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any) -> Any:
+            nonlocal spent
+            seconds, _, made = timed(lambda: make(*arguments))
+            spent += seconds
+            return made
+
+        return run
+
+    pool = Pool(name="default", types=burst.fake_types())
+    for count in (1000, 5000):
+        giants = [burst.body(f"giant-{n}", 1_000_000 + n, 64, {}) for n in range(10)]
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods([*burst.mix(count), *giants]))
+        provision(snapshot)
+        spent, total = 0.0, 0.0
+        with (
+            patch("dovetail.planner.launch.cheaper", metered(cheaper)),
+            patch("dovetail.planner.provision.unschedulable", metered(unschedulable)),
+        ):
+            for _ in range(10):
+                total += _planned(snapshot)[0]
+        print(f"{count} pods and ten that fit nowhere: {spent / total:.1%} of planning goes into explanations")
+
+
+def _planned(snapshot: Snapshot) -> tuple[float, float, Plan]:
+    return timed(lambda: provision(snapshot))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["speed", "live", "cost"])
-    parser.add_argument("--karpenter", help="the program built from bench/karpenter")
+    parser.add_argument("what", nargs="?", choices=["speed", "scratch", "live", "cut", "cost", "explain"])
+    parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--deadline", type=float, default=3.0)
     asked = parser.parse_args()
-    if asked.what == "speed":
-        speed(asked.karpenter)
-    elif asked.what == "live":
-        live()
-    else:
-        cost()
+    ways = {
+        "speed": lambda: speed(asked.largest), "scratch": scratch, "live": lambda: live(asked.rounds), "cut": cut,
+        "cost": lambda: cost(asked.deadline), "explain": explain,
+    }  # fmt: skip
+    for way in (asked.what,) if asked.what else ways:
+        ways[way]()
 
 
 if __name__ == "__main__":

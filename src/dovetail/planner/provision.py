@@ -33,6 +33,8 @@ _FIRST = (
 _MANY = (Strategy(level=True),)
 #: Up to this many classes each of the strategies takes a millisecond or two.
 _ALIKE = 120
+#: More classes than this take too long to be filled alike in the quick answer.
+_MOTLEY = 2000
 #: What is tried when somebody goes short: all of it for few pods, the first for many.
 _SHORT = tuple(
     Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
@@ -105,7 +107,7 @@ def quick(problem: Problem, thorough: bool = True) -> Packing:
 
 def _evened(problem: Problem, best: Packing) -> Packing:
     """Where no pod looks at another, several machines are filled alike at the relaxation's proportions."""
-    if problem.cells or len(best.board.bought()) < 2 or not pourable(problem):
+    if problem.cells or len(best.board.bought()) < 2 or not pourable(problem) or len(problem.classes) > _MOTLEY:
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
 

@@ -1,0 +1,139 @@
+"""Pods, types and machines for the planner's benchmarks: Karpenter's mix, mixed bursts, a live cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.objects import Pod
+from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement
+
+ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+CPU, MEMORY = (100, 250, 500, 1000, 1500), (100, 256, 512, 1024, 2048, 4096)
+KINDS = ("generic", "zone", "host", "affinity", "antiaffinity")
+#: Sums over the pods of a size that Karpenter's benchmark draws: milli-CPU, MiB, pods that refuse company.
+CHECKSUMS = {
+    500: (324400, 676592, 100), 1000: (663350, 1341084, 200), 2000: (1319500, 2769052, 400),
+    5000: (3309000, 6708012, 1000), 10000: (6628950, 13375332, 2000), 20000: (13399850, 26928028, 4000),
+}  # fmt: skip
+
+
+def fake_types() -> tuple[InstanceType, ...]:
+    """The 400 types of Karpenter's benchmark: price linear in size."""
+    found = []
+    places = [("test-zone-1", "spot"), ("test-zone-2", "spot"), *((f"test-zone-{n}", "on-demand") for n in (1, 2, 3))]
+    for size in range(1, 401):
+        memory = 2 * size * 2**30
+        price = 0.1 * size + 0.1 * memory / 1e9
+        offerings = tuple(Offering(zone=zone, capacity_type=kind, price=price) for zone, kind in places)
+        found.append(
+            InstanceType(
+                name=f"fake-it-{size - 1}",
+                capacity={"cpu": size * 1000, "memory": memory, "pods": 10 * size},
+                overhead={"cpu": 100, "memory": 10 * 2**20},
+                labels={"kubernetes.io/arch": ("amd64",), "kubernetes.io/os": ("linux",)},
+                offerings=offerings,
+            )
+        )
+    return tuple(found)
+
+
+def real_pool(region: str = "us-east-1", zones: tuple[str, ...] = ("us-east-1a", "us-east-1b", "us-east-1c")) -> Pool:
+    """On-demand c, m and r machines of the packaged catalogue, in zones that offer all of them."""
+    from dovetail.cloud.catalogue import load
+
+    needs = (
+        PoolRequirement(key="karpenter.k8s.aws/instance-category", operator="In", values=("c", "m", "r")),
+        PoolRequirement(key="karpenter.sh/capacity-type", operator="In", values=("on-demand",)),
+        PoolRequirement(key="kubernetes.io/arch", operator="In", values=("amd64",)),
+        PoolRequirement(key=ZONE, operator="In", values=zones),
+    )
+    return Pool(name="default", types=load(region), requirements=needs)
+
+
+def body(name: str, cpu: int, memory: int, labels: dict[str, str], **spec: Any) -> dict[str, Any]:
+    requests = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": name, "labels": labels},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": requests}}], **spec},
+    }  # fmt: skip
+
+
+def pods(bodies: list[dict[str, Any]]) -> tuple[Pod, ...]:
+    return tuple(msgspec.convert(each, Pod) for each in bodies)
+
+
+def constrained(kind: str, term: dict[str, Any]) -> dict[str, Any]:
+    """The part of a pod's spec that makes it one of Karpenter's kinds."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
+    if kind == "spread":
+        return {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **term}]}
+    if kind == "affinity":
+        return {"affinity": {"podAffinity": required}}
+    return {"affinity": {"podAntiAffinity": required}} if kind == "antiaffinity" else {}
+
+
+def mix(count: int) -> list[dict[str, Any]]:
+    """Karpenter's diverse pods, from `$DOVETAIL_BENCH_PODS` or `../shared/data/bench-pods`, checked by their sums."""
+    folder = Path(os.environ.get("DOVETAIL_BENCH_PODS") or Path(__file__).parents[2] / "shared/data/bench-pods")
+    drawn = json.loads((folder / f"diverse-{count}.json").read_text())
+    lonely = sum(each["kind"] == "antiaffinity" for each in drawn)
+    sums = (sum(each["cpu_m"] for each in drawn), sum(each["mem_mi"] for each in drawn), lonely)
+    assert sums == CHECKSUMS.get(count, sums), f"not the pods of Karpenter's benchmark: {sums}"
+    found = []
+    for at, each in enumerate(drawn):
+        term = {"labelSelector": {"matchLabels": each.get("selector")}, "topologyKey": each.get("topologyKey")}
+        spec = constrained(each["kind"], term)
+        found.append(body(f"p{at}", each["cpu_m"], each["mem_mi"], each["labels"], **spec))
+    return found
+
+
+def diverse(count: int, rng: random.Random, name: str) -> list[dict[str, Any]]:
+    """Pods like Karpenter's mix from another seed, so that no two bursts are the same."""
+    found = []
+    for at in range(count):
+        kind, labels = KINDS[at % 5], {"my-label": rng.choice("abcdefg")}
+        key = HOSTNAME if kind in ("host", "antiaffinity") else ZONE
+        chosen = {"my-label": rng.choice("abcdefg")}
+        if kind == "affinity":
+            labels = chosen = {"my-affinity": rng.choice("abcdefg")}
+        elif kind == "antiaffinity":
+            labels = chosen = {"app": "nginx"}
+        term = {"labelSelector": {"matchLabels": chosen}, "topologyKey": key}
+        spec = constrained("spread" if kind in ("zone", "host") else kind, term)
+        found.append(body(f"{name}-{at}", rng.choice(CPU), rng.choice(MEMORY), labels, **spec))
+    return found
+
+
+def mixed(count: int, seed: int) -> list[dict[str, Any]]:
+    """A burst of workloads as clusters have them: sizes log-normal, memory for CPU as it comes, a few replicas each."""
+    rng = random.Random(seed)
+    found: list[dict[str, Any]] = []
+    while len(found) < count:
+        cpu = min(4000, max(50, int(rng.lognormvariate(6.0, 1.0))))
+        memory = int(cpu * rng.choice((0.5, 1, 2, 4, 8)))
+        replicas = min(count - len(found), 1 + int(rng.expovariate(1 / 12)))
+        name = f"w{len(found)}"
+        found += [body(f"{name}-{n}", cpu, memory + 64, {"app": name}) for n in range(replicas)]
+    return found
+
+
+def machine(at: int, rng: random.Random) -> NodeState:
+    """A machine with twenty pods of some of three hundred workloads."""
+    held = []
+    for place in range(20):
+        app = rng.randrange(300)
+        made = body(f"b{at}-{place}", CPU[app % 4], 128 << app // 4 % 4, {"app": f"a{app}"})
+        held.append(msgspec.convert(made, Pod))
+    room = {"cpu": 14000, "memory": 40 * 2**30, "pods": 100}
+    labels = {ZONE: f"test-zone-{at % 3 + 1}", HOSTNAME: f"n{at}", "kubernetes.io/arch": "amd64"}
+    return NodeState(
+        name=f"n{at}", labels=labels, allocatable=room, capacity=room, pods=tuple(held), pool="default"
+    )

@@ -1,0 +1,88 @@
+"""Impossible and hostile input gets a reason, never an exception or a hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.reasons import reason
+from dovetail.planner.problem import Problem
+from dovetail.planner.provision import provision, quick
+from dovetail.planner.snapshot import Snapshot
+
+from .conftest import ZONE, Solve, kind, pod, pods, pool, spread
+
+EMPTY = InstanceType(
+    name="empty", capacity={"cpu": 0, "memory": 0, "pods": 0}, overhead={}, labels={},
+    offerings=(Offering(zone="z1", capacity_type="on-demand", price=0.0),),
+)  # fmt: skip
+
+
+def _contradiction(*values: str) -> dict[str, object]:
+    clauses = [{"key": ZONE, "operator": "In", "values": [value]} for value in values]
+    terms = [{"matchExpressions": clauses}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def test_types_without_any_capacity_hold_nothing(solve: Solve) -> None:
+    plan = solve(pod("a"), pools=(pool(types=(EMPTY,)),), deadline=0.05)
+    assert plan.unschedulable["default/a"].code == "NO_TYPE_FITS"
+
+
+def test_a_dimension_that_no_type_has_is_named(solve: Solve) -> None:
+    plan = solve(pod("a", requests={"nvidia.com/gpu": "1"}), deadline=0.05)
+    assert "nvidia.com/gpu" in plan.unschedulable["default/a"].message
+
+
+def test_a_dimension_that_some_types_have_none_of_divides_by_nothing(solve: Solve) -> None:
+    card = kind("card", 4, 16, 1.0, capacity={"nvidia.com/gpu": 1})
+    asking = [pod(f"g{n}", requests={"nvidia.com/gpu": "1"}) for n in range(3)]
+    plan = solve(*asking, *pods(60, cpu="100m"), pools=(pool(types=(card, kind("plain", 4, 16, 0.2))),), deadline=0.2)
+    assert plan.unschedulable == {}
+
+
+@pytest.mark.parametrize("cpu", ["1000000", "9223372036854775807", "1e30"])
+def test_a_pod_larger_than_the_world_is_refused_and_disturbs_nobody(solve: Solve, cpu: str) -> None:
+    alone = solve(*pods(5))
+    plan = solve(*pods(5), pod("giant", cpu=cpu), deadline=0.05)
+    assert set(plan.unschedulable) == {"default/giant"}
+    assert plan.cost.per_hour <= alone.cost.per_hour + 1e-9
+
+
+def test_contradictory_requirements_are_told_with_the_clause_that_emptied_the_shop(solve: Solve) -> None:
+    plan = solve(pod("a", affinity=_contradiction("z1", "z2")), deadline=0.05)
+    why = plan.unschedulable["default/a"]
+    assert why.pools["default"].steps[-1].left == 0
+    assert reason(why.code).cure
+
+
+def test_an_empty_catalogue_and_no_pool_at_all_are_reasons_too(solve: Solve) -> None:
+    assert solve(pod("a"), pools=(pool(types=()),), deadline=0.05).unschedulable["default/a"].code
+    assert solve(pod("a"), pools=(), deadline=0.05).unschedulable["default/a"].code == "NO_NODEPOOL"
+
+
+def test_requests_that_nobody_can_read_are_told(solve: Solve) -> None:
+    plan = solve(pod("a", cpu="many"), deadline=0.05)
+    assert "cannot be read" in plan.unschedulable["default/a"].message
+
+
+def test_a_spread_that_can_never_hold_is_told(solve: Solve) -> None:
+    plan = solve(*pods(4, **spread(minDomains=9)), deadline=0.05)
+    assert {why.code for why in plan.unschedulable.values()} == {"SPREAD"}
+
+
+def test_ten_thousand_kinds_of_pods_are_planned_in_one_pass() -> None:
+    """No two alike: the work grows with the classes, and not with their square."""
+    many = tuple(pod(f"p{n}", cpu=f"{100 + n % 997}m", memory=f"{64 + n}Mi") for n in range(10_000))
+    world = Snapshot(pools=(pool(types=(kind("huge", 64, 256, 3.0), kind("vast", 192, 768, 9.0))),), pending=many)
+    problem = Problem(world)
+    assert len(problem.classes) == 10_000
+    assert sum(quick(problem).left.values()) == 0
+    assert problem.work < 20 * len(problem.classes)
+
+
+def test_ten_thousand_kinds_that_fit_nowhere_are_all_told() -> None:
+    many = tuple(pod(f"p{n}", cpu=f"{100_000 + n}m") for n in range(10_000))
+    plan = provision(Snapshot(pools=(pool(),), pending=many))
+    assert len(plan.unschedulable) == 10_000
+    assert {why.code for why in plan.unschedulable.values()} == {"NO_TYPE_FITS"}
