@@ -7,6 +7,7 @@ and the same client token returns the same machine.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,10 @@ _MESSAGES = {
 }
 
 
+#: Requests come on threads of their own; machines are sold one at a time.
+_till = threading.Lock()
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One override of one launch template."""
 
@@ -44,6 +49,11 @@ class Choice(msgspec.Struct, frozen=True):
 
 def create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
+    with _till:
+        return _create(backend, market, book, asked)
+
+
+def _create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) -> dict[str, Any]:
     target = asked.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
     choices = sorted(_choices(backend, market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
@@ -126,7 +136,7 @@ def _sell(
 def _same_token(backend: Any, token: str | None) -> Any:
     if not token:
         return None
-    for reservation in backend.reservations.values():
+    for reservation in list(backend.reservations.values()):
         for instance in reservation.instances:
             if instance.client_token == token:
                 return instance
