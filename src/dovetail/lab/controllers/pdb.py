@@ -119,6 +119,7 @@ class DisruptionBudgets:
             kit.store(resource).listen(self._owner_changed)
         self.worker = Worker("disruption", self._reconcile, gather=0.02)
         self._selectors: dict[str, LabelSelector | None] = {}
+        self._covered: dict[str, dict[str, None]] = {}
         self._budgets.listen(self._changed)
         kit.pods.listen(self._pod_changed)
 
@@ -128,10 +129,20 @@ class DisruptionBudgets:
         key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
         if new is None:
             self._selectors.pop(key, None)
+            self._covered.pop(key, None)
             return
         selector = new["spec"].get("selector")
-        self._selectors[key] = None if selector is None else msgspec.convert(selector, LabelSelector)
+        if old is None or old["spec"].get("selector") != selector:
+            self._select(key, None if selector is None else msgspec.convert(selector, LabelSelector))
         self.worker.add(key)
+
+    def _select(self, key: str, selector: LabelSelector | None) -> None:
+        """A budget covers the pods that its selector means, from now on followed one by one."""
+        self._selectors[key] = selector
+        space = self._kit.pods.by("namespace", key.partition("/")[0]) if selector is not None else ()
+        self._covered[key] = {
+            pod.metadata.key: None for pod in space if selector is not None and selector.matches(pod.metadata.labels)
+        }
 
     def _owner_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None or (old is not None and old["spec"].get("replicas") == new["spec"].get("replicas")):
@@ -142,10 +153,17 @@ class DisruptionBudgets:
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         if not self._selectors:
             return
-        for pod in (old, new):
-            if pod is not None:
-                for key in self._covering(pod):
-                    self.worker.add(key)
+        pod = new or old
+        assert pod is not None
+        before = self._covering(old) if old is not None else []
+        after = before if new is None or (old is not None and _labels_stay(old, new)) else self._covering(new)
+        for key in before:
+            if new is None or key not in after:
+                self._covered[key].pop(pod.metadata.key, None)
+            self.worker.add(key)
+        for key in after if new is not None else ():
+            self._covered[key][pod.metadata.key] = None
+            self.worker.add(key)
 
     def _covering(self, pod: PodView) -> list[str]:
         space = f"{pod.metadata.namespace}/"
@@ -160,9 +178,8 @@ class DisruptionBudgets:
         if pdb is None:
             return None
         now = self._kit.now()
-        selector = self._selectors.get(key)
-        space = self._kit.pods.by("namespace", pdb["metadata"]["namespace"])
-        pods = [pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)]
+        covered = (self._kit.pods.get(pod) for pod in self._covered.get(key, ()))
+        pods = [pod for pod in covered if pod is not None]
         about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._kit.recorder.normal(about, "NoPods", "No matching pods found")
@@ -196,6 +213,10 @@ class DisruptionBudgets:
         except NotFound:
             return
         await self._budgets.seen(written["metadata"]["resourceVersion"])
+
+
+def _labels_stay(old: PodView, new: PodView) -> bool:
+    return old.metadata.labels is new.metadata.labels
 
 
 def _unmanaged(pdb: Json) -> str:
