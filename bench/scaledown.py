@@ -1,17 +1,21 @@
 """A scale-down from start to rest: 1,000 mixed pods to 300 and to none, in virtual time.
 
-Prints evictions, seconds to rest, and the final price against a fresh plan for the pods that are left. Runs on
-`python -m bench.scaledown [gate ...]`; gates are feature gates to open.
+Prints evictions, seconds to rest, and the final price against a fresh plan for the pods that are left.
+
+    python -m bench.scaledown
+    python -m bench.scaledown --types kwok --gate PodDeletionCostManagement     # kwok's types: needs Go
+    python -m bench.scaledown --pods 5000 --to 1750                             # a large fleet, 35 % used
 """
 
 from __future__ import annotations
 
 import asyncio
-import sys
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
 
+import click
 import msgspec
 
 from dovetail.clock import EPOCH, Clock, run_virtual
@@ -21,6 +25,7 @@ from dovetail.kube import resources as kinds
 from dovetail.lab.autoscaled import Asked, Autoscaled
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.kubelet.fleet import Pace
+from dovetail.model.instancetype import InstanceType
 from dovetail.planner.provision import provision
 
 SHAPES = (("100m", "128Mi"), ("250m", "512Mi"), ("500m", "1Gi"), ("1", "2Gi"), ("1500m", "6Gi"))
@@ -35,7 +40,6 @@ POOL = {
                 "expireAfter": "Never",
                 "requirements": [
                     {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                    {"key": "karpenter.k8s.aws/instance-cpu", "operator": "Lt", "values": ["32"]},
                 ],
             }
         },
@@ -135,9 +139,21 @@ class Yard:
         return provision(msgspec.structs.replace(snapshot, nodes=())).cost.per_hour
 
 
-async def measure(gates: Sequence[str] = (), steps: Sequence[int] = (300, 0), start: int = 1000) -> list[Measured]:
-    sold = tuple(kind for kind in catalogue.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
-    asked = Asked(types=sold, market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates))
+def sold(types: str) -> tuple[InstanceType, ...]:
+    """EC2's types, or those of Karpenter's kwok provider, under 32 vCPU."""
+    if types == "ec2":
+        return tuple(kind for kind in catalogue.load("ap-northeast-2") if kind.capacity.get("cpu", 0) < 32000)
+    from bench.versus_kwok import shop
+    from dovetail.cloud.simulated.catalogue import parse
+
+    found = parse(json.dumps(shop.kwok().catalogue()).encode())
+    return tuple(kind for kind in found if kind.capacity["cpu"] < 32000 and kind.name.endswith("-amd64-linux"))
+
+
+async def measure(
+    gates: Sequence[str] = (), steps: Sequence[int] = (300, 0), start: int = 1000, types: str = "ec2"
+) -> list[Measured]:
+    asked = Asked(types=sold(types), market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)), gates=tuple(gates))
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=False)
     scaler = Autoscaled(asked)
@@ -165,6 +181,16 @@ async def measure(gates: Sequence[str] = (), steps: Sequence[int] = (300, 0), st
     return found
 
 
-if __name__ == "__main__":
-    for row in run_virtual(measure(sys.argv[1:])):
+@click.command()
+@click.option("--types", type=click.Choice(["ec2", "kwok"]), default="ec2")
+@click.option("--pods", default=1000)
+@click.option("--to", type=int, multiple=True, default=(300, 0))
+@click.option("--gate", "gates", multiple=True, help="A feature gate to open.")
+def main(types: str, pods: int, to: tuple[int, ...], gates: tuple[str, ...]) -> None:
+    """A scale-down from start to rest, in virtual time."""
+    for row in run_virtual(measure(gates, to, pods, types)):
         print(f"{row}  above {row.above:.1%}")
+
+
+if __name__ == "__main__":
+    main()

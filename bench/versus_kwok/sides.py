@@ -52,6 +52,7 @@ def start(name: str, kubeconfig: Path, shop: Shop, folder: Path, gates: Sequence
             command = [
                 sys.executable, "-m", "dovetail.cli", "run", "--cloud", "simulated", "--catalog", str(ours),
                 "--kubeconfig", str(kubeconfig), "--metrics-port", "0", "--health-probe-port", "0",
+                "--disable-leader-election", "true",
                 *(["--feature-gates", _gates(gates)] if gates else []),
             ]  # fmt: skip
             process = _run(stack, command, log, dict(os.environ))
