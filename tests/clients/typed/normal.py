@@ -16,7 +16,9 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"containerd://[0-9a-f]+", "<container>"),
         (r"\b(10|127|192)\.\d+\.\d+\.\d+\b", "<ip>"),
         (r"<ip>:\d{4,5}\b", "<ip>:<port>"),
-        (r"\b3[0-2]\d{3}/TCP", "<port>/TCP"),
+        (r"\b3[0-2]\d{3}/(TCP|UDP)", r"<port>/\1"),
+        (r"(IPv4 +)\d{4,5}\b", r"\1<port>"),
+        (r"(Resource Version: +)\d+", r"\1<version>"),
         (r"nodePort: 3\d{4}", "nodePort: <port>"),
         (r"(?i)((?:target)?port: +)\d{4,5}\b", r"\1<port>"),
         (r'("?resourceVersion"?: )"?\d+"?', r"\1<version>"),
@@ -26,7 +28,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"(?<![\w.-])(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(ms|s|m)(?!\w)( ago)?", "<age>"),
         (r"-[0-9a-f]{7,10}(?=-[bcdfghjklmnpqrstvwxz2456789]{5}\b|[\s\"',.:)/]|$)", "-<hash>"),
         (r"((?:template|revision)-hash[=:] ?)[0-9a-z]+", r"\1<hash>"),
-        (r"(?<=-)(?!\d{5})[bcdfghjklmnpqrstvwxz2456789]{5}\b(?=[\s\"',/:)}]|$)", "<name>"),
+        (r"(?<=-)(?!\d{5})[bcdfghjklmnpqrstvwxz2456789]{5}\b(?=[\s\"',./:)}]|$)", "<name>"),
     )
 )
 
