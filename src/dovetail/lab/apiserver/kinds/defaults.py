@@ -18,7 +18,7 @@ def seed_defaults(host: Host, now: datetime) -> None:
     """Create what is missing of them."""
     instant = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     rows = json.loads((files("dovetail.lab.apiserver") / "data/defaults.json").read_text())
-    for group, plural, obj in (*rows, _token_tracking(now)):
+    for group, plural, obj in (*rows, _token_tracking(now), _identity(now)):
         resource = host.registry.stored(group, plural)
         metadata = obj["metadata"]
         if resource is None or host.cluster.get(group, plural, metadata.get("namespace"), metadata["name"]) is not None:
@@ -34,3 +34,17 @@ def _token_tracking(now: datetime) -> tuple[str, str, dict[str, Any]]:
     name = {"name": "kube-apiserver-legacy-service-account-token-tracking", "namespace": "kube-system"}
     data = {"since": now.strftime("%Y-%m-%d")}
     return "", "configmaps", {"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}
+
+
+def _identity(now: datetime) -> tuple[str, str, dict[str, Any]]:
+    """The server's own lease: there is one server, so it has one name."""
+    name = "apiserver-dovetaildovetaildovetailda"
+    spec = {
+        "holderIdentity": f"{name}_00000000-0000-4000-8000-000000000000",
+        "leaseDurationSeconds": 3600,
+        "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+    }
+    labels = {"apiserver.kubernetes.io/identity": "kube-apiserver", "kubernetes.io/hostname": "dovetail"}
+    metadata = {"name": name, "namespace": "kube-system", "labels": labels}
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+    return "coordination.k8s.io", "leases", body
