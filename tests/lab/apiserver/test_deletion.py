@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 
 from dovetail.lab.apiserver.garbage import Collector
-from tests.lab.apiserver.asking import CONFIGMAPS, MERGE, PODS, Asker, ask, configmap, pod
+from tests.lab.apiserver.asking import CONFIGMAPS, MERGE, PODS, Asker, Json, ask, configmap, pod
 
 
 def test_an_unscheduled_pod_goes_at_once_and_a_scheduled_one_waits() -> None:
@@ -100,3 +101,21 @@ def test_orphans_stay_and_forget_their_owner() -> None:
         assert (await api("GET", f"{CONFIGMAPS}/owner"))[0] == 404
 
     ask(scenario)
+
+
+def test_a_shorter_grace_counts_from_the_first_deletion() -> None:
+    async def scenario(asker: Asker) -> None:
+        await asker.ok("POST", PODS, pod("p", nodeName="n"))
+        first = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=60")
+        await asyncio.sleep(20)
+        shorter = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=30")
+        moved = _seconds(first) - _seconds(shorter)
+        assert (moved, shorter["metadata"]["deletionGracePeriodSeconds"]) == (30.0, 30)
+        passed = await asker.ok("DELETE", f"{PODS}/p?gracePeriodSeconds=10")
+        assert passed["metadata"]["deletionGracePeriodSeconds"] == 1
+
+    ask(scenario)
+
+
+def _seconds(obj: Json) -> float:
+    return datetime.fromisoformat(obj["metadata"]["deletionTimestamp"]).timestamp()
