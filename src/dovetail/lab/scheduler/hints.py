@@ -10,14 +10,17 @@ from dovetail.lab.scheduler.queue import Entry
 from dovetail.model.fit import NodeInfo, PodInfo
 from dovetail.model.fit.local import check_resources, check_static
 from dovetail.model.fit.podinfo import Shape
+from dovetail.model.fit.rejection import Rejection
 from dovetail.model.nodes import Node
 
-_VOLUMES = frozenset({"VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
+#: Who was turned away because a claim is not there: a pod that goes makes no claim.
+_NO_CLAIM = "VolumeRestrictions: no claim"
+_VOLUMES = frozenset({"VolumeRestrictions", _NO_CLAIM, "NodeVolumeLimits", "VolumeBinding", "VolumeZone"})
 #: Who asks about new nodes but not about taints is told of changed taints all the same, as by kube-scheduler.
 _OF_NODES = frozenset(
     {
         "InterPodAffinity", "NodeAffinity", "NodeName", "NodePorts", "NodeResourcesFit",
-        "VolumeBinding", "VolumeRestrictions", "VolumeZone",
+        "VolumeBinding", "VolumeRestrictions", _NO_CLAIM, "VolumeZone",
     }
 )  # fmt: skip
 _OF_PLACED_PODS = frozenset({"PodTopologySpread", "InterPodAffinity"})
@@ -34,6 +37,11 @@ class Hint(msgspec.Struct, frozen=True):
     plugins: frozenset[str] | None
     helps: Callable[[Entry], bool] = lambda _: True
     alike: bool = True
+
+
+def rejector(everywhere: Rejection) -> str:
+    """Who turned a pod away before any node was looked at."""
+    return _NO_CLAIM if everywhere.plugin == "VolumeRestrictions" else everywhere.plugin
 
 
 def node_appeared(node: Node) -> Hint:
@@ -96,7 +104,7 @@ def claim_changed(namespace: str, name: str) -> Hint:
 
 
 #: A volume, a class or a driver changed.
-STORAGE_CHANGED = Hint(_VOLUMES - {"VolumeRestrictions"})
+STORAGE_CHANGED = Hint(_VOLUMES - {"VolumeRestrictions", _NO_CLAIM})
 #: Fewer domains may make a spread possible.
 NODE_GONE = Hint(frozenset({"PodTopologySpread"}))
 #: A namespace has other labels, and selectors of namespaces select others.

@@ -15,7 +15,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
-from dovetail.lab.scheduler import words, writes
+from dovetail.lab.scheduler import hints, words, writes
 from dovetail.lab.scheduler.decider import Decider
 from dovetail.lab.scheduler.decision import Decision
 from dovetail.lab.scheduler.events import Events
@@ -98,7 +98,7 @@ class Scheduler:
             return last[2]
         plugins = {each.plugin for each in decision.rejections.values()}
         if decision.refused is not None:
-            plugins.add(decision.refused.plugin)
+            plugins.add(hints.rejector(decision.refused))
         if decision.unnamed:
             plugins.add("NodeAffinity")
         why = words.failure(decision, preemption), frozenset(plugins)
