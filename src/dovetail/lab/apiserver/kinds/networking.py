@@ -12,6 +12,7 @@ from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.selectors import label_selector
+from dovetail.lab.apiserver.kinds.servicechecks import reached_at
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
@@ -63,6 +64,9 @@ class IngressStrategy(KindStrategy):
             text = "must match `ingressClassName` when both are specified"
             found.append(invalid(f"annotations.{_CLASS}", marked, text))
         return found
+
+    def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
+        return reached_at((obj["status"].get("loadBalancer") or {}).get("ingress") or ())
 
     def warnings(self, obj: Object, old: Object | None, ctx: Context) -> list[str]:
         marked = _CLASS in (obj["metadata"].get("annotations") or {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, quoted, required, unsupported
@@ -210,22 +210,30 @@ def _traffic(spec: Spec) -> list[FieldError]:
     return found
 
 
-def balancer_status(ingresses: list[Spec], spec: Spec) -> list[FieldError]:
-    """What a load balancer's controller may write through the status door."""
+def balancer_status(ingresses: Sequence[Spec], spec: Spec) -> list[FieldError]:
+    """What a load balancer's controller may write through the status door of a service."""
     at = "status.loadBalancer.ingress"
     if ingresses and spec["type"] != "LoadBalancer":
         return [forbidden(at, "may only be used when `spec.type` is 'LoadBalancer'")]
+    found = reached_at(ingresses)
+    for index, entry in enumerate(ingresses):
+        if "ipMode" in entry and not entry.get("ip"):
+            found.append(forbidden(f"{at}[{index}].ipMode", "may not be specified when `ip` is not set"))
+    return found
+
+
+def reached_at(ingresses: Sequence[Spec]) -> list[FieldError]:
+    """The addresses and names that a load balancer, or an ingress, is reached at."""
     found: list[FieldError] = []
     for index, entry in enumerate(ingresses):
+        at = f"status.loadBalancer.ingress[{index}]"
         if entry.get("ip"):
-            found += valid_ip(entry["ip"], f"{at}[{index}].ip")
-        elif "ipMode" in entry:
-            found.append(forbidden(f"{at}[{index}].ipMode", "may not be specified when `ip` is not set"))
+            found += valid_ip(entry["ip"], f"{at}.ip")
         host = entry.get("hostname", "")
         if host:
-            found += [invalid(f"{at}[{index}].hostname", host, text) for text in formats.subdomain(host)]
+            found += [invalid(f"{at}.hostname", host, text) for text in formats.subdomain(host)]
             if is_ip(host):
-                found.append(invalid(f"{at}[{index}].hostname", host, "must be a DNS name, not an IP address"))
+                found.append(invalid(f"{at}.hostname", host, "must be a DNS name, not an IP address"))
     return found
 
 

@@ -132,9 +132,7 @@ class ServiceStrategy(KindStrategy):
             number = port.get("nodePort")
             if not number:
                 port["nodePort"] = ctx.chance.choice([p for p in NODE_PORTS if p not in taken])
-            elif ctx.dry_run:
-                pass  # nothing is taken, so nothing can be refused
-            elif number not in NODE_PORTS:
+            elif number not in NODE_PORTS and not ctx.dry_run:
                 span = f"{NODE_PORTS[0]}-{NODE_PORTS[-1]}"
                 text = f"provided port is not in the valid range. The range of valid ports is {span}"
                 raise _refused(obj, f"spec.ports[{index}].nodePort", number, text)
@@ -162,7 +160,8 @@ class ServiceStrategy(KindStrategy):
         holder = self._addresses(ctx).get(address)
         me = (obj["metadata"].get("namespace"), obj["metadata"].get("name", ""))
         failed = f"failed to allocate IP {address}"
-        if holder is not None and (holder["metadata"].get("namespace"), holder["metadata"]["name"]) != me:
+        taken = holder is not None and (holder["metadata"].get("namespace"), holder["metadata"]["name"]) != me
+        if taken and not ctx.dry_run:
             raise _refused(obj, "spec.clusterIPs", [address], f"{failed}: provided IP is already allocated")
         try:
             inside = ipaddress.ip_address(address) in NETWORK

@@ -35,8 +35,10 @@ class StorageClassStrategy(KindStrategy):
         for index, term in enumerate(obj.get("allowedTopologies") or ()):
             for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
                 at = f"allowedTopologies[{index}].matchLabelExpressions[{number}]"
-                if not expression.get("values"):
+                values = expression.get("values") or []
+                if not values:
                     found.append(required(f"{at}.values"))
+                found += [duplicate(f"{at}.values[{i}]", v) for i, v in enumerate(values) if v in values[:i]]
                 found += label_name(expression.get("key", ""), f"{at}.key")
         return found
 
