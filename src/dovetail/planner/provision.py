@@ -35,6 +35,8 @@ _MANY = (Strategy(level=True),)
 _ALIKE = 120
 #: More classes than this take too long to be filled alike in the quick answer.
 _MOTLEY = 2000
+#: Long enough for a small relaxation on any machine: the quick answer does not depend on the clock.
+_AN_HOUR = 3600.0
 #: What is tried when somebody goes short: all of it for few pods, the first for many.
 _SHORT = tuple(
     Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
@@ -111,7 +113,7 @@ def _evened(problem: Problem, best: Packing) -> Packing:
         return best
     from dovetail.planner.optimise.rounding import COARSE, rounded
 
-    other = rounded(problem, best, lambda: 1.0, COARSE)
+    other = rounded(problem, best, lambda: _AN_HOUR, COARSE)
     return best if other is None else min((best, other), key=lambda each: each.rank)
 
 

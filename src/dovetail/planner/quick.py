@@ -105,7 +105,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
     order = class_order(problem, strategy)
     waiting = demands(problem)
     packer.waiting += waiting.sum(axis=0)
-    wanted = waiting.any(axis=1).tolist()
+    wanted: list[bool] = np.any(waiting, axis=1).tolist()
     giants = {one.index: one.count for one in order if not wanted[one.index]}
     order = [one for one in order if one.index not in giants] if giants else order
     left: dict[int, int] = {}

@@ -35,7 +35,7 @@ _WAYS = (Strategy(), Strategy(grow=True), Strategy(foresight=0.0))
 _MOST_ROUNDS = 24
 _STEPS = 4.0
 #: A pod that lets few of a kind on its machine goes on one at most this many times the price of its smallest.
-_SMALL = 4.0
+_SMALL = 2.5
 #: How much larger than its filling a machine may be when it is looked for again.
 _ROOMY = 1.3
 
