@@ -14,7 +14,6 @@ import pytest
 
 from dovetail.clock import EPOCH, Clock, Deadlock, ScaledLoop, VirtualLoop, run_scaled, run_virtual
 
-
 #: Far less than the minute, or the day, that passes in the test, and far more than a busy machine needs.
 MOMENT = 30
 

@@ -195,7 +195,7 @@ def template_up(alpha: Json, notes: Notes) -> Json:
     launch_template = old.get("launchTemplate")
     if isinstance(launch_template, str):
         put(found, LAUNCH_TEMPLATE_ANNOTATION, launch_template)
-        notes.meaning("spec.launchTemplate", "v1 makes launch templates itself; yours is kept in an annotation and used")
+        notes.meaning("spec.launchTemplate", "v1 makes launch templates itself; yours is used, by an annotation")
     if "instanceProfile" not in old and not launch_template:
         notes.meaning("spec.role", "v1 has no default instance profile: say role or instanceProfile")
     found["spec"] = spec
