@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from dovetail.planner.allowance import allow_member, allow_owner
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
@@ -187,57 +188,11 @@ class Board:
         key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
             if cell.group.key == key and cell is not but:
-                self._allow_owner(ask, cell, allowed)
+                allow_owner(ask, cell, self.counts[cell.slot].tolist(), allowed)
         for cell in ask.domain_members:
-            if cell.group.key == key and cell is not but:
-                self._allow_member(cell, allowed, lenient)
+            if cell.group.key == key and cell is not but and not (lenient and cell.group.kind == SPREAD):
+                allow_member(cell, self.counts[cell.slot].tolist(), self.owners[cell.slot].tolist(), allowed)
         return allowed
-
-    @staticmethod
-    def minimum(cell: Cell, counts: list[int]) -> int:
-        """The smallest count over the domains that a spread looks at."""
-        seen = [count for count, among in zip(counts, cell.universe.tolist(), strict=True) if among]
-        return min(seen) if seen and len(seen) >= cell.group.min_domains else 0
-
-    def _allow_owner(self, ask: Ask, cell: Cell, allowed: list[int]) -> None:
-        counts: list[int] = self.counts[cell.slot].tolist()
-        mine = cell.group in ask.cls.members
-        if cell.group.kind == SPREAD:
-            top = self.minimum(cell, counts) + cell.group.max_skew
-            universe = cell.universe.tolist()
-            for at, count in enumerate(counts):
-                if not universe[at] or count > top:
-                    allowed[at] = 0
-                elif mine:
-                    allowed[at] = min(allowed[at], top - count)
-            allowed[-1] = 0
-        elif cell.group.kind == ANTI:
-            for at, count in enumerate(counts):
-                if count or mine:
-                    allowed[at] = 0 if count else min(allowed[at], 1)
-        else:
-            allowed[-1] = 0
-            if not mine or any(counts):
-                for at, count in enumerate(counts):
-                    if not count:
-                        allowed[at] = 0
-
-    def _allow_member(self, cell: Cell, allowed: list[int], lenient: bool) -> None:
-        if cell.group.kind == AFFINITY or (lenient and cell.group.kind == SPREAD):
-            return
-        owners: list[int] = self.owners[cell.slot].tolist()
-        if not any(owners):
-            return
-        if cell.group.kind == ANTI:
-            for at, count in enumerate(owners):
-                if count > 0:
-                    allowed[at] = 0
-            return
-        counts: list[int] = self.counts[cell.slot].tolist()
-        top = self.minimum(cell, counts) + cell.group.max_skew
-        for at, count in enumerate(owners):
-            if count > 0:
-                allowed[at] = min(allowed[at], max(top - counts[at], 0))
 
     # -- putting and taking -------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ The packer keeps every rule as it goes, but pods that are taken off again may lo
 
 from __future__ import annotations
 
+from dovetail.planner.allowance import minimum
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
@@ -25,7 +26,7 @@ def sound(board: Board) -> bool:
 
 def _level(cell: Cell, where: Bools, counts: Ints) -> bool:
     """Whether some domains rise above the lowest by no more than a spread allows."""
-    return bool((counts[where] - Board.minimum(cell, counts.tolist()) <= cell.group.max_skew).all())
+    return bool((counts[where] - minimum(cell, counts.tolist()) <= cell.group.max_skew).all())
 
 
 def hosts_sound(board: Board) -> bool:
@@ -57,7 +58,7 @@ def _kept(board: Board, cell: Cell, ask: Ask, at: int) -> bool:
         return cell.group.kind == ANTI
     here = int(counts[domain])
     if cell.group.kind == SPREAD:
-        least = 0 if cell.host else Board.minimum(cell, counts.tolist())
+        least = 0 if cell.host else minimum(cell, counts.tolist())
         return here - least <= cell.group.max_skew
     others = here - (cell.group in ask.cls.members)
     return others <= 0 if cell.group.kind == ANTI else others > 0

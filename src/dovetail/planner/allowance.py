@@ -1,0 +1,50 @@
+"""What a topology group over domains allows: how many more pods each domain may take, of owners and of members.
+
+`allowed` has an entry for each domain and a last one for lying nowhere; each rule can only lower it.
+"""
+
+from __future__ import annotations
+
+from dovetail.planner.cells import Cell
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.problem import Ask
+
+
+def minimum(cell: Cell, counts: list[int]) -> int:
+    """The smallest count over the domains that a spread looks at."""
+    seen = [count for count, among in zip(counts, cell.universe.tolist(), strict=True) if among]
+    return min(seen) if seen and len(seen) >= cell.group.min_domains else 0
+
+
+def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
+    """What a group that the ask owns asks of it."""
+    mine = cell.group in ask.cls.members
+    if cell.group.kind == SPREAD:
+        top = minimum(cell, counts) + cell.group.max_skew
+        universe = cell.universe.tolist()
+        for at, count in enumerate(counts):
+            if not universe[at] or count > top:
+                allowed[at] = 0
+            elif mine:
+                allowed[at] = min(allowed[at], top - count)
+        allowed[-1] = 0
+    elif cell.group.kind == ANTI:
+        for at, count in enumerate(counts):
+            if count or mine:
+                allowed[at] = 0 if count else min(allowed[at], 1)
+    else:
+        allowed[-1] = 0
+        if not mine or any(counts):
+            for at, count in enumerate(counts):
+                if not count:
+                    allowed[at] = 0
+
+
+def allow_member(cell: Cell, counts: list[int], owners: list[int], allowed: list[int]) -> None:
+    """What a group that merely counts the ask has promised to its owners."""
+    if cell.group.kind == AFFINITY or not any(owners):
+        return
+    top = minimum(cell, counts) + cell.group.max_skew if cell.group.kind == SPREAD else 0
+    for at, count in enumerate(owners):
+        if count > 0:
+            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if cell.group.kind == SPREAD else 0
