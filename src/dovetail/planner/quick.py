@@ -24,18 +24,21 @@ _LONGEST_CHAIN = 8
 _FEW = 500
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _POURABLE = 40
+#: The share of the price that is paid for a wish that would not hold in the end.
+_WISH = 0.004
 
 
 class Packing:
-    """A finished board, the pods that found no place, the wishes that are not kept, and the price."""
+    """A finished board, the pods that found no place, the price, and the wishes given up, or broken by others later."""
 
-    __slots__ = ("board", "cost", "left", "waived")
+    __slots__ = ("board", "broken", "cost", "given_up", "left")
 
     def __init__(self, board: Board, left: dict[int, int]) -> None:
         self.board = board
         self.left = left
         self.cost = board.cost()
-        self.waived = broken(board) + sum(
+        self.broken = broken(board)
+        self.given_up = sum(
             count * len(board.asks[number].level.given_up)
             for contents in board.contents
             for number, count in contents.items()
@@ -43,8 +46,8 @@ class Packing:
 
     @property
     def rank(self) -> tuple[int, int, float]:
-        """Fewer pods without a place first, then fewer wishes not kept, then less money."""
-        return (sum(self.left.values()), self.waived, self.cost)
+        """Fewer pods without a place first, then fewer wishes given up, then less money; a wish kept is worth some."""
+        return (sum(self.left.values()), self.given_up, self.cost * (1 + _WISH * self.broken))
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""
