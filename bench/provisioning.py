@@ -212,7 +212,7 @@ async def singles(folder: Path, nodes: int = 1000) -> None:
     for number in range(SINGLES):
         before = len(stage.fleets())
         began = time.time()
-        await stage.pods(f"single{number}", 1, "1800m", "64Mi")
+        await stage.pods(f"single{number}", 1, "1900m", "64Mi")
         await _until(lambda before=before: len(stage.fleets()) > before, stage.ours)
         took.append(stage.fleets()[before] - began - WINDOW)
     took.sort()
