@@ -11,6 +11,15 @@ from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
 ALL = [{"nodes": "100%"}]
+NODE_CLASS = {
+    "metadata": {"name": "default"},
+    "spec": {
+        "role": "nodes",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": [{"id": "subnet-1"}],
+        "securityGroupSelectorTerms": [{"id": "sg-1"}],
+    },
+}
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": ALL}
 
 
@@ -136,6 +145,21 @@ def test_a_drifted_machine_is_replaced_before_it_goes(tell: Tell) -> None:
         await world.until(replaced, within=300)
         assert (True, 2) in seen, "the replacement was ready while the old machine still stood"
         assert len(world.cloud.standing()) == 1
+
+    tell(story)
+
+
+def test_pods_that_come_and_go_are_no_reason_to_ask_the_cloud_about_drift(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.kube.create(kinds.EC2NODECLASSES, NODE_CLASS)
+        await running(world, 3)
+        await asyncio.sleep(60)
+        before = world.cloud.calls.get("get", 0)
+        for name in ("p0", "p1"):
+            await asyncio.sleep(15)
+            await world.kube.delete(kinds.PODS, name, "default", grace=0)
+        await asyncio.sleep(15)
+        assert world.cloud.calls.get("get", 0) - before <= 1
 
     tell(story)
 

@@ -76,7 +76,8 @@ class Promises:
         for what, since in self._doubts.items():
             if now - since > standing[what]:
                 self._break(what)
-        calls = sum(self._cloud.calls.values())
+        # Looks at single machines are gathered: hundreds are one call of a real cloud.
+        calls = sum(count for name, count in self._cloud.calls.items() if name != "get")
         if calls - self._calls > CALLS * LOOK:
             self._break(f"I10: {calls - self._calls} calls of the cloud within {LOOK:g} s")
         self._calls = calls

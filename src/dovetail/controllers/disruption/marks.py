@@ -6,7 +6,9 @@ claim's status, so that a restart forgets nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -29,10 +31,19 @@ LOOK = 300.0
 TOGETHER = timedelta(seconds=10)
 
 
+class _Opinion(msgspec.Struct, frozen=True):
+    """What the cloud said of a machine, when, and about which state of its pool, class and claim."""
+
+    about: tuple[object, ...]
+    since: float
+    said: str | None
+
+
 class Marks:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._suspects: dict[str, tuple[str, float]] = {}
+        self._opinions: dict[str, _Opinion] = {}
         self._events: dict[str, datetime] = {}
         self._worker = Worker("nodeclaim.disruption", self._reconcile, context.log, context.chance)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -51,6 +62,7 @@ class Marks:
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         if change.new is None:
             self._suspects.pop(change.object.metadata.uid, None)
+            self._opinions.pop(change.object.metadata.uid, None)
             self._events.pop(change.object.name, None)
         else:
             self._worker.add(change.new.name)
@@ -149,7 +161,7 @@ class Marks:
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
         """What the cloud says, once it has said the same for a while."""
-        said = await self._cloud_says(claim, pool)
+        said = await self._opinion(claim, pool)
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
         if said is None:
             self._suspects.pop(uid, None)
@@ -161,11 +173,22 @@ class Marks:
         left = drift.AGAIN - (now - known[1])
         return (said, None) if left <= 0 else (None, left)
 
-    async def _cloud_says(self, claim: NodeClaim, pool: NodePool) -> str | None:
-        context = self._context
-        node_class = context.offers.node_class(pool)
+    async def _opinion(self, claim: NodeClaim, pool: NodePool) -> str | None:
+        """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
+        node_class = self._context.offers.node_class(pool)
         if node_class is None or not claim.status.provider_id:
             return None
+        version = node_class.get("metadata", {}).get("resourceVersion")
+        about = (pool.metadata.generation, version, claim.is_true("Initialized"))
+        now, uid = self._context.clock.monotonic(), claim.metadata.uid
+        known = self._opinions.get(uid)
+        if known is None or known.about != about or now - known.since >= drift.AGAIN:
+            known = _Opinion(about, now, await self._cloud_says(claim, pool, node_class))
+            self._opinions[uid] = known
+        return known.said
+
+    async def _cloud_says(self, claim: NodeClaim, pool: NodePool, node_class: Mapping[str, Any]) -> str | None:
+        context = self._context
         created = claim.metadata.creation_timestamp
         if created is not None and (context.clock.now() - created).total_seconds() > drift.YOUNG:
             gone = drift.type_gone(claim, await context.offers.types(pool))
