@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from bench.ec2_calls import burst, quiet, usage
+from dovetail.controllers import garbage
+from dovetail.controllers.disruption import marks
 from dovetail.kube import resources as kinds
 from tests.controllers.aws_world import Account, AwsWorld, account, tell
 
@@ -46,7 +48,8 @@ def test_a_quiet_hour_takes_a_look_a_minute_however_many_machines_there_are(aws:
         counts = Counter(record.operation for record in world.records if record.service == "ec2")
         looks = {"describe_subnets", "describe_security_groups", "describe_images"}
         assert all(counts[name] <= 61 for name in looks), counts
-        assert counts["describe_instances"] <= 30 + 12 * 2, "garbage collection, and drift many machines in a call"
+        rounds, drift = garbage.ROUNDS + 3600 / garbage.PERIOD, 3600 / marks.LOOK
+        assert counts["describe_instances"] <= rounds + drift, "many machines are looked at in a call"
         assert counts["describe_spot_price_history"] == 1 and counts["describe_launch_templates"] <= 3
         assert not counts.keys() & {"create_fleet", "create_launch_template", "create_tags", "terminate_instances"}
         assert all(each.share <= 0.1 for each in usage(world.records).values())
