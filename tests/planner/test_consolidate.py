@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dovetail.cli.plan_output import as_text
 from dovetail.planner.consolidate import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -38,6 +39,14 @@ def test_an_empty_machine_goes() -> None:
     plan = _consolidated(node("n1", "small"), node("n2", "small", "1"))
     assert plan.remove == ("n1",)
     assert plan.evictions == 0
+
+
+def test_a_machine_of_unknown_price_stays_and_is_told_apart_from_a_free_one() -> None:
+    unknown = replace(node("n1", "small"), price=None)
+    plan = _consolidated(unknown, node("n2", "small", "1"))
+    assert plan.remove == ()
+    assert plan.cost.unpriced == 1
+    assert "not counted: 1 node(s) whose price is unknown" in as_text(plan, consolidating=True)
 
 
 def test_pods_move_to_machines_that_stay() -> None:

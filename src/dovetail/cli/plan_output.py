@@ -16,6 +16,8 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
     cost: dict[str, Any] = {"perHour": round(plan.cost.per_hour, 6)}
     if plan.cost.before is not None:
         cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
+    if plan.cost.unpriced:
+        cost["unpriced"] = plan.cost.unpriced
     bound, gap = plan.cost.lower_bound, plan.cost.gap
     cost |= {
         "lowerBound": None if bound is None else round(min(bound, plan.cost.per_hour), 6),
@@ -101,6 +103,8 @@ def as_text(plan: Plan, consolidating: bool) -> str:
         lines.append(f"remove {len(plan.remove)} node(s): {names}; {plan.evictions} eviction(s)")
         if plan.cost.before is not None:
             lines.append(f"${plan.cost.before:.4f}/h before, ${plan.cost.per_hour:.4f}/h after")
+        if plan.cost.unpriced:
+            lines.append(f"not counted: {plan.cost.unpriced} node(s) whose price is unknown")
     lines += ["", _cost_line(plan)]
     lines += _reasons(plan)
     return "\n".join(lines)

@@ -216,10 +216,11 @@ def _plan(best: _Choice, before: float, seconds: float) -> Plan:
         for pod in movable_pods(node):
             place = best.plan.placements[pod_key(pod)]
             moves[pod_key(pod)] = Move(source=node.name, node=place.node, machine=place.machine)
+    unpriced = sum(node.price is None and not node.deleting for node in best.snapshot.nodes)
     after = before - sum(node.price or 0.0 for node in best.gone) + best.plan.cost.per_hour
     return replace(
         best.plan,
-        cost=Cost(per_hour=after, before=before),
+        cost=Cost(per_hour=after, before=before, unpriced=unpriced),
         remove=tuple(sorted(node.name for node in best.gone)),
         moves=dict(sorted(moves.items())),
         evictions=len(moves),

@@ -99,12 +99,16 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed."""
+    """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed.
+
+    `unpriced` machines that stand are in none of the sums: what they cost is unknown.
+    """
 
     per_hour: float
     lower_bound: float | None = None
     bound_of: str = ""
     before: float | None = None
+    unpriced: int = 0
 
     @property
     def gap(self) -> float | None:
