@@ -43,8 +43,8 @@ def test_an_empty_machine_goes() -> None:
 
 def test_a_machine_of_unknown_price_stays_and_is_told_apart_from_a_free_one() -> None:
     unknown = replace(node("n1", "small"), price=None)
-    plan = _consolidated(unknown, node("n2", "small", "1"))
-    assert plan.remove == ()
+    plan = _consolidated(unknown, node("n2", "small"))
+    assert plan.remove == ("n2",)
     assert plan.cost.unpriced == 1
     assert "not counted: 1 node(s) whose price is unknown" in as_text(plan, consolidating=True)
 
