@@ -50,7 +50,8 @@ def test_a_provisioner_of_the_first_generation_buys_for_the_tolerating_pod_alone
     (node,) = lab.json("kubectl get nodes -l nodeType=network-node")["items"]
     labels = node["metadata"]["labels"]
     assert (labels["node.kubernetes.io/instance-type"], labels["phase"]) == ("c5n.4xlarge", "test")
-    assert [taint["key"] for taint in node["spec"]["taints"]] == ["networkNode"]
+    taints = f"kubectl get node {node['metadata']['name']} -o jsonpath='{{.spec.taints[*].key}}'"
+    lab.until(lambda: lab.run(taints) == "networkNode")
     assert "c5n.4xlarge" in lab.run("kubectl get machines")
     lab.run("kubectl delete deployment -n nginx nginx")
     lab.until(lambda: not lab.json("kubectl get nodes -l nodeType=network-node")["items"])
@@ -89,10 +90,10 @@ def test_a_pod_nothing_can_hold_is_told_why_and_what_to_do(lab: Outside) -> None
     lab.run(f"kubectl run giant --image=pause --overrides='{overrides}'")
     told = lab.until(lambda: "NO_TYPE_FITS" in (text := lab.run("kubectl describe pod giant")) and text)
     assert "ask for less" in told
-    assert "NO_TYPE_FITS" in lab.run("dovetail explain pod/giant")
+    lab.until(lambda: "NO_TYPE_FITS" in lab.run("dovetail explain pod/giant"))
     assert "left after" in lab.run("dovetail explain pod/giant -vv")
     lab.run("kubectl delete pod giant --now")
-    assert "provision" in lab.run("dovetail history")
+    lab.until(lambda: "provision" in lab.run("dovetail history"))
 
 
 def test_the_account_answers_the_questions_an_installer_asks(lab: Outside) -> None:
