@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from dovetail.lab.up import Running
 
 REFRESH_SECONDS = 1.0
-SHOWN_EVENTS = 8
+#: Events that are kept, and lines of them that are shown: what many say alike is one line.
+KEPT_EVENTS, SHOWN_LINES = 200, 8
+#: Seconds for which a warning that was told is not told again.
+TOLD = 60.0
 
 
 def welcome(running: Running, names: list[str]) -> list[str]:
@@ -63,7 +67,9 @@ class View:
         self._pods: Informer[PodView] = Informer(kube, PODS, PodView)
         self._nodes: Informer[NodeView] = Informer(kube, NODES, NodeView)
         self._news: Informer[Json] = Informer(kube, CORE_EVENTS, dict)
-        self._events: deque[Json] = deque(maxlen=SHOWN_EVENTS)
+        self._events: deque[Json] = deque(maxlen=KEPT_EVENTS)
+        self._warnings: list[Json] = []
+        self._warned: dict[tuple[str, ...], float] = {}
         self._told: str = ""
         self._news.listen(self._event)
 
@@ -71,7 +77,7 @@ class View:
         if new is not None:
             self._events.append(new)
             if not self._console.is_terminal and new.get("type") == "Warning" and old is None:
-                self._console.print(_line(new), markup=False, highlight=False, soft_wrap=True)
+                self._warnings.append(new)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -94,12 +100,21 @@ class View:
 
     async def _plain(self) -> None:
         while True:
+            self._warn()
             line = self._summary()
             if line != self._told:
                 self._told = line
                 clock = self._running.lab.clock.now().strftime("%H:%M:%S")
                 self._console.print(f"{clock}  {line}", markup=False, highlight=False, soft_wrap=True)
             await asyncio.sleep(3 * REFRESH_SECONDS * self._running.settings.speed)
+
+    def _warn(self) -> None:
+        now = self._running.lab.clock.monotonic()
+        self._warned = {gist: at for gist, at in self._warned.items() if now - at < TOLD}
+        for gist, events in together(self._warnings).items():
+            if self._warned.setdefault(gist, now) == now:
+                self._console.print(_line(events), markup=False, highlight=False, soft_wrap=True)
+        self._warnings.clear()
 
     def _summary(self) -> str:
         counts = Counter(_state(pod) for pod in self._pods.all())
@@ -116,16 +131,30 @@ class View:
 
         clock = self._running.lab.clock.now().strftime("%H:%M:%S")
         lines: list[Any] = [Text(f"\n{clock}  {self._summary()}", style="bold")]
-        for event in self._events:
-            style = "yellow" if event.get("type") == "Warning" else "dim"
-            lines.append(Text(_line(event), style=style, overflow="ellipsis", no_wrap=True))
+        for events in list(together(self._events).values())[-SHOWN_LINES:]:
+            style = "yellow" if events[-1].get("type") == "Warning" else "dim"
+            lines.append(Text(_line(events), style=style, overflow="ellipsis", no_wrap=True))
         return Group(*lines)
 
 
-def _line(event: Json) -> str:
-    about = event["involvedObject"]
-    when = (event.get("lastTimestamp") or event.get("eventTime") or "")[11:19]
-    return f"{when}  {about['kind'].lower()}/{about['name']}  {event.get('reason', '')}: {event.get('message', '')}"
+def together(events: Iterable[Json]) -> dict[tuple[str, ...], list[Json]]:
+    """Events by what they say, in the order in which it was last said."""
+    found: dict[tuple[str, ...], list[Json]] = {}
+    for event in events:
+        gist = (event["involvedObject"]["kind"], event.get("reason", ""), event.get("message", ""))
+        alike = found.pop(gist, [])
+        alike.append(event)
+        found[gist] = alike
+    return found
+
+
+def _line(events: Sequence[Json]) -> str:
+    """A line for events that say the same."""
+    last = events[-1]
+    when = (last.get("lastTimestamp") or last.get("eventTime") or "")[11:19]
+    names = sorted({f"{each['involvedObject']['kind'].lower()}/{each['involvedObject']['name']}" for each in events})
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{when}  {names[0]}{more}  {last.get('reason', '')}: {last.get('message', '')}"
 
 
 def _ready(node: NodeView) -> bool:
