@@ -9,9 +9,7 @@ launch is the same machine even after the books were lost.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -31,14 +29,13 @@ from dovetail.cloud.protocol import (
     Remedy,
     RepairPolicy,
 )
+from dovetail.cloud.simulated.machines import IMAGE, SCHEME, labels_of, provider_id
 from dovetail.cloud.simulated.market import Market
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model import labels as keys
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.taints import UNREGISTERED
 
-SCHEME = "simulated"
-IMAGE = "simulated-image"
 BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
 
 
@@ -254,7 +251,7 @@ class SimulatedCloud:
             image_id=IMAGE,
             capacity=dict(t.capacity),
             allocatable=dict(t.allocatable),
-            labels=_labels(launch, option),
+            labels=labels_of(launch, option),
             created=self._clock.now(),
             claim_uid=launch.token,
             claim_name=metadata.get("name"),
@@ -358,48 +355,6 @@ class SimulatedCloud:
 
     def _notice_change(self) -> None:
         self._changed.set()
-
-
-def provider_id(token: str, zone: str) -> str:
-    """The id of the machine that a launch token buys."""
-    return f"{SCHEME}:///{zone}/i-{hashlib.sha256(token.encode()).hexdigest()[:17]}"
-
-
-def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Machine | None:
-    """The machine a launched claim stands for: how the books are found again after a restart."""
-    metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
-    tags = metadata.get("labels") or {}
-    provider = status.get("providerID") or ""
-    t = types.get(tags.get(keys.INSTANCE_TYPE, ""))
-    if not provider.startswith(f"{SCHEME}://") or t is None:
-        return None
-    return Machine(
-        provider_id=provider,
-        instance_type=t.name,
-        zone=tags.get(keys.ZONE, ""),
-        capacity_type=tags.get(keys.CAPACITY_TYPE, ""),
-        image_id=status.get("imageID") or IMAGE,
-        capacity=dict(t.capacity),
-        allocatable=dict(t.allocatable),
-        labels=dict(tags),
-        created=created,
-        claim_uid=metadata.get("uid"),
-        claim_name=metadata.get("name"),
-        node_pool=tags.get(keys.NODEPOOL),
-    )
-
-
-def _labels(launch: Launch, option: LaunchOption) -> dict[str, str]:
-    t, offering = option.instance_type, option.offering
-    labels = {key: launch.labels.get(key, values[0]) for key, values in t.labels.items() if values}
-    return {
-        **labels,
-        **launch.labels,
-        **offering.labels,
-        keys.INSTANCE_TYPE: t.name,
-        keys.ZONE: offering.zone,
-        keys.CAPACITY_TYPE: offering.capacity_type,
-    }
 
 
 def _refusal(refused: Sequence[tuple[str, str, str]]) -> str:

@@ -17,7 +17,8 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.protocol import Machine
 from dovetail.cloud.simulated import status
-from dovetail.cloud.simulated.cloud import SCHEME, SimulatedCloud, machine_of
+from dovetail.cloud.simulated.cloud import SimulatedCloud
+from dovetail.cloud.simulated.machines import SCHEME, machine_of
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.queue import WorkQueue
