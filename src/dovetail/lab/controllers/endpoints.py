@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTS, SERVICES
-from dovetail.lab.controllers.endpointslices import port_names, ports, selects, shape
+from dovetail.lab.controllers.endpointslices import port_names, ports, selects, touched
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
 from dovetail.lab.controllers.triggers import Triggers
@@ -70,14 +70,8 @@ class Endpoints:
         self.worker.add(f"{metadata['namespace']}/{metadata['name']}")
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        pod = new or old
-        assert pod is not None
-        if old is not None and new is not None and shape(old) == shape(new):
-            return
-        for service in self._services.by("namespace", pod.metadata.namespace):
-            selector = service["spec"].get("selector")
-            if selector and any(selects(selector, each) for each in (old, new) if each is not None):
-                self.worker.add(f"{pod.metadata.namespace}/{service['metadata']['name']}")
+        for key in touched(self._services, old, new):
+            self.worker.add(key)
 
     async def _reconcile(self, key: str) -> float | None:
         service = self._services.get(key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from dovetail.kube.client import Kube
@@ -10,6 +10,7 @@ from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import ENDPOINTSLICES, PODS, SERVICES
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.godump import port_hash
+from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished, ready, terminating
 from dovetail.lab.controllers.triggers import TRIGGER, Triggers
@@ -105,14 +106,8 @@ class EndpointSlices:
             self._triggers.forget(old)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        pod = new or old
-        assert pod is not None
-        if old is not None and new is not None and shape(old) == shape(new):
-            return
-        for service in self._services.by("namespace", pod.metadata.namespace):
-            selector = service["spec"].get("selector")
-            if selector and any(selects(selector, each) for each in (old, new) if each is not None):
-                self.worker.add(f"{pod.metadata.namespace}/{service['metadata']['name']}")
+        for key in touched(self._services, old, new):
+            self.worker.add(key)
 
     async def _reconcile(self, key: str) -> float | None:
         service = self._services.get(key)
@@ -184,6 +179,18 @@ def _is_ours(item: Json) -> bool:
     return bool(item["metadata"].get("labels", {}).get(MANAGED_BY) == CONTROLLER)
 
 
-def shape(pod: PodView) -> tuple[Any, ...]:
+def touched(services: Informer[Json], old: PodView | None, new: PodView | None) -> Iterator[str]:
+    """The services to which a change of a pod matters."""
+    pod = new or old
+    assert pod is not None
+    if old is not None and new is not None and _shape(old) == _shape(new):
+        return
+    for service in services.by("namespace", pod.metadata.namespace):
+        selector = service["spec"].get("selector")
+        if selector and any(selects(selector, each) for each in (old, new) if each is not None):
+            yield f"{pod.metadata.namespace}/{service['metadata']['name']}"
+
+
+def _shape(pod: PodView) -> tuple[Any, ...]:
     meta = pod.metadata
     return pod.status.pod_ip, ready(pod), terminating(pod), finished(pod), meta.labels, pod.spec.node_name
