@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from bench.afresh import afresh
 from dovetail.cli.live import quiet_logs
 from dovetail.clock import run_virtual
 from dovetail.lab.scenario.play import Outcome, Player
@@ -52,13 +53,7 @@ class Measured(Player):
     async def _bound(self) -> float:
         autoscaler = self._autoscaled.autoscaler if self._autoscaled is not None else None
         assert autoscaler is not None
-        context = autoscaler.context
-        unbound = [
-            msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-            for pod in context.mirror.pods.store.all()
-        ]
-        snapshot = context.cutter.cut(await context.offers.all(), unbound)
-        fluid = relaxed(Problem(msgspec.structs.replace(snapshot, nodes=())), {}, 60.0)
+        fluid = relaxed(Problem(await afresh(autoscaler.context)), {}, 60.0)
         assert fluid is not None
         return fluid.price
 

@@ -18,6 +18,7 @@ from typing import Any
 import click
 import msgspec
 
+from bench.afresh import afresh
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud import catalogue
 from dovetail.cloud.simulated.market import Market
@@ -130,13 +131,7 @@ class Yard:
         """What the pods that are there would cost on an empty cluster."""
         autoscaler = self.scaler.autoscaler
         assert autoscaler is not None
-        context = autoscaler.context
-        unbound = [
-            msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
-            for pod in context.mirror.pods.store.all()
-        ]
-        snapshot = context.cutter.cut(await context.offers.all(), unbound)
-        return provision(msgspec.structs.replace(snapshot, nodes=())).cost.per_hour
+        return provision(await afresh(autoscaler.context)).cost.per_hour
 
 
 def sold(types: str) -> tuple[InstanceType, ...]:

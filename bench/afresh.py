@@ -1,0 +1,18 @@
+"""The pods of a cluster as if they had none of its machines: what a fleet is compared with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from dovetail.controllers.context import Context
+from dovetail.planner.snapshot import Snapshot
+
+
+async def afresh(context: Context) -> Snapshot:
+    """A snapshot with every pod pending and no machine."""
+    unbound = [
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
+        for pod in context.mirror.pods.store.all()
+    ]
+    snapshot = context.cutter.cut(await context.offers.all(), unbound)
+    return msgspec.structs.replace(snapshot, nodes=())
