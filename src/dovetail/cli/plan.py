@@ -49,7 +49,7 @@ def plan(
         types = plan_input.catalogue(catalog) if catalog else _packaged(region)
         snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
     except plan_input.InputError as problem:
-        click.echo(f"error: {problem}", err=True)
+        click.echo(f"Error: {problem}", err=True)
         sys.exit(2)
     for kind, count in sorted(objects.ignored.items()):
         click.echo(f"note: {count} {kind} ignored", err=True)

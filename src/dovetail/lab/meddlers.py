@@ -6,6 +6,7 @@ Each works through the client alone, as whoever it stands for would.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -25,7 +26,7 @@ log = structlog.get_logger(__name__)
 STOWED_AFTER, TAINTED_AFTER = 0.5, 18.0
 
 
-class _Later:
+class _Later(ABC):
     """Does something to every machine a while after it booted, until its time is over."""
 
     def __init__(self, kube: Kube, clock: Clock, seconds: float) -> None:
@@ -40,8 +41,8 @@ class _Later:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _do(self, name: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def _do(self, name: str) -> None: ...
 
 
 class Tainter(_Later):
