@@ -12,6 +12,7 @@ from dovetail.lab.controllers.deployment.rollout import share
 from dovetail.lab.controllers.history import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
@@ -122,16 +123,7 @@ class DaemonSets:
             await self._kit.pods.seen(version)
 
     async def _delete(self, workload: Json, pods: Sequence[PodView]) -> None:
-        about = Involved.of(*_KIND, workload["metadata"])
-        version = 0
-        for pod in pods:
-            try:
-                answer = await self._kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
-            except NotFound:
-                continue
-            version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
-            self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
-        await self._kit.pods.seen(version)
+        await remove(self._kit, pods, Involved.of(*_KIND, workload["metadata"]))
 
     async def _write(self, workload: Json, status: Json) -> None:
         old = workload.get("status", {})

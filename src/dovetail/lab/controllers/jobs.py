@@ -27,6 +27,7 @@ from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished as pod_finished
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
@@ -174,13 +175,7 @@ class Jobs:
         about = Involved.of(*_KIND, job["metadata"])
         version = 0
         try:
-            for pod in verdict.delete:
-                try:
-                    answer = await self._kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
-                except NotFound:
-                    continue
-                version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
-                self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
+            await remove(self._kit, verdict.delete, about)
             for number in verdict.create:
                 made = await self._kit.kube.create(PODS, self._pod(job, number), type=PodView)
                 version = max(version, int(made.metadata.resource_version))

@@ -20,6 +20,7 @@ from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import victims
 from dovetail.lab.controllers.podtemplate import pod_of
+from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.roster import Roster
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
@@ -193,16 +194,7 @@ class ReplicaSets:
             await self._kit.pods.seen(version)
 
     async def _delete(self, rs: Json, chosen: Sequence[PodView]) -> None:
-        about = Involved.of(*self._kind, rs["metadata"])
-        version = 0
-        for pod in chosen:
-            try:
-                answer = await self._kit.kube.delete(PODS, pod.metadata.name, pod.metadata.namespace)
-            except NotFound:
-                continue
-            version = max(version, int(answer.get("metadata", {}).get("resourceVersion", 0)))
-            self._kit.recorder.normal(about, "SuccessfulDelete", f"Deleted pod: {pod.metadata.name}")
-        await self._kit.pods.seen(version)
+        await remove(self._kit, chosen, Involved.of(*self._kind, rs["metadata"]))
 
     async def _write(self, rs: Json, status: Json) -> None:
         try:
