@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -213,11 +213,14 @@ class World:
         body = {"metadata": {"name": name}, "spec": {"template": {"metadata": metadata, "spec": template}, **spec}}
         await self.kube.create(kinds.NODEPOOLS, body)
 
-    async def pods(self, count: int, cpu: str = "500m", prefix: str = "p", **spec: Any) -> None:
+    async def pods(
+        self, count: int, cpu: str = "500m", prefix: str = "p", owners: Sequence[Any] = (), **spec: Any
+    ) -> None:
         resources = {"requests": {"cpu": cpu, "memory": "256Mi"}}
         for number in range(count):
+            name = f"{prefix}{number}"
             body = {
-                "metadata": {"name": f"{prefix}{number}", "labels": {"app": prefix}},
+                "metadata": {"name": name, "labels": {"app": prefix}, "ownerReferences": list(owners)},
                 "spec": {"containers": [{"name": "c", "image": "pause", "resources": resources}], **spec},
             }
             await self.kube.create(kinds.PODS, body, "default")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.controllers.provisioning.batcher import Batcher
@@ -65,3 +66,53 @@ def test_queued_pods_extend_a_window_but_never_open_one() -> None:
         assert abs(clock.monotonic() - 11.5) < 0.01
 
     run_virtual(main())
+
+
+def test_a_gap_in_a_burst_does_not_close_the_window_while_an_owner_is_still_making_pods() -> None:
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        made: list[str] = []
+
+        async def filling(uids: Iterable[str]) -> bool:
+            assert list(uids) == made
+            return len(made) < 4
+
+        batcher = Batcher(clock, filling=filling)
+        waiting = asyncio.create_task(batcher.wait())
+        for uid in ("a", "b", "c", "d"):
+            made.append(uid)
+            batcher.trigger(uid)
+            await asyncio.sleep(2.5)
+        assert await waiting == {"a", "b", "c", "d"}
+        assert abs(clock.monotonic() - 2.5 * 4) < 0.01  # closed one idle period after the fourth, long since
+
+    run_virtual(main())
+
+
+def test_an_owner_that_has_stopped_making_pods_is_not_waited_for_long() -> None:
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        batcher = Batcher(clock, filling=_always)
+        batcher.trigger("a")
+        assert await batcher.wait() == {"a"}
+        assert abs(clock.monotonic() - 3.0) < 0.01
+
+    run_virtual(main())
+
+
+def test_no_owner_holds_a_window_open_beyond_the_longest() -> None:
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        batcher = Batcher(clock, idle=1.0, longest=10.0, filling=_always)
+        waiting = asyncio.create_task(batcher.wait())
+        number = 0
+        while not waiting.done():
+            batcher.trigger(str(number := number + 1))
+            await asyncio.sleep(1.9)
+        assert 9.9 <= clock.monotonic() <= 12.0
+
+    run_virtual(main())
+
+
+async def _always(uids: Iterable[str]) -> bool:
+    return True

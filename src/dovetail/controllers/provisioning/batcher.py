@@ -2,30 +2,48 @@
 
 The window opens with the first pod, is extended by `idle` with every pod not seen in it yet, and never
 stays open beyond `longest`. The same pod again extends nothing, so hopeless pods cannot hold it open.
+A gap in a burst does not close it while somebody is still making pods, unless the gap is a long one.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 
 from dovetail.clock import Clock
 
+#: How many idle periods may pass without a new pod while somebody is still making some.
+PATIENCE = 3.0
+
+
+async def _nobody(uids: Iterable[str]) -> bool:
+    return False
+
 
 class Batcher:
-    """Collects triggers into batches."""
+    """Collects triggers into batches. `filling` says whether the owners of a batch are still making pods."""
 
-    def __init__(self, clock: Clock, idle: float = 1.0, longest: float = 10.0) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        idle: float = 1.0,
+        longest: float = 10.0,
+        filling: Callable[[Iterable[str]], Awaitable[bool]] = _nobody,
+    ) -> None:
         self._clock = clock
         self._idle = idle
         self._longest = longest
-        self._seen: set[str] = set()
+        self._filling = filling
+        self._seen: dict[str, None] = {}
+        self._last = 0.0
         self._open = False
         self._arrived = asyncio.Event()
 
     def trigger(self, uid: str) -> None:
         """A pod (or anything with a UID) asks for a plan."""
         if uid not in self._seen:
-            self._seen.add(uid)
+            self._seen[uid] = None
+            self._last = self._clock.monotonic()
             self._arrived.set()
 
     def extend(self, uid: str) -> None:
@@ -40,17 +58,20 @@ class Batcher:
             await self._arrived.wait()
         opened = self._clock.monotonic()
         self._open = True
-        while True:
+        filling = False
+        while (left := self._left(opened, filling)) > 0:
             self._arrived.clear()
-            left = min(self._idle, opened + self._longest - self._clock.monotonic())
-            if left <= 0:
-                break
             try:
-                async with asyncio.timeout(left):
+                async with asyncio.timeout(min(left, self._idle)):
                     await self._arrived.wait()
             except TimeoutError:
-                break
+                filling = self._left(opened, True) > 0 and await self._filling(self._seen)
         batch = frozenset(self._seen)
         self._seen.clear()
         self._open = False
         return batch
+
+    def _left(self, opened: float, filling: bool) -> float:
+        """Seconds that the window stays open if no pod comes."""
+        idle = self._idle * PATIENCE if filling else self._idle
+        return min(max(opened, self._last) + idle, opened + self._longest) - self._clock.monotonic()

@@ -17,6 +17,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning import claims, pending, records
 from dovetail.controllers.provisioning.attempts import Attempts, owner
 from dovetail.controllers.provisioning.batcher import Batcher
+from dovetail.controllers.provisioning.filling import Filling
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
@@ -41,7 +42,8 @@ class Provisioner:
     def __init__(self, context: Context) -> None:
         settings = context.settings
         self._context = context
-        self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration)
+        filling = Filling(context.kube, context.mirror)
+        self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration, filling)
         self._planning = Planning(context)
         self._refused: dict[str, tuple[int, float]] = {}
         self._told: dict[str, str] = {}
