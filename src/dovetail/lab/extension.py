@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 
+from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import SERVICES, Resource
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import tls
-from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.http import Core, HttpMount
 from dovetail.lab.apiserver.respond import JSON_HEADERS
 from dovetail.lab.metrics import BASE, Metrics
 
@@ -55,13 +56,19 @@ class Endpoint:
 @asynccontextmanager
 async def extended(kube: Kube, metrics: Metrics) -> AsyncIterator[None]:
     """Serve metrics.k8s.io through the cluster's aggregator while the block lasts."""
-    identity = tls.make(kube.clock.now())
-    with tempfile.TemporaryDirectory(prefix="dovetail-metrics-") as folder:
-        mount = HttpMount(Endpoint(metrics), context=identity.context(Path(folder)))
+    async with mounted(Endpoint(metrics), kube.clock) as port:
+        await _register(kube, port)
+        yield
+
+
+@asynccontextmanager
+async def mounted(core: Core, clock: Clock) -> AsyncIterator[int]:
+    """Serve something over HTTPS on the loopback while the block lasts; gives the port."""
+    with tempfile.TemporaryDirectory(prefix="dovetail-endpoint-") as folder:
+        mount = HttpMount(core, context=tls.make(clock.now()).context(Path(folder)))
         await mount.start()
         try:
-            await _register(kube, mount.port)
-            yield
+            yield mount.port
         finally:
             await mount.stop()
 

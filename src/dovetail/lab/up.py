@@ -26,12 +26,15 @@ from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
-from dovetail.lab.extension import extended
+from dovetail.lab.extension import extended, mounted
+from dovetail.lab.kubelet.endpoint import Endpoint
 from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.kubernetes import RealControlPlane, StartFailed
 from dovetail.lab.machines import UnknownType, plain_pool
 from dovetail.lab.residence import Residence, find, leave, register
 from dovetail.lab.server import LabServer
+from dovetail.lab.tunnel import Tunnel, tunnel
 
 #: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
 COLLECTED_AFTER = 0.01
@@ -155,9 +158,8 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
 async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
     if settings.speed != 1:
         raise StartError("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
-    plane = RealControlPlane(scheduler=True, controllers=True, port=settings.port, folder=settings.data)
     try:
-        async with plane:
+        async with tunnel() as way, _plane(settings, way) as plane:
             write_private(settings.kubeconfig, _inlined(plane))
             transport = plane.transport()
             try:
@@ -165,7 +167,8 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
-                async with extended(lab.kube, lab.metrics):
+                async with extended(lab.kube, lab.metrics), mounted(Endpoint(Logs(lab.fleet, clock)), clock) as port:
+                    way.kubelets = port
                     yield Running(lab, settings, plane.server, seed, eks)
             finally:
                 await transport.close()
@@ -173,6 +176,12 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
         raise StartError(str(error)) from error
     except KubeError as error:
         raise StartError(f"the control plane stopped answering: {error}") from error
+
+
+def _plane(settings: Settings, way: Tunnel) -> RealControlPlane:
+    return RealControlPlane(
+        scheduler=True, controllers=True, port=settings.port, folder=settings.data, flags=way.flags
+    )
 
 
 def _inlined(plane: RealControlPlane) -> str:

@@ -26,5 +26,9 @@ def refuse(call: Call) -> StatusError:
         return status.bad_request(f"pod {call.name} does not have a host assigned")
     if store.get("/nodes", node) is None:
         return status.not_found("", "pods", node)
-    message = f"{call.subresource} is not available: containers of the lab are simulated and run no programs"
-    return StatusError(501, "NotImplemented", message, {})
+    return StatusError(501, "NotImplemented", unavailable(call.subresource), {})
+
+
+def unavailable(stream: str) -> str:
+    """What the lab says to those who want into a container."""
+    return f"{stream} is not available: containers of the lab are simulated and run no programs"

@@ -8,6 +8,7 @@ from dovetail.lab.machines import Machine
 
 VERSION = "v1.36.3"
 LEASE_SECONDS = 40
+KUBELET_PORT = 10250
 
 _HEALTHY = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -103,7 +104,7 @@ def body_of(machine: Machine, now: str, *, ready: bool) -> dict[str, Any]:
             "allocatable": quantities(machine.allocatable),
             "conditions": conditions(now, now, ready=ready),
             "addresses": addresses,
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": KUBELET_PORT}},
             "nodeInfo": _info(machine),
         },
     }
