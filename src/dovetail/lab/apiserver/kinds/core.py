@@ -1,10 +1,10 @@
-"""Small kinds of the core group: namespaces, config maps, secrets, service accounts, limits and quotas, templates."""
+"""Small kinds of the core group: namespaces, config maps, secrets, service accounts, limits, templates."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver import gojson
@@ -18,12 +18,6 @@ from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.registry import Context, Object
 
 _LIMIT = 1024 * 1024
-_SCOPES = frozenset(
-    (
-        *("Terminating", "NotTerminating", "BestEffort", "NotBestEffort", "PriorityClass"),
-        *("CrossNamespacePodAffinity", "VolumeAttributesClass"),
-    )
-)
 _FROZEN = "field is immutable when `immutable` is set"
 
 
@@ -321,58 +315,4 @@ class LimitRangeStrategy(KindStrategy):
         ratio = own.get("maxLimitRequestRatio")
         if ratio is not None and resources.amount(ratio) < resources.amount("1"):
             found.append(invalid(f"{at}.maxLimitRequestRatio[{name}]", ratio, f"ratio {ratio} is less than 1"))
-        return found
-
-
-_QUOTA_NAMES = resources.STANDARD | {"requests.storage"}
-
-
-class ResourceQuotaStrategy(KindStrategy):
-    status_door = True
-    returns_deleted = True
-
-    def default(self, obj: Object) -> None:
-        round_up(obj.setdefault("spec", {}).get("hard") or {})
-
-    def check(self, obj: Object, ctx: Context) -> list[FieldError]:
-        found: list[FieldError] = []
-        for name, text in sorted((obj["spec"].get("hard") or {}).items()):
-            at = f"spec.hard[{name}]"
-            found += resources.resource_name(name, at)
-            if "/" not in name and name not in _QUOTA_NAMES and not resources.is_standard(name):
-                found.append(invalid(at, name, "must be a standard resource for quota"))
-            found += resources.value(name, text, at)
-        scopes = obj["spec"].get("scopes") or []
-        found += [invalid("spec.scopes", scopes, "unsupported scope") for scope in scopes if scope not in _SCOPES]
-        compute = [name for name in sorted(obj["spec"].get("hard") or {}) if name != "pods" and name in _QUOTA_NAMES]
-        for scope in scopes:
-            narrow = scope == "BestEffort"
-            wrong = [name for name in compute if narrow or name in resources.COUNTED]
-            found += [invalid("spec.scopes", scopes, "unsupported scope applied to resource") for _ in wrong]
-        for pair in ({"BestEffort", "NotBestEffort"}, {"Terminating", "NotTerminating"}):
-            if pair <= set(scopes):
-                found.append(invalid("spec.scopes", scopes, "conflicting scopes"))
-        return found + self._selector((obj["spec"].get("scopeSelector") or {}).get("matchExpressions") or ())
-
-    def _selector(self, expressions: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-        at, found = "spec.scopeSelector.matchExpressions", list[FieldError]()
-        for expression in expressions:
-            scope, operator, values = (expression.get(field) for field in ("scopeName", "operator", "values"))
-            if scope not in _SCOPES:
-                found.append(invalid(f"{at}.scopeName", scope, "unsupported scope"))
-            if operator in ("In", "NotIn"):
-                text = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector"
-                found += [] if values else [required(f"{at}.values", text)]
-            elif operator in ("Exists", "DoesNotExist"):
-                text = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector"
-                found += [invalid(f"{at}.values", values, text)] if values else []
-            else:
-                found.append(invalid(f"{at}.operator", operator or "", "not a valid selector operator"))
-        return found
-
-    def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = self.check(obj, ctx)
-        scopes = obj["spec"].get("scopes") or []
-        if set(scopes) != set(old["spec"].get("scopes") or ()):
-            found.append(invalid("spec.scopes", scopes or None, metadata.IMMUTABLE))
         return found
