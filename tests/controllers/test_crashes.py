@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
-from dovetail.controllers.garbage import PERIOD
+from dovetail.controllers.garbage import LONG, PERIOD
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
@@ -79,6 +79,32 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
         world.start()
         await asyncio.sleep(2 * PERIOD + 90)
         assert not [m for m in world.cloud.standing() if m.provider_id == claim["status"]["providerID"]]
+
+    tell(story)
+
+
+def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(3, cpu="1500m")
+        await world.until(world.all_bound)
+        await world.stop()
+        for claim in await world.list(kinds.NODECLAIMS):
+            name = claim["metadata"]["name"]
+            await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
+            await world.kube.delete(kinds.NODECLAIMS, name)
+        before = {machine.provider_id for machine in world.cloud.standing()}
+        assert len(before) == 3
+        world.start()
+        await asyncio.sleep(LONG - 60)
+        assert before <= {machine.provider_id for machine in world.cloud.standing()}
+        assert {each["code"] for each in world.said("leaving machines without a claim alone")} == {"MANY_ORPHANS"}
+        await asyncio.sleep(2 * PERIOD + 60)
+        assert not before & {machine.provider_id for machine in world.cloud.standing()}
+        # The lab's own promise gives an orphan ten minutes: here somebody else took the claims away.
+        assert all(each.startswith("I4") for each in world.promises.broken)
+        world.promises.broken.clear()
 
     tell(story)
 

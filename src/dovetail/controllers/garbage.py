@@ -2,8 +2,10 @@
 
 Only the provider id and the claim's UID count, never a name, and only what the cloud says of that very machine: what
 a list left out is not gone. A machine that is gone and whose node is ready all the same has been taken over by
-another machine of its name; that must hold for minutes. Claims are read afresh before any machine is ended, since our
-mirror may be behind. A new life looks often at first: the one before may have died between two writes.
+another machine of its name; that must hold for minutes. A machine is ended only when the server says of its very claim
+that it is not there; where that is true of most of the fleet, another cluster of our name is likelier than as many
+lost claims, so it must be true for an hour. A new life looks often at first: the one before may have died between two
+writes.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.controllers.worker import every
+from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.reasons import REASONS
 
 PERIOD = 120.0
 #: The first rounds of a life, and the seconds between them.
@@ -25,6 +29,8 @@ HASTE, ROUNDS = 10.0, 20
 TAKEN_OVER = 300.0
 #: A machine this young may belong to a claim that is being written right now.
 YOUNG = timedelta(seconds=30)
+#: Orphans beyond this number, and beyond half of the fleet, are left alone until they have been orphans for so long.
+FEW, LONG = 2, 3600.0
 
 
 class Garbage:
@@ -33,6 +39,7 @@ class Garbage:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._missing: dict[str, float] = {}
+        self._orphans: dict[str, float] = {}
 
     async def run(self) -> None:
         await every(HASTE, self.collect, "garbagecollection", self._context.log, times=ROUNDS)
@@ -48,7 +55,7 @@ class Garbage:
         alive = {machine.provider_id for machine in machines}
         missing = [
             claim
-            for claim in context.mirror.claims.store.all()
+            for claim in tuple(context.mirror.claims.store.all())
             if claim.is_true("Registered")
             and claim.metadata.deletion_timestamp is None
             and claim.status.provider_id not in alive
@@ -77,17 +84,21 @@ class Garbage:
         return False
 
     async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
-        context = self._context
+        context, now = self._context, self._context.clock.monotonic()
         oldest = context.clock.now() - YOUNG
-        suspects = [machine for machine in machines if machine.created < oldest and not self._owner_known(machine)]
-        if not suspects:
-            return
-        claims = (await context.kube.list(NODECLAIMS, type=NodeClaim)).items
-        uids = {claim.metadata.uid for claim in claims}
-        ids = {claim.status.provider_id for claim in claims}
-        for machine in suspects:
-            if machine.claim_uid in uids or machine.provider_id in ids or machine.state != "running":
-                continue
+        claims = context.mirror.claims.store.all()
+        uids, ids = {claim.metadata.uid for claim in claims}, {claim.status.provider_id for claim in claims}
+        orphans = [
+            machine
+            for machine in machines
+            if machine.state == "running"
+            and machine.created < oldest
+            and machine.claim_uid not in uids
+            and machine.provider_id not in ids
+            and await self._orphaned(machine)
+        ]
+        self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
+        for machine in self._certain(orphans, len(machines)):
             try:
                 await context.cloud.terminate(machine.provider_id)
             except MachineNotFound:
@@ -98,9 +109,28 @@ class Garbage:
                 **{"provider-id": machine.provider_id},
             )
 
-    def _owner_known(self, machine: Machine) -> bool:
-        mirror = self._context.mirror
-        claim = mirror.claims.store.get(machine.claim_name or "")
-        return claim is not None and (
-            claim.metadata.uid == machine.claim_uid or claim.status.provider_id == machine.provider_id
+    async def _orphaned(self, machine: Machine) -> bool:
+        """Whether the server says that the claim which the machine was bought for is not there."""
+        name = machine.claim_name
+        if name is None:
+            return False
+        try:
+            claim = await self._context.kube.get(NODECLAIMS, name, type=NodeClaim)
+        except NotFound as answer:
+            return answer.details.get("name") == name  # otherwise it does not know the kind just now
+        return claim.metadata.uid != machine.claim_uid and claim.status.provider_id != machine.provider_id
+
+    def _certain(self, orphans: list[Machine], fleet: int) -> list[Machine]:
+        """Those of the orphans that may be ended now."""
+        if len(orphans) <= max(FEW, fleet // 2):
+            return orphans
+        self._context.log.error(
+            "leaving machines without a claim alone",
+            controller="instance.garbagecollection",
+            error=REASONS["MANY_ORPHANS"].told(orphans=len(orphans), fleet=fleet),
+            cure=REASONS["MANY_ORPHANS"].cure,
+            code="MANY_ORPHANS",
         )
+        since = self._context.clock.monotonic() - LONG
+        return [machine for machine in orphans if self._orphans[machine.provider_id] <= since]
+

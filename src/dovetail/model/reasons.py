@@ -79,6 +79,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("THROTTLED", "wait", "AWS asks to slow down", "wait"),
     ("CLOUD_ERROR", "wait", "AWS failed: {error}", "wait; it is tried again"),
     ("NEVER_JOINED", "admin", "the machine ran and never joined the cluster", "see its console output and its role"),
+    (
+        "MANY_ORPHANS",
+        "admin",
+        "{orphans} of {fleet} machines have no claim in this cluster",
+        "bring the claims back, or let no other cluster use this cluster's name; after an hour the machines go",
+    ),
     # Ours.
     ("PLAN_REFUSED", "bug", "the plan did not pass its own check: {violation}", "report it with the decision id"),
 )
