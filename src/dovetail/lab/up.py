@@ -21,6 +21,7 @@ from dovetail.chance import Chance, system_seed
 from dovetail.clock import Clock
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
+from dovetail.lab.ages import Aged
 from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
@@ -127,9 +128,7 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
     if not settings.autoscaler:
         return None
     timing = Timing() if settings.boot is None else Timing(settings.boot, 0.0, min(settings.boot, Timing().ready))
-    asked = EksSettings(
-        cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing
-    )
+    asked = EksSettings(cluster_name=settings.cluster_name, region=settings.region, gates=settings.gates, timing=timing)
     return Eks(asked, url, authority)
 
 
@@ -140,6 +139,8 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
     token = settings.token or Chance(system_seed()).uid()
     bare = Bare(clock, chance.child("apiserver"), settings.port, token, settings.data, make=LabServer)
     bare.collector.delay = COLLECTED_AFTER
+    if settings.speed != 1:
+        bare.mount.server = Aged(bare.server, clock)
     try:
         url = await bare.start()
         write_private(settings.kubeconfig, bare.kubeconfig())
@@ -179,9 +180,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
 
 
 def _plane(settings: Settings, way: Tunnel) -> RealControlPlane:
-    return RealControlPlane(
-        scheduler=True, controllers=True, port=settings.port, folder=settings.data, flags=way.flags
-    )
+    return RealControlPlane(scheduler=True, controllers=True, port=settings.port, folder=settings.data, flags=way.flags)
 
 
 def _inlined(plane: RealControlPlane) -> str:

@@ -1,0 +1,60 @@
+"""Ages in a lab whose time runs faster than the reader's clock.
+
+The server prints the ages of `kubectl get` itself, by the lab's clock. `kubectl describe` and `kubectl events` count
+them from instants, by the clock on the wall, on which the lab's instants are still to come. So these two commands,
+which say in a header that they ask, are told instants as far back on the wall as they are in the lab. Everybody
+else reads the lab's own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime, timedelta
+
+from dovetail.clock import Clock, wall
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver.http import Core
+
+COUNTING = frozenset(("kubectl describe", "kubectl events"))
+_INSTANT = re.compile(
+    rb'("(?:[a-zA-Z]*(?:Time|Timestamp)|startedAt|finishedAt|time)":")(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)((?:\.\d+)?Z")'
+)
+
+
+class Aged:
+    """A core whose answers to commands that count ages are moved onto the clock on the wall."""
+
+    def __init__(self, core: Core, clock: Clock, reader: Callable[[], datetime] = wall) -> None:
+        self._core = core
+        self._clock = clock
+        self._reader = reader
+
+    @property
+    def address(self) -> str:
+        return self._core.address
+
+    @address.setter
+    def address(self, address: str) -> None:
+        self._core.address = address
+
+    async def handle(self, request: Request) -> Response:
+        response = await self._core.handle(request)
+        if request.headers.get("kubectl-command") in COUNTING:
+            response.body = self._moved(response.body)
+            if response.stream is not None:
+                response.stream = self._frames(response.stream)
+        return response
+
+    async def _frames(self, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for frame in stream:
+            yield self._moved(frame)
+
+    def _moved(self, text: bytes) -> bytes:
+        ahead = timedelta(seconds=round((self._clock.now() - self._reader()).total_seconds()))
+
+        def earlier(found: re.Match[bytes]) -> bytes:
+            instant = datetime.fromisoformat(found[2].decode()) - ahead
+            return found[1] + instant.isoformat().encode() + found[3]
+
+        return _INSTANT.sub(earlier, text)

@@ -1,0 +1,57 @@
+"""Ages are the lab's, whoever counts them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.kube.transport import Request, Response
+from dovetail.lab.ages import Aged
+
+WALL = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+POD = (
+    b'{"creationTimestamp":"2026-01-01T00:50:00Z","annotations":{"x/restartedAt":"2026-01-01T00:00:40Z"},'
+    b'"eventTime":"2026-01-01T00:55:00.123456Z","startedAt":"2026-01-01T00:59:59Z","note":"2026-01-01T00:50:00Z"}'
+)
+
+
+class Fixed:
+    """Answers every request with the same pod, at once and in frames."""
+
+    address = ""
+
+    async def handle(self, request: Request) -> Response:
+        return Response(status=200, headers={}, body=POD, stream=self._frames())
+
+    async def _frames(self) -> AsyncIterator[bytes]:
+        yield POD
+
+
+def told(command: str) -> tuple[bytes, bytes]:
+    """What a command reads an hour into a lab that has run for a minute of the reader's."""
+
+    async def scene() -> tuple[bytes, bytes]:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        await asyncio.sleep(timedelta(hours=1).total_seconds())
+        asked = Request(method="GET", path="/", headers={"kubectl-command": command})
+        answer = await Aged(Fixed(), clock, lambda: WALL).handle(asked)
+        assert answer.stream is not None
+        return answer.body, b"".join([frame async for frame in answer.stream])
+
+    return run_virtual(scene())
+
+
+def test_describe_and_events_count_ages_by_the_lab() -> None:
+    moved = (
+        POD.replace(b'creationTimestamp":"2026-01-01T00:50:00', b'creationTimestamp":"2025-12-31T23:51:00')
+        .replace(b"2026-01-01T00:55:00", b"2025-12-31T23:56:00")
+        .replace(b"2026-01-01T00:59:59", b"2026-01-01T00:00:59")
+    )
+    assert told("kubectl describe") == (moved, moved)
+    assert told("kubectl events") == (moved, moved)
+
+
+def test_whoever_reads_instants_reads_the_labs_own() -> None:
+    assert told("kubectl get") == (POD, POD)
