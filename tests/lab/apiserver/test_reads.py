@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dovetail.lab.apiserver import reads
 from tests.lab.apiserver.asking import CONFIGMAPS, PODS, TABLE, Asker, ask, configmap, pod
 
 
@@ -68,6 +71,21 @@ def test_a_table_has_kubectl_s_columns() -> None:
             "Age",
         ]
         assert table["rows"][0]["cells"] == ["p", "0/1", "Pending", "0", "0s", "<none>", "n1", "<none>", "<none>"]
+
+    ask(scenario)
+
+
+def test_a_table_of_more_pages_than_kubectl_turns_at_once_is_answered_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reads, "TABLE_PAGE", 2)
+    monkeypatch.setattr(reads, "TABLE_PAGES", 2)
+
+    async def scenario(api: Asker) -> None:
+        for number in range(5):
+            await api.ok("POST", PODS, pod(f"p{number}"))
+        table = await api.ok("GET", f"{PODS}?limit=2", accept=TABLE)
+        assert len(table["rows"]) == 5 and "continue" not in table["metadata"]
+        assert len((await api.ok("GET", f"{PODS}?limit=3", accept=TABLE))["rows"]) == 3
+        assert len((await api.ok("GET", f"{PODS}?limit=2"))["items"]) == 2
 
     ask(scenario)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
 import ssl
 from collections.abc import Awaitable, Callable
@@ -18,8 +17,6 @@ from dovetail.lab.apiserver.status import StatusError, internal_error
 
 _log = logging.getLogger("dovetail.apiserver")
 
-#: Answers smaller than this are not compressed, like the real server's.
-GZIP_FROM = 128 * 1024
 MAX_BODY = 3 * 1024 * 1024
 
 
@@ -68,7 +65,7 @@ class HttpMount:
                 return taken
         body = await incoming.read() if incoming.body_exists else b""
         if len(body) > MAX_BODY:
-            return self._whole(incoming, _too_large())
+            return self._whole(_too_large())
         request = Request(
             method=incoming.method,
             path=incoming.rel_url.path,
@@ -84,16 +81,12 @@ class HttpMount:
             response = Response(status=500, headers=JSON_HEADERS, body=msgspec.json.encode(failed.status()))
         if response.stream is not None:
             return await self._stream(incoming, response)
-        return self._whole(incoming, response)
+        return self._whole(response)
 
-    def _whole(self, incoming: web.BaseRequest, response: Response) -> web.Response:
-        body = response.body
-        out = web.Response(status=response.status, body=body)
+    def _whole(self, response: Response) -> web.Response:
+        """An answer in one piece; never compressed, for on the loopback that only costs both sides time."""
+        out = web.Response(status=response.status, body=response.body)
         _headers(out, response)
-        if len(body) >= GZIP_FROM and "gzip" in incoming.headers.get("Accept-Encoding", ""):
-            out.body = gzip.compress(body, 1)
-            out.headers["Content-Encoding"] = "gzip"
-            out.headers["Vary"] = "Accept-Encoding"
         return out
 
     async def _stream(self, incoming: web.BaseRequest, response: Response) -> web.StreamResponse:

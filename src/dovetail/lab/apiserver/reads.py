@@ -13,6 +13,7 @@ import msgspec
 from dovetail.kube.decode import uncollected
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import respond, selectors, status, tables
+from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.fielderror import quoted
 from dovetail.lab.apiserver.options import ListOptions, list_options
@@ -22,6 +23,9 @@ from dovetail.lab.apiserver.store import Record
 
 Json = dict[str, Any]
 FUTURE_WAIT = 3.0
+#: kubectl reads Tables in pages of 500, ten at once and five a second after that. A Table of more pages than those ten
+#: is answered whole, which the API allows a server, so that a person does not wait for a client that counts.
+TABLE_PAGE, TABLE_PAGES = 500, 10
 _encode = msgspec.json.Encoder().encode
 
 
@@ -88,13 +92,9 @@ async def list_(call: Call) -> Response:
     options = list_options(call.request)
     wanted = call.wanted(listing=True)
     test = selectors.compile(call, options.labels, options.fields)
-    page = await paged(call, options, test)
+    page = await paged(call, options, test, table=wanted.form == "Table")
     if wanted.form == "Table":
-        columns = tables.Options.of(call.request)
-        with uncollected():
-            shown = [respond.tabled(record, call.resource, columns) for record in page.records]
-            table = tables.of_objects(call, shown, list_metadata(page, False), wanted, columns)
-            return respond.value(table, 200, wanted)
+        return _table(call, page, wanted)
     if wanted.form == "PartialObjectMetadataList":
         items = [respond.partial(record.obj, wanted.version) for record in page.records]
         body = {
@@ -107,6 +107,17 @@ async def list_(call: Call) -> Response:
     if wanted.yaml or wanted.pretty:
         return respond.value(msgspec.json.decode(listing(call.resource, page)), 200, wanted)
     return Response(status=200, headers=respond.JSON_HEADERS, body=listing(call.resource, page))
+
+
+def _table(call: Call, page: Page, wanted: Wanted) -> Response:
+    options, metadata = tables.Options.of(call.request), list_metadata(page, False)
+    with uncollected():
+        if call.table == "/pods" and options.include == "Metadata" and not wanted.yaml:
+            table = tables.of_pods(call, (record.raw for record in page.records), metadata, wanted)
+        else:
+            shown = [respond.tabled(record, call.resource, options) for record in page.records]
+            table = tables.of_objects(call, shown, metadata, wanted, options)
+        return respond.value(table, 200, wanted)
 
 
 def list_metadata(page: Page, custom: bool) -> Json:
@@ -150,7 +161,7 @@ def item_texts(resource: ResourceType, records: Iterable[Record]) -> Iterable[by
             yield _encode({k: v for k, v in record.obj.items() if k not in ("kind", "apiVersion")})
 
 
-async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] | None) -> Page:
+async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] | None, *, table: bool = False) -> Page:
     """The records a list is about: which version, from which key on, how many."""
     store = call.server.store
     prefix = f"{call.namespace}/" if call.namespace else ""
@@ -169,6 +180,8 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
     if exact and exact < store.compacted:
         raise compacted(options, after.removeprefix(prefix))
     records, keys = _rows(call, prefix, after, exact)
+    if table and options.limit >= TABLE_PAGE and len(keys) > TABLE_PAGES * options.limit:
+        options = msgspec.structs.replace(options, limit=0)
     return _cut(call, options, test, records, keys, exact or store.rv)
 
 

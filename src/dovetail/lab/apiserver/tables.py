@@ -5,7 +5,7 @@ Each kind has its columns in `columns`; other kinds show name and age, custom re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -50,25 +50,49 @@ def of_objects(
                 row["conditions"] = finished
     if not metadata and len(objects) == 1:
         metadata = {"resourceVersion": objects[0]["metadata"].get("resourceVersion", "")}
+    return _table(headers, rows or (None if headers is columns.DEFAULT[0] else []), metadata, wanted)
+
+
+def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted) -> Json:
+    """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text."""
+    now = call.server.clock.now()
+    rows = []
+    for text in texts:
+        pod = pods.decode_shown(text)
+        partial = _partial(_decode_metadata(text).metadata, wanted)
+        row: Json = {"cells": pods.cells(pod, now), "object": partial}
+        finished = pods.conditions(pod)
+        if finished:
+            row["conditions"] = finished
+        rows.append(row)
+    return _table(pods.HEADERS, rows, metadata, wanted)
+
+
+def _table(headers: Sequence[Header], rows: list[Json] | None, metadata: Json, wanted: Wanted) -> Json:
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
         "metadata": metadata,
         "columnDefinitions": [header.definition() for header in headers],
-        "rows": rows or (None if headers is columns.DEFAULT[0] else []),
+        "rows": rows,
     }
+
+
+class _Metadata(msgspec.Struct):
+    """An object of which only the metadata matter, and those as they are written."""
+
+    metadata: msgspec.Raw
+
+
+_decode_metadata = msgspec.json.Decoder(_Metadata).decode
 
 
 def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
     """A bookmark among tables: one row with the cells of an empty object."""
     headers, cells = layout(call.resource, call)
     empty = {"metadata": {"name": ""}, "apiVersion": call.resource.api_version}
-    partial = {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{wanted.version}",
-        "metadata": obj["metadata"],
-    }
-    row = {"cells": cells(empty, call.server.clock.now()), "object": partial if shown else None}
+    partial = _partial(obj["metadata"], wanted) if shown else None
+    row = {"cells": cells(empty, call.server.clock.now()), "object": partial}
     return {
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{wanted.version}",
@@ -83,11 +107,11 @@ def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
         return None
     if options.include == "Object":
         return obj
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"meta.k8s.io/{wanted.version}",
-        "metadata": _metadata(obj["metadata"]),
-    }
+    return _partial(_metadata(obj["metadata"]), wanted)
+
+
+def _partial(metadata: Json | msgspec.Raw, wanted: Wanted) -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": metadata}
 
 
 #: Lives in a field of its own inside the real server, and is not among the annotations there.

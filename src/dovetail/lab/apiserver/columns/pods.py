@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, cast
+
+import msgspec
 
 from dovetail.lab.apiserver.columns.cells import Header, age, created
 
@@ -20,6 +22,40 @@ HEADERS = (
     Header("Nominated Node", priority=1),
     Header("Readiness Gates", priority=1),
 )
+
+
+class _Container(TypedDict, total=False):
+    name: str
+    restartPolicy: str
+
+
+class _Spec(TypedDict, total=False):
+    containers: list[_Container] | None
+    initContainers: list[_Container] | None
+    nodeName: str
+    readinessGates: list[Json] | None
+
+
+class _Metadata(TypedDict, total=False):
+    name: str
+    creationTimestamp: str
+    deletionTimestamp: str
+
+
+class _Shown(TypedDict, total=False):
+    """The part of a pod that its cells are made of."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: Json
+
+
+_decoder = msgspec.json.Decoder(_Shown)
+
+
+def decode_shown(text: bytes) -> Json:
+    """A stored pod, with the fields that `cells` and `conditions` read and few others."""
+    return cast(Json, _decoder.decode(text))
 
 
 def conditions(obj: Json) -> list[Json]:
