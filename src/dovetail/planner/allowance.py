@@ -5,25 +5,25 @@
 
 from __future__ import annotations
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
-from dovetail.planner.problem import Ask
 
 
 def minimum(cell: Cell, counts: list[int]) -> int:
     """The smallest count over the domains that a spread looks at."""
-    seen = [count for count, among in zip(counts, cell.universe.tolist(), strict=True) if among]
-    return min(seen) if seen and len(seen) >= cell.group.min_domains else 0
+    among = cell.among
+    return min([counts[at] for at in among]) if among and len(among) >= cell.group.min_domains else 0
 
 
 def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
     """What a group that the ask owns asks of it."""
-    mine = cell.group in ask.cls.members
+    mine = cell in ask.own
     if cell.group.kind == SPREAD:
         top = minimum(cell, counts) + cell.group.max_skew
-        universe = cell.universe.tolist()
+        among = set(cell.among)
         for at, count in enumerate(counts):
-            if not universe[at] or count > top:
+            if at not in among or count > top:
                 allowed[at] = 0
             elif mine:
                 allowed[at] = min(allowed[at], top - count)

@@ -2,7 +2,8 @@
 
 Machines that are there come first, machines to buy after them; a machine to buy stands on a concrete column of
 the menu and may change to another one that holds it. All counts are kept as pods are put and taken, so asking
-who has room is a handful of array operations whatever the number of machines.
+who has room is a handful of array operations whatever the number of machines. Single figures are read and written
+through views of the same arrays, which costs a fraction of indexing them.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from dovetail.planner.allowance import allow_member, allow_owner
+from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
-from dovetail.planner.problem import UNLIMITED, Ask, Problem
+from dovetail.planner.problem import UNLIMITED, Problem
 
 _NOTHING: dict[int, int] = {}
 
@@ -36,7 +38,7 @@ class Board:
         self.free = np.zeros((len(problem.dims), room), dtype=np.int64)
         self.free[:, :existing] = problem.free
         self.column: Ints = np.full(room, -1, dtype=np.int64)
-        self.domains = [np.full(room, -1, dtype=np.int64) for _ in problem.axes]
+        self.domains = np.full((len(problem.axes), room), -1, dtype=np.int64)
         for lying, axis in zip(self.domains, problem.axes, strict=True):
             lying[:existing] = axis.nodes
         self.axis_at = {axis.key: index for index, axis in enumerate(problem.axes)}
@@ -47,19 +49,27 @@ class Board:
             self.host_counts[cell.slot, :existing] = cell.counts
             self.host_owners[cell.slot, :existing] = cell.owners
         others = [cell for cell in problem.cells.values() if not cell.host]
-        self.counts: list[Ints] = [cell.counts.copy() for cell in others]
-        self.owners: list[Ints] = [cell.owners.copy() for cell in others]
+        self.counts: list[list[int]] = [cell.counts.tolist() for cell in others]
+        self.owners: list[list[int]] = [cell.owners.tolist() for cell in others]
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
         self.asks: dict[int, Ask] = {}
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
+        self._look()
+
+    def _look(self) -> None:
+        """Views for single figures, by row and machine."""
+        self._free = self.free.data
+        self._lying = self.domains.data
+        self._members = self.host_counts.data
+        self._promised = self.host_owners.data
 
     def clone(self) -> Board:
         twin = object.__new__(Board)
         twin.problem, twin.menu, twin.existing, twin.size = self.problem, self.menu, self.existing, self.size
         twin.free, twin.column = self.free.copy(), self.column.copy()
-        twin.domains = [each.copy() for each in self.domains]
+        twin.domains = self.domains.copy()
         twin.axis_at = self.axis_at
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
         twin.counts = [each.copy() for each in self.counts]
@@ -69,6 +79,7 @@ class Board:
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
+        twin._look()
         return twin
 
     # -- who has room -------------------------------------------------------------------------------------------
@@ -92,12 +103,6 @@ class Board:
         bins += start
         return bins
 
-    def roomy(self, ask: Ask, bins: Ints) -> Ints:
-        """Of machines that suit the ask, those that still hold a pod of it."""
-        for dim, amount in ask.steps:
-            bins = bins[self.free[dim].take(bins) >= amount]
-        return bins
-
     def shares(self, ask: Ask, bins: Ints, most: int, lenient: bool) -> tuple[Ints, Ints]:
         """Of machines that hold a pod of the ask, those that hostname rules let take some, and how many each."""
         self.problem.work += 1
@@ -108,7 +113,7 @@ class Board:
             for dim, amount in ask.steps:
                 np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
         for cell in ask.host_owned:
-            self._cap_owner(ask, cell, bins, fits)
+            self._cap_owner(cell, cell in ask.own, bins, fits)
         for cell in ask.host_members:
             self._cap_member(cell, bins, fits, lenient)
         if self.problem.diversity is not None:
@@ -117,6 +122,25 @@ class Board:
             return bins, fits
         some = fits.nonzero()[0]
         return bins[some], fits[some]
+
+    def holds(self, ask: Ask, at: int, most: int) -> int:
+        """How many pods of the ask, up to `most`, a machine that suits it has room for."""
+        free = self._free
+        for dim, amount in ask.steps:
+            left = free[dim, at]
+            if left < amount * most:
+                most = left // amount
+        return max(most, 0)
+
+    def cap(self, ask: Ask, at: int, most: int, lenient: bool) -> int:
+        """How many of `most` pods hostname rules let onto a machine that they do not bar."""
+        for cell in ask.host_owned:
+            if cell in ask.own and cell.group.kind != AFFINITY:
+                most = min(most, cell.group.max_skew - self._members[cell.slot, at] if cell.group.kind == SPREAD else 1)
+        for cell in ask.host_members:
+            if cell.group.kind == SPREAD and not lenient and self._promised[cell.slot, at]:
+                most = min(most, cell.group.max_skew - self._members[cell.slot, at])
+        return most
 
     def _suitable(self, ask: Ask, start: int, end: int) -> Bools:
         first = self.existing
@@ -128,16 +152,19 @@ class Board:
 
     def _cap_uniform(self, ask: Ask, bins: Ints, fits: Ints) -> None:
         """No pod may leave a machine with too few types to choose from."""
-        assert self.problem.diversity is not None
         for place, at in enumerate(bins.tolist()):
-            if at >= self.existing:
-                held = [self.asks[number] for number in self.contents[at]]
-                if not self.problem.diversity.enough(int(self.column[at]), [*held, ask]):
-                    fits[place] = 0
+            if not self.diverse(ask, at):
+                fits[place] = 0
 
-    def _cap_owner(self, ask: Ask, cell: Cell, bins: Ints, fits: Ints) -> None:
+    def diverse(self, ask: Ask, at: int) -> bool:
+        """Whether a machine still has enough types to choose from with a pod of the ask on it."""
+        if self.problem.diversity is None or at < self.existing:
+            return True
+        held = [self.asks[number] for number in self.contents[at]]
+        return self.problem.diversity.enough(int(self.column[at]), [*held, ask])
+
+    def _cap_owner(self, cell: Cell, mine: bool, bins: Ints, fits: Ints) -> None:
         counts = self.host_counts[cell.slot].take(bins)
-        mine = cell.group in ask.cls.members
         if cell.group.kind == SPREAD:
             if mine:
                 np.minimum(fits, np.maximum(cell.group.max_skew - counts, 0), out=fits)
@@ -166,7 +193,7 @@ class Board:
         """How many pods of the ask one fresh machine may take by hostname rules alone."""
         most = UNLIMITED
         for cell in ask.host_owned:
-            mine = cell.group in ask.cls.members
+            mine = cell in ask.own
             if cell.group.kind == SPREAD and mine:
                 most = min(most, cell.group.max_skew)
             elif cell.group.kind == ANTI and mine:
@@ -185,13 +212,12 @@ class Board:
 
     def allowed(self, ask: Ask, axis: int, lenient: bool, but: Cell | None) -> list[int]:
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
-        key = self.problem.axes[axis].key
         for cell in ask.domain_owned:
-            if cell.group.key == key and cell is not but:
-                allow_owner(ask, cell, self.counts[cell.slot].tolist(), allowed)
+            if cell.place == axis and cell is not but:
+                allow_owner(ask, cell, self.counts[cell.slot], allowed)
         for cell in ask.domain_members:
-            if cell.group.key == key and cell is not but and not (lenient and cell.group.kind == SPREAD):
-                allow_member(cell, self.counts[cell.slot].tolist(), self.owners[cell.slot].tolist(), allowed)
+            if cell.place == axis and cell is not but and not (lenient and cell.group.kind == SPREAD):
+                allow_member(cell, self.counts[cell.slot], self.owners[cell.slot], allowed)
         return allowed
 
     # -- putting and taking -------------------------------------------------------------------------------------
@@ -206,17 +232,18 @@ class Board:
         else:
             del contents[ask.number]
         self.contents[bin_] = contents
-        self.free[:, bin_] -= ask.request if count == 1 else ask.request * count
+        for dim, amount in ask.steps:
+            self._free[dim, bin_] -= amount * count
         for cell in ask.host_members:
-            self.host_counts[cell.slot, bin_] += count
+            self._members[cell.slot, bin_] += count
         for cell in ask.promised_hosts:
-            self.host_owners[cell.slot, bin_] += count
+            self._promised[cell.slot, bin_] += count
         for cell in ask.domain_members:
-            at = self.domain(cell, bin_)
+            at = self._lying[cell.place, bin_]
             if at >= 0 and self._counted(cell, bin_):
                 self.counts[cell.slot][at] += count
         for cell in ask.promised_domains:
-            at = self.domain(cell, bin_)
+            at = self._lying[cell.place, bin_]
             if at >= 0:
                 self.owners[cell.slot][at] += count
 
@@ -237,8 +264,11 @@ class Board:
             if at >= 0:
                 self.owners[cell.slot][at] += total
 
+    def host_count(self, cell: Cell, bin_: int) -> int:
+        return self._members[cell.slot, bin_]
+
     def domain(self, cell: Cell, bin_: int) -> int:
-        return int(self.domains[self.axis_at[cell.group.key]][bin_])
+        return self._lying[cell.place, bin_]
 
     def _counted(self, cell: Cell, bin_: int) -> bool:
         if bin_ < self.existing:
@@ -326,10 +356,12 @@ class Board:
         more = self.free.shape[1]
         self.free = np.concatenate([self.free, np.zeros((self.free.shape[0], more), dtype=np.int64)], axis=1)
         self.column = np.concatenate([self.column, np.full(more, -1, dtype=np.int64)])
-        self.domains = [np.concatenate([each, np.full(more, -1, dtype=np.int64)]) for each in self.domains]
+        nowhere = np.full((self.domains.shape[0], more), -1, dtype=np.int64)
+        self.domains = np.concatenate([self.domains, nowhere], axis=1)
         blank = np.zeros((self.host_counts.shape[0], more), dtype=np.int64)
         self.host_counts = np.concatenate([self.host_counts, blank], axis=1)
         self.host_owners = np.concatenate([self.host_owners, blank], axis=1)
+        self._look()
 
     # -- sizing -------------------------------------------------------------------------------------------------
 

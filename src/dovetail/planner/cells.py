@@ -43,18 +43,24 @@ class Axis:
 
 
 class Cell:
-    """A group with its starting counts. `axis` is None on the hostname key."""
+    """A group with its starting counts. `axis` is None on the hostname key; `place` is its number among the axes.
+
+    `universe` are the domains that a spread takes its minimum over, `among` their numbers.
+    """
 
     __slots__ = (
-        "axis", "counted_columns", "counted_nodes", "counts", "group", "host", "index", "owners", "slot", "universe",
+        "among", "axis", "counted_columns", "counted_nodes", "counts", "group", "host", "index", "owners", "place",
+        "slot", "universe",
     )  # fmt: skip
 
-    def __init__(self, index: int, slot: int, group: Group, axis: Axis | None) -> None:
+    def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
         self.index = index
         self.slot = slot
         self.group = group
         self.axis = axis
+        self.place = place
         self.host = axis is None
+        self.among: list[int] = []
         self.counts: Ints = np.zeros(0, dtype=np.int64)
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
@@ -85,6 +91,7 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     lying = cell.axis.nodes >= 0
     np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
     cell.universe = _universe(cell, columns, tolerations)
+    cell.among = cell.universe.nonzero()[0].tolist()
 
 
 def _universe(cell: Cell, columns: Columns, tolerations: tuple[Toleration, ...] | None) -> Bools:
@@ -145,12 +152,12 @@ def cells_of(groups: Sequence[Group], columns: Columns, roster: Roster) -> tuple
     hosts = others = 0
     for index, group in enumerate(groups):
         if group.key == HOSTNAME:
-            cells[group] = Cell(index, hosts, group, None)
+            cells[group] = Cell(index, hosts, group, None, -1)
             hosts += 1
         else:
             if group.key not in axes:
                 axes[group.key] = Axis(group.key, columns, roster)
-            cells[group] = Cell(index, others, group, axes[group.key])
+            cells[group] = Cell(index, others, group, axes[group.key], list(axes).index(group.key))
             others += 1
     for cell in cells.values():
         fill_cell(cell, columns, roster)

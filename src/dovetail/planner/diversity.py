@@ -15,7 +15,8 @@ from dovetail.planner.columns import Bools, Column, Columns, Ints
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 
 if TYPE_CHECKING:
-    from dovetail.planner.problem import Ask, Problem
+    from dovetail.planner.asks import Ask
+    from dovetail.planner.problem import Problem
 
 _NEVER = 1 << 60
 

@@ -12,6 +12,7 @@ from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import NEVER, text
@@ -19,7 +20,7 @@ from dovetail.planner.columns import lowest
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
-from dovetail.planner.problem import ATTACH, Ask, Problem
+from dovetail.planner.problem import ATTACH, Problem
 
 #: Further along is nearer to a place.
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "POOL_CLASH", "VOLUME_ZONE", "VOLUME_LIMIT",

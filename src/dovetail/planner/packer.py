@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
-from dovetail.planner.problem import UNLIMITED, Ask, Problem
+from dovetail.planner.problem import UNLIMITED, Problem
+from dovetail.planner.standing import Standing
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
 from dovetail.planner.water import quotas
-
-#: How many machines are looked at together, at first and at most.
-_STRETCH, _LONGEST = 128, 2048
-_NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
 class Packer:
@@ -39,14 +37,11 @@ class Packer:
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(self)
+        self.standing = Standing(self)
         self._singles: dict[tuple[int, int], Bools] = {}
         self._open_to: dict[object, set[int]] = {}
         """The domains in which a kind of pod can always have a machine of its own."""
-        self._alive: dict[object, tuple[Ints, int]] = {}
-        """For a kind of pod the machines that may have room for it, of as many as there were when it was last asked.
-
-        Room only shrinks while a packing grows; whatever else happens, it is forgotten.
-        """
+        self._balances: dict[tuple[int, int], tuple[Cell | None, bool]] = {}
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -110,21 +105,25 @@ class Packer:
 
     def _balanced(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
         """The spread that this ask fills up, if there is one, and whether it is its own or only counts it."""
-        key = self.problem.axes[axis].key
+        known = self._balances.get((id(ask.ties), axis))
+        if known is None:
+            known = self._balances[id(ask.ties), axis] = self._find_balance(ask, axis)
+        return known
+
+    def _find_balance(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
         for cell in ask.domain_owned:
-            if cell.group.kind == SPREAD and cell.group.key == key and cell.group in ask.cls.members:
+            if cell.group.kind == SPREAD and cell.place == axis and cell in ask.own:
                 return cell, True
         others = [each for each in ask.domain_members if each.group.kind != ANTI and each not in ask.domain_owned]
-        counting = [each for each in others if each.group.key == key]
+        counting = [each for each in others if each.place == axis]
         if counting and self.strategy.level:
-            return max(counting, key=lambda each: (int(each.universe.sum()), -each.group.max_skew)), False
+            return max(counting, key=lambda each: (len(each.among), -each.group.max_skew)), False
         return None, False
 
     def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
         others = self.board.allowed(ask, axis, self.lenient, cell)
-        counts: list[int] = self.board.counts[cell.slot].tolist()
-        universe: list[int] = cell.universe.nonzero()[0].tolist()
+        counts, universe = self.board.counts[cell.slot], cell.among
         usable = self._turned([at for at in universe if others[at] > 0 and at not in blocked])
         if not usable:
             return 0
@@ -191,14 +190,11 @@ class Packer:
 
     def _first_of_its_kind(self, ask: Ask, axis: int) -> bool:
         """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
-        key = self.problem.axes[axis].key
-        return any(
-            cell.group.kind == AFFINITY
-            and cell.group.key == key
-            and cell.group in ask.cls.members
-            and not self.board.counts[cell.slot].any()
-            for cell in ask.domain_owned
-        )
+        for cell in ask.domain_owned:
+            settling = cell.group.kind == AFFINITY and cell.place == axis and cell in ask.own
+            if settling and not any(self.board.counts[cell.slot]):
+                return True
+        return False
 
     def _found(self, ask: Ask, count: int, axis: int, allowed: Ints) -> int:
         """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
@@ -210,7 +206,7 @@ class Packer:
             got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
             if got == count:
                 return got
-            self._alive.clear()
+            self.standing.forget()
             if got > best_got:
                 best, best_got = domain, got
         if best < 0 or len(candidates) == 1:
@@ -242,10 +238,9 @@ class Packer:
         return False
 
     def _heights(self, ask: Ask, axis: int) -> Ints:
-        key = self.problem.axes[axis].key
         heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
         for cell in ask.domain_owned:
-            if cell.group.key == key and cell.group.kind == SPREAD:
+            if cell.place == axis and cell.group.kind == SPREAD:
                 heights[:-1] += self.board.counts[cell.slot]
         return heights
 
@@ -268,42 +263,10 @@ class Packer:
         return self._inside(bins)
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
-        """Fill machines that stand, in their order, a stretch at a time: most need not be looked at."""
-        board = self.board
-        lying = board.domains[axis] if axis is not None else None
+        """Fill machines that stand, in their order."""
         if self._alone(ask):
-            return self._onto_one(ask, count, lying, domains)
-        kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"")
-        known, seen = self._alive.get(kind, (_NONE, 0))
-        fresh = board.fitting(ask, seen, lying, domains) if seen < board.size else _NONE
-        bins = fresh if not len(known) else np.concatenate([known, fresh]) if len(fresh) else known
-        kept: list[Ints] = []
-        got, at, length, alive = 0, 0, _STRETCH, 0
-        while at < len(bins) and got < count:
-            stretch = board.roomy(ask, bins[at : at + length])
-            kept.append(stretch)
-            got += self._onto(ask, count - got, stretch)
-            at, length, alive = min(at + length, len(bins)), min(4 * length, _LONGEST), alive + len(stretch)
-        if alive < at:
-            bins = np.concatenate([*kept, bins[at:]])
-        self._alive[kind] = (bins, board.size)
-        return got
-
-    def _onto(self, ask: Ask, count: int, bins: Ints) -> int:
-        bins = self._inside(bins)
-        if count == 1 and len(bins) and not (ask.host_owned or ask.host_members or self.problem.diversity):
-            self.problem.work += 1
-            self.board.put(ask, int(bins[0]), 1)
-            return 1
-        bins, room = self.board.shares(ask, bins, count, self.lenient)
-        got = 0
-        for at, fits in zip(bins.tolist(), room.tolist(), strict=True):
-            take = min(fits, count - got)
-            self.board.put(ask, at, take)
-            got += take
-            if got == count:
-                break
-        return got
+            return self._onto_one(ask, count, self.board.domains[axis] if axis is not None else None, domains)
+        return self.standing.fill(ask, count, axis, domains)
 
     def _onto_one(self, ask: Ask, count: int, lying: Ints | None, domains: Bools | None) -> int:
         """Put as many as go onto the machine that takes most."""
@@ -314,7 +277,7 @@ class Packer:
         if not len(bins):
             return 0
         best = int(room.argmax())
-        self.board.put(ask, int(bins[best]), int(room[best]))
+        self.standing.put(ask, int(bins[best]), int(room[best]))
         return int(room[best])
 
     def _inside(self, bins: Ints) -> Ints:
@@ -329,12 +292,8 @@ class Packer:
 
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
-        size = self.board.size
         return bool(ask.host_owned) and any(
-            cell.group.kind == AFFINITY
-            and cell.group in ask.cls.members
-            and not self.board.host_counts[cell.slot, :size].any()
-            for cell in ask.host_owned
+            cell.group.kind == AFFINITY and cell in ask.own and self.standing.nobody(cell) for cell in ask.host_owned
         )
 
     def _open(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
@@ -348,11 +307,11 @@ class Packer:
             alone = self._alone(ask)
             machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
             if self.board.gone:
-                self._alive.clear()
+                self.standing.forget()
             for _ in range(1 if alone else min(machines, self.budget)):
                 take = min(fits, count - got)
                 self.budget -= 1
-                self.board.put(ask, self.board.open(column), take)
+                self.standing.put(ask, self.board.open(column), take)
                 got += take
             if alone:
                 got += self._into_standing(ask, count - got, axis, domains) if got < count else 0
@@ -370,7 +329,7 @@ class Packer:
                 break
             at, column = found
             self.board.move(at, column)
-            self._alive.clear()
+            self.standing.forget()
             self.board.put(ask, at, 1)
             got += 1
         return got

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.cells import Cell, add_owners, cells_of, keep_rows, rows_passing, tolerated
+from dovetail.planner.asks import Ask, Size, Ties
+from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
 from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
@@ -31,51 +31,6 @@ UNLIMITED = 1 << 60
 ATTACH = "attach:"
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
-
-
-_NOTHING: Bools = np.zeros(0, dtype=np.bool_)
-
-
-class Size:
-    """A request in every form that packing wants it in."""
-
-    __slots__ = ("dims", "request", "steps")
-
-    def __init__(self, amounts: tuple[int, ...]) -> None:
-        self.request: Ints = np.array(amounts, dtype=np.int64)
-        self.dims = [at for at, amount in enumerate(amounts) if amount]
-        self.steps = [(at, amounts[at]) for at in self.dims]
-
-
-class Ask:
-    """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it."""
-
-    __slots__ = (
-        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
-        "mask", "nodes", "number", "promised_domains", "promised_hosts", "request", "restricted", "steps", "wishes",
-    )  # fmt: skip
-
-    def __init__(self, number: int, cls: PodClass, level: Level, size: Size) -> None:
-        self.number = number
-        self.cls = cls
-        self.level = level
-        self.request = size.request
-        self.dims = size.dims
-        self.steps = size.steps
-        self.mask = 0
-        self.columns = _NOTHING
-        self.nodes = _NOTHING
-        self.host_owned: list[Cell] = []
-        self.host_members: list[Cell] = []
-        self.domain_owned: list[Cell] = []
-        self.domain_members: list[Cell] = []
-        self.promised_hosts: list[Cell] = []
-        self.promised_domains: list[Cell] = []
-        """Of the cells owned, those that others must keep to as well."""
-        self.wishes: list[Cell] = []
-        """The other ones: they bind these pods alone, and only while they are placed."""
-        self.restricted = False
-        self.keys: list[str] = []
 
 
 class Problem:
@@ -109,9 +64,10 @@ class Problem:
             if group in self.cells:
                 add_owners(self.cells[group], where)
         self._asks: dict[tuple[int, int], Ask] = {}
-        self._node_terms: dict[tuple[Term, ...], Bools] = {}
-        self._node_taints: dict[object, Bools] = {}
-        self._node_answers: dict[object, Bools] = {}
+        self._known_ties: dict[object, Ties] = {}
+        self._known_terms: dict[tuple[Term, ...], Bools] = {}
+        self._known_taints: dict[object, Bools] = {}
+        self._known_nodes: dict[object, Bools] = {}
         self.weighted = False
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
@@ -129,6 +85,7 @@ class Problem:
         if self.diversity is not None and self.binding:
             self.menu = self.menu.charging({name: self.diversity.reach(name) for name in self.menu.limited})
         self.wishful = any(one.levels[0].soft for one in self.classes)
+        """What no packing should be worse than; set once, before the first one is made."""
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -295,7 +252,7 @@ class Problem:
             if size is None:
                 size = sizes[amounts] = Size(amounts)
             for rung, level in enumerate(one.levels):
-                ask = Ask(number, one, level, size)
+                ask = Ask(number, one, level, size, self._ties(one, level))
                 mask = ask.mask = masks[number]
                 columns = shown.get(mask)
                 if columns is None:
@@ -303,9 +260,17 @@ class Problem:
                 ask.columns = columns
                 if self.nodes:
                     ask.nodes = self._nodes_for(ask)
-                self._relate(ask)
                 self._asks[one.index, rung] = ask
                 number += 1
+
+    def _ties(self, one: PodClass, level: Level) -> Ties:
+        """Which cells matter to a class on a rung; those that own and belong to the same have them in common."""
+        unseen = self.order.foreign(one) if self.owners_first else frozenset()
+        key = (id(level), id(one.members), unseen)
+        known = self._known_ties.get(key)
+        if known is None:
+            known = self._known_ties[key] = Ties(self.cells, level, one.members, unseen)
+        return known
 
     def _menu(self, masks: list[int], limited: list[str]) -> Menu:
         axes = tuple((axis.key, *axis.values) for axis in self.axes)
@@ -323,7 +288,7 @@ class Problem:
     def __getstate__(self) -> dict[str, Any]:
         """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
         state = self.__dict__.copy()
-        for name in ("snapshot", "roster", "daemons", "fears", "_node_terms", "_node_taints", "_node_answers"):
+        for name in ("snapshot", "roster", "daemons", "fears", *(each for each in state if each.startswith("_known"))):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
         state["pools"] = [replace(pool, types=()) for pool in self.pools]
@@ -344,9 +309,9 @@ class Problem:
 
     def _nodes_for(self, ask: Ask) -> Bools:
         key = (ask.level.terms, ask.cls.storage.alternatives, ask.cls.shape.tolerations, ask.level.bears_prefer)
-        found = self._node_answers.get(key)
+        found = self._known_nodes.get(key)
         if found is None:
-            found = self._node_answers[key] = self._find_nodes(ask)
+            found = self._known_nodes[key] = self._find_nodes(ask)
         return found
 
     def _find_nodes(self, ask: Ask) -> Bools:
@@ -354,35 +319,15 @@ class Problem:
         if ask.cls.storage.alternatives != ((),):
             ok = ok & self._nodes_passing(ask.cls.storage.alternatives)
         key = (ask.cls.shape.tolerations, ask.level.bears_prefer)
-        known = self._node_taints.get(key)
+        known = self._known_taints.get(key)
         if known is None:
             tolerations, prefer = ask.cls.shape.tolerations, ask.level.bears_prefer
             borne = [not node.taints or bears(tolerations, node.taints, prefer) for node in self.nodes]
-            known = self._node_taints[key] = np.array(borne, dtype=np.bool_)
+            known = self._known_taints[key] = np.array(borne, dtype=np.bool_)
         return ok & known
 
     def _nodes_passing(self, terms: tuple[Term, ...]) -> Bools:
-        known = self._node_terms.get(terms)
+        known = self._known_terms.get(terms)
         if known is None:
-            known = self._node_terms[terms] = rows_passing(self.roster, terms)[self.rows]
+            known = self._known_terms[terms] = rows_passing(self.roster, terms)[self.rows]
         return known
-
-    def _relate(self, ask: Ask) -> None:
-        for group in dict.fromkeys((*ask.level.hard, *ask.level.soft)):
-            cell = self.cells[group]
-            (ask.host_owned if cell.host else ask.domain_owned).append(cell)
-            if group in ask.level.hard:
-                (ask.promised_hosts if cell.host else ask.promised_domains).append(cell)
-            else:
-                ask.wishes.append(cell)
-        unseen = self.order.foreign(ask.cls) if self.owners_first else frozenset()
-        members = [self.cells[group] for group in ask.cls.members if group not in unseen]
-        members.sort(key=_index)
-        for cell in members:
-            (ask.host_members if cell.host else ask.domain_members).append(cell)
-        ask.restricted = bool(ask.domain_owned or ask.domain_members)
-        if ask.restricted:
-            ask.keys = list(dict.fromkeys(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members)))
-
-
-_index = attrgetter("index")

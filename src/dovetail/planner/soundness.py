@@ -6,11 +6,10 @@ The packer keeps every rule as it goes, but pods that are taken off again may lo
 from __future__ import annotations
 
 from dovetail.planner.allowance import minimum
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
-from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
-from dovetail.planner.problem import Ask
 
 
 def sound(board: Board) -> bool:
@@ -18,15 +17,15 @@ def sound(board: Board) -> bool:
     for cell in board.problem.cells.values():
         if cell.host or cell.group.kind != SPREAD:
             continue
-        promised = board.owners[cell.slot] > 0
-        if promised.any() and not _level(cell, promised, board.counts[cell.slot]):
+        if any(board.owners[cell.slot]) and not _level(cell, board.owners[cell.slot], board.counts[cell.slot]):
             return False
     return True
 
 
-def _level(cell: Cell, where: Bools, counts: Ints) -> bool:
-    """Whether some domains rise above the lowest by no more than a spread allows."""
-    return bool((counts[where] - minimum(cell, counts.tolist()) <= cell.group.max_skew).all())
+def _level(cell: Cell, owners: list[int], counts: list[int]) -> bool:
+    """Whether the domains with owners rise above the lowest by no more than a spread allows."""
+    top = minimum(cell, counts) + cell.group.max_skew
+    return all(not promised or count <= top for promised, count in zip(owners, counts, strict=True))
 
 
 def hosts_sound(board: Board) -> bool:
@@ -53,12 +52,11 @@ def broken(board: Board) -> int:
 
 def _kept(board: Board, cell: Cell, ask: Ask, at: int) -> bool:
     domain = at if cell.host else board.domain(cell, at)
-    counts = board.host_counts[cell.slot] if cell.host else board.counts[cell.slot]
     if domain < 0:
         return cell.group.kind == ANTI
-    here = int(counts[domain])
+    here = int(board.host_counts[cell.slot, at]) if cell.host else board.counts[cell.slot][domain]
     if cell.group.kind == SPREAD:
-        least = 0 if cell.host else minimum(cell, counts.tolist())
+        least = 0 if cell.host else minimum(cell, board.counts[cell.slot])
         return here - least <= cell.group.max_skew
-    others = here - (cell.group in ask.cls.members)
+    others = here - (cell in ask.own)
     return others <= 0 if cell.group.kind == ANTI else others > 0

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.problem import UNLIMITED, Ask
+from dovetail.planner.problem import UNLIMITED
 
 if TYPE_CHECKING:
     from dovetail.planner.packer import Packer

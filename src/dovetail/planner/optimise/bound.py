@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.menu import frontier
 from dovetail.planner.optimise.linear import Model, minimise
-from dovetail.planner.problem import Ask, Problem
+from dovetail.planner.problem import Problem
 
 WORDS = (
     "pods may be cut into pieces and machines bought in fractions; spreads, affinities, limits, reservations and "

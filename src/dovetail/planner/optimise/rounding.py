@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.optimise.bound import Demand, Fluid, fluid, holding, sharing
 from dovetail.planner.packer import Packer
-from dovetail.planner.problem import Ask, Problem
+from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.strategy import Strategy
 

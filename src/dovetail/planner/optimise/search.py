@@ -12,10 +12,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dovetail.chance import Chance
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
-from dovetail.planner.problem import Ask, Problem
+from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, pack
 from dovetail.planner.soundness import broken, sound
 from dovetail.planner.strategy import Strategy
@@ -162,11 +163,10 @@ def _bereft(before: Board, board: Board) -> bool:
     """Whether a domain or a machine that stays has lost the last pod that others may need near them."""
     for cell in board.problem.cells.values():
         if cell.group.kind == AFFINITY:
-            if cell.host:
-                was, now = before.host_counts[cell.slot, : board.size], board.host_counts[cell.slot, : board.size]
-            else:
-                was, now = before.counts[cell.slot], board.counts[cell.slot]
-            if bool(((was > 0) & (now == 0)).any()):
+            size = board.size
+            was = before.host_counts[cell.slot, :size].tolist() if cell.host else before.counts[cell.slot]
+            now = board.host_counts[cell.slot, :size].tolist() if cell.host else board.counts[cell.slot]
+            if any(one and not other for one, other in zip(was, now, strict=True)):
                 return True
     return False
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY
-from dovetail.planner.problem import Ask
 
 #: Smaller columns tried for one machine, and how many pods may leave it.
 _MOST_COLUMNS, _MOST_PODS = 6, 12

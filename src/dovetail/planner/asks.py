@@ -1,0 +1,93 @@
+"""Asks: a class on one rung of its ladder, in the form that packing wants it in.
+
+What asks have in common they share: equal requests are one `Size`, equal relations to other pods one `Ties`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from operator import attrgetter
+
+import numpy as np
+
+from dovetail.planner.cells import Cell
+from dovetail.planner.classes import PodClass
+from dovetail.planner.columns import Bools, Ints
+from dovetail.planner.groups import Group
+from dovetail.planner.ladder import Level
+
+_NOTHING: Bools = np.zeros(0, dtype=np.bool_)
+_index = attrgetter("index")
+
+
+class Size:
+    """A request in every form that packing wants it in."""
+
+    __slots__ = ("dims", "request", "steps")
+
+    def __init__(self, amounts: tuple[int, ...]) -> None:
+        self.request: Ints = np.array(amounts, dtype=np.int64)
+        self.dims = [at for at, amount in enumerate(amounts) if amount]
+        self.steps = [(at, amounts[at]) for at in self.dims]
+
+
+class Ties:
+    """The cells that pods own and those that count them: on the hostname key, and over domains."""
+
+    __slots__ = (
+        "domain_members", "domain_owned", "host_members", "host_owned", "keys", "own", "promised_domains",
+        "promised_hosts", "wishes",
+    )  # fmt: skip
+
+    def __init__(
+        self, cells: Mapping[Group, Cell], level: Level, members: Set[Group], unseen: Set[Group] = frozenset()
+    ) -> None:
+        hard = [cells[group] for group in dict.fromkeys(level.hard)]
+        soft = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
+        owned = [*hard, *soft]
+        counting = sorted((cells[group] for group in members if group not in unseen), key=_index)
+        self.host_owned = [cell for cell in owned if cell.host]
+        self.domain_owned = [cell for cell in owned if not cell.host]
+        self.host_members = [cell for cell in counting if cell.host]
+        self.domain_members = [cell for cell in counting if not cell.host]
+        self.promised_hosts = [cell for cell in hard if cell.host]
+        self.promised_domains = [cell for cell in hard if not cell.host]
+        self.wishes = soft
+        self.own = frozenset(cell for cell in owned if cell.group in members)
+        self.keys = list(dict.fromkeys(cell.group.key for cell in (*self.domain_owned, *self.domain_members)))
+
+
+class Ask:
+    """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it.
+
+    Of the cells owned, others must keep to the `promised` ones as well; `wishes` bind these pods alone, and only while
+    they are placed. `own` are those that count the pods themselves.
+    """
+
+    __slots__ = (
+        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
+        "mask", "nodes", "number", "own", "promised_domains", "promised_hosts", "request", "restricted", "steps",
+        "ties", "wishes",
+    )  # fmt: skip
+
+    def __init__(self, number: int, cls: PodClass, level: Level, size: Size, ties: Ties) -> None:
+        self.number = number
+        self.cls = cls
+        self.level = level
+        self.request = size.request
+        self.dims = size.dims
+        self.steps = size.steps
+        self.mask = 0
+        self.columns = _NOTHING
+        self.nodes = _NOTHING
+        self.ties = ties
+        self.host_owned = ties.host_owned
+        self.host_members = ties.host_members
+        self.domain_owned = ties.domain_owned
+        self.domain_members = ties.domain_members
+        self.promised_hosts = ties.promised_hosts
+        self.promised_domains = ties.promised_domains
+        self.wishes = ties.wishes
+        self.own = ties.own
+        self.keys = ties.keys
+        self.restricted = bool(ties.keys)

@@ -1,0 +1,151 @@
+"""Standing: which machines may still take a pod of a kind, as bits of an integer, bit b for machine b.
+
+While a packing grows, room only shrinks and hostname counts only rise. So a machine that was too full for a kind of
+pod, or closed to it by a hostname rule, stays so; what was found once is kept, and most machines are never looked at
+again. Whatever else happens to a board, all of it is forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.cells import Cell
+from dovetail.planner.columns import Bools, Ints
+from dovetail.planner.groups import ANTI, SPREAD
+
+if TYPE_CHECKING:
+    from dovetail.planner.packer import Packer
+
+
+class _Hosts:
+    """A hostname cell over all machines: where it counts some, as many as its skew, more, and where it is promised."""
+
+    __slots__ = ("full", "over", "promised", "some")
+
+    def __init__(self, counts: Ints, owners: Ints, skew: int) -> None:
+        self.some = bits(counts > 0)
+        self.full = bits(counts >= skew) if skew > 0 else -1
+        self.over = bits(counts > skew)
+        self.promised = bits(owners > 0)
+
+
+class Standing:
+    """Answers for one packer about the board it has."""
+
+    def __init__(self, packer: Packer) -> None:
+        self._packer = packer
+        self._alive: dict[object, tuple[int, int]] = {}
+        self._hosts: dict[int, _Hosts] = {}
+
+    def forget(self) -> None:
+        """Something other than putting pods and opening machines has happened."""
+        self._alive.clear()
+        self._hosts.clear()
+
+    def fill(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+        """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
+        board, lenient, diversity = self._packer.board, self._packer.lenient, self._packer.problem.diversity
+        kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"",
+                *((other, chosen.tobytes()) for other, chosen in self._packer.extra))  # fmt: skip
+        alive = self._holding(kind, ask, axis, domains)
+        ruled = bool(ask.host_owned or ask.host_members)
+        left = alive & ~self._barred(ask, lenient) if ruled else alive
+        if not left:
+            return 0
+        self._packer.problem.work += 1
+        got, dead = 0, 0
+        while left and got < count:
+            lowest = left & -left
+            left ^= lowest
+            at = lowest.bit_length() - 1
+            take = board.holds(ask, at, count - got)
+            if not take:
+                dead |= lowest
+                continue
+            if take > 1 and ruled:
+                take = board.cap(ask, at, take, lenient)
+            if diversity is None or board.diverse(ask, at):
+                self.put(ask, at, take)
+                got += take
+        if dead:
+            self._alive[kind] = (alive ^ dead, board.size)
+        return got
+
+    def _holding(self, kind: object, ask: Ask, axis: int | None, domains: Bools | None) -> int:
+        """The machines that suit a kind of pod and had room for one when they were last looked at."""
+        board = self._packer.board
+        alive, seen = self._alive.get(kind, (0, 0))
+        if seen < board.size:
+            fresh = board.fitting(ask, seen, board.domains[axis] if axis is not None else None, domains)
+            for other, chosen in self._packer.extra:
+                fresh = fresh[chosen[board.domains[other][fresh]]]
+            alive |= _bits_at(fresh, seen, board.size)
+            self._alive[kind] = (alive, board.size)
+        return alive
+
+    def _barred(self, ask: Ask, lenient: bool) -> int:
+        """The machines that hostname rules close to the ask."""
+        barred = 0
+        for cell in ask.host_owned:
+            known = self._known(cell)
+            if cell.group.kind == SPREAD:
+                barred |= known.full if cell in ask.own else known.over
+            elif cell.group.kind == ANTI:
+                barred |= known.some
+            elif known.some or cell not in ask.own:
+                barred |= ~known.some
+        for cell in ask.host_members:
+            if cell.group.kind == ANTI:
+                barred |= self._known(cell).promised
+            elif cell.group.kind == SPREAD and not lenient:
+                known = self._known(cell)
+                barred |= known.promised & known.full
+        return barred
+
+    def _known(self, cell: Cell) -> _Hosts:
+        known = self._hosts.get(cell.slot)
+        if known is None:
+            board = self._packer.board
+            counts, owners = board.host_counts[cell.slot, : board.size], board.host_owners[cell.slot, : board.size]
+            known = self._hosts[cell.slot] = _Hosts(counts, owners, cell.group.max_skew)
+        return known
+
+    def put(self, ask: Ask, at: int, count: int) -> None:
+        """Put pods of the ask on a machine, and note what that closes."""
+        board = self._packer.board
+        board.put(ask, at, count)
+        bit = 1 << at
+        for cell in ask.host_members:
+            known = self._hosts.get(cell.slot)
+            if known is not None:
+                here = board.host_count(cell, at)
+                known.some |= bit
+                if here >= cell.group.max_skew:
+                    known.full |= bit
+                if here > cell.group.max_skew:
+                    known.over |= bit
+        for cell in ask.promised_hosts:
+            known = self._hosts.get(cell.slot)
+            if known is not None:
+                known.promised |= bit
+
+    def nobody(self, cell: Cell) -> bool:
+        """Whether a hostname cell counts no pod on any machine."""
+        return not self._known(cell).some
+
+
+def bits(chosen: Bools) -> int:
+    """The places of an array that are true, as an integer."""
+    return int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little")
+
+
+def _bits_at(places: Ints, start: int, end: int) -> int:
+    """Some of the machines from `start` to `end`, as an integer."""
+    if len(places) <= 8:
+        return sum(1 << at for at in places.tolist())
+    chosen = np.zeros(end - start, dtype=np.bool_)
+    chosen[places - start] = True
+    return bits(chosen) << start
