@@ -178,9 +178,10 @@ def main(count: int = 60, first: int = 0, deadline: float | None = None) -> None
               f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
               f"left {len(problem.plan.unschedulable)}/{len(problem.theirs['errors'])}  wishes {problem.wishes} "
               f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}", flush=True)  # fmt: skip
-    quartiles = [round(each, 3) for each in statistics.quantiles(ratios, n=4)]
-    print(f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, worst {max(ratios):.3f}; "
-          f"{faults} with something wrong")  # fmt: skip
+    spread = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios
+    quartiles = [round(each, 3) for each in spread]
+    print(f"{len(ratios)} of {count} place the same pods: cost ratio, quartiles {quartiles}, "
+          f"worst {max(ratios, default=0.0):.3f}; {faults} with something wrong")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from dovetail.planner.roster import roster_of
 from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.storage import attached
 from dovetail.planner.tolerance import bears
+from dovetail.planner.wishes import wishes_of
+from dovetail.planner.yardstick import Yardstick
 
 UNLIMITED = 1 << 60
 ATTACH = "attach:"
@@ -84,7 +86,8 @@ class Problem:
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None and self.binding:
             self.menu = self.menu.charging({name: self.diversity.reach(name) for name in self.menu.limited})
-        self.wishful = any(one.levels[0].soft for one in self.classes)
+        self.wishes = wishes_of(self)
+        self.yardstick: Yardstick | None = None
         """What no packing should be worse than; set once, before the first one is made."""
 
     # -- classes ------------------------------------------------------------------------------------------------

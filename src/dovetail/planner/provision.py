@@ -15,6 +15,7 @@ from dovetail.planner.plan import Cost, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
 from dovetail.planner.quiet import quiet
+from dovetail.planner.reference.replay import reference
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
 
@@ -71,14 +72,20 @@ def provision(
 def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
     """The quick answer. Where a spread counts pods that it does not bind, those may also come after its owners."""
     problem = Problem(snapshot)
-    watched = few(problem) and problem.order.matters and problem.order.clear()
-    packing = quick(problem, thorough=not watched)
+    if not few(problem):
+        return problem, quick(problem)
+    problem.yardstick, followed = reference(problem)
+    watched = problem.order.matters and problem.order.clear()
+    packing = min((quick(problem, thorough=not watched), followed), key=_rank)
     if not watched:
         return problem, packing
     patient = Problem(snapshot, owners_first=True)
-    other = quick(patient)
-    better = other.left or other.rank < packing.rank
-    return patient, other if better else carried(packing, patient)
+    patient.yardstick = problem.yardstick
+    return patient, min((quick(patient), carried(packing, patient)), key=_rank)
+
+
+def _rank(packing: Packing) -> tuple[float, ...]:
+    return packing.rank
 
 
 def _bettered(
@@ -99,9 +106,9 @@ def _timed(plan: Plan, seconds: float) -> Plan:
 def quick(problem: Problem, thorough: bool = True) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out."""
     first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else (*_FIRST[:1], *_MANY)
-    best = min((pack(problem, strategy) for strategy in first), key=lambda each: each.rank)
+    best = min((pack(problem, strategy) for strategy in first), key=_rank)
     if problem.weighted:
-        best = min((best, pack(problem, replace(first[0], wide=True))), key=lambda each: each.rank)
+        best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)
     if thorough and any(not hopeless(problem, problem.classes[index]) for index in best.left):
         best = _short(problem, best, first, _SHORT if few(problem) else _SHORT[:_BRIEF])
     return _evened(problem, best)
@@ -114,7 +121,7 @@ def _evened(problem: Problem, best: Packing) -> Packing:
     from dovetail.planner.optimise.rounding import COARSE, rounded
 
     other = rounded(problem, best, lambda: _AN_HOUR, COARSE)
-    return best if other is None else min((best, other), key=lambda each: each.rank)
+    return best if other is None else min((best, other), key=_rank)
 
 
 def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Sequence[Strategy]) -> Packing:

@@ -16,8 +16,10 @@ from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
-from dovetail.planner.soundness import broken, hosts_sound, sound
+from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
+from dovetail.planner.wishes import unkept
+from dovetail.planner.zones import reach
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
@@ -29,15 +31,15 @@ _WISH = 0.004
 
 
 class Packing:
-    """A finished board, the pods that found no place, the price, and the wishes given up, or broken by others later."""
+    """A finished board, the pods that found no place, the price, and the wishes given up, or not kept in the end."""
 
-    __slots__ = ("board", "broken", "cost", "given_up", "left")
+    __slots__ = ("board", "cost", "given_up", "left", "unkept")
 
     def __init__(self, board: Board, left: dict[int, int]) -> None:
         self.board = board
         self.left = left
         self.cost = board.cost()
-        self.broken = broken(board)
+        self.unkept = unkept(board)
         self.given_up = sum(
             count * len(board.asks[number].level.given_up)
             for contents in board.contents
@@ -45,9 +47,16 @@ class Packing:
         )
 
     @property
-    def rank(self) -> tuple[int, int, float]:
-        """Fewer pods without a place first, then fewer wishes given up, then less money; a wish kept is worth some."""
-        return (sum(self.left.values()), self.given_up, self.cost * (1 + _WISH * self.broken))
+    def rank(self) -> tuple[float, ...]:
+        """No worse than the yardstick first, where there is one. Then fewer pods without a place, fewer wishes given
+        up, less money; a wish kept is worth some.
+        """
+        yardstick, left = self.board.problem.yardstick, sum(self.left.values())
+        own = (self.given_up, self.cost * (1 + _WISH * self.unkept))
+        if yardstick is None:
+            return (left, *own)
+        wishes, zones = max(0, self.unkept - yardstick.unkept), max(0, yardstick.zones - reach(self.board))
+        return (yardstick.missing(self.left), left, wishes, yardstick.dearer(self.left, self.cost), zones, *own)
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""

@@ -1,4 +1,4 @@
-"""Soundness: do the spreads of a board hold, in the order pods were put or in some other?
+"""Soundness: do the promises of a board hold, in the order pods were put or in some other?
 
 The packer keeps every rule as it goes, but pods that are taken off again may lower a minimum that others relied on.
 """
@@ -6,10 +6,9 @@ The packer keeps every rule as it goes, but pods that are taken off again may lo
 from __future__ import annotations
 
 from dovetail.planner.allowance import minimum
-from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
-from dovetail.planner.groups import ANTI, SPREAD
+from dovetail.planner.groups import AFFINITY, SPREAD
 
 
 def sound(board: Board) -> bool:
@@ -39,24 +38,16 @@ def hosts_sound(board: Board) -> bool:
     return True
 
 
-def broken(board: Board) -> int:
-    """How many soft wishes about other pods do not hold in the end: nobody gave them up, but others came after."""
-    if not board.problem.wishful:
-        return 0
-    return sum(
-        count * sum(not _kept(board, cell, board.asks[number], at) for cell in board.asks[number].wishes)
-        for at in range(board.size)
-        for number, count in board.contents[at].items()
-    )
-
-
-def _kept(board: Board, cell: Cell, ask: Ask, at: int) -> bool:
-    domain = at if cell.host else board.domain(cell, at)
-    if domain < 0:
-        return cell.group.kind == ANTI
-    here = int(board.host_counts[cell.slot, at]) if cell.host else board.counts[cell.slot][domain]
-    if cell.group.kind == SPREAD:
-        least = 0 if cell.host else minimum(cell, board.counts[cell.slot])
-        return here - least <= cell.group.max_skew
-    others = here - (cell in ask.own)
-    return others <= 0 if cell.group.kind == ANTI else others > 0
+def widowed(board: Board, at: int) -> bool:
+    """Whether a pod on a machine has lost the company it needs."""
+    for number in board.contents[at]:
+        ask = board.asks[number]
+        for cell in ask.domain_owned:
+            if cell.group.kind == AFFINITY:
+                domain = board.domains[board.axis_at[cell.group.key]][at]
+                if domain >= 0 and board.counts[cell.slot][domain] == 0:
+                    return True
+        for cell in ask.host_owned:
+            if cell.group.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
+                return True
+    return False

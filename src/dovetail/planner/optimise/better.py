@@ -16,10 +16,10 @@ from dovetail.planner.optimise.bound import relaxed
 from dovetail.planner.optimise.rounding import rounded
 from dovetail.planner.optimise.search import improve
 from dovetail.planner.optimise.squeeze import squeezed
-from dovetail.planner.optimise.zones import widened
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, few, pourable
 from dovetail.planner.soundness import sound
+from dovetail.planner.zones import widened
 
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 20_000

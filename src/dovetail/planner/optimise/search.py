@@ -18,8 +18,9 @@ from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, pack
-from dovetail.planner.soundness import broken, sound
+from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
+from dovetail.planner.wishes import unkept
 
 #: Dollars an hour below which two plans cost the same.
 EPSILON = 1e-9
@@ -49,7 +50,7 @@ def improve(
         if other.left == best.left and other.rank < best.rank:
             best = other
     current, cost = best.board, best.cost
-    tries, idle, kept = 0, 0, broken(current)
+    tries, idle, missed = 0, 0, unkept(current)
     machines = len(current.bought())
     patience = 200 + 50 * machines * len(problem.classes)
     warmth = _HEAT * min(1.0, _WHOLE / max(1, machines))
@@ -62,7 +63,7 @@ def improve(
         if candidate is None:
             continue
         board, price = candidate
-        if broken(board) > kept:
+        if unkept(board) > missed:
             continue
         heat = warmth * (1 - (problem.work - begin) / budget)
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
@@ -179,20 +180,6 @@ def _drop_widows(board: Board, pods: dict[int, int]) -> None:
             return
         for at in lost:
             _collect(pods, board.clear(at))
-
-
-def widowed(board: Board, at: int) -> bool:
-    for number in board.contents[at]:
-        ask = board.asks[number]
-        for cell in ask.domain_owned:
-            if cell.group.kind == AFFINITY:
-                domain = board.domains[board.axis_at[cell.group.key]][at]
-                if domain >= 0 and board.counts[cell.slot][domain] == 0:
-                    return True
-        for cell in ask.host_owned:
-            if cell.group.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
-                return True
-    return False
 
 
 def _mood(problem: Problem, chance: Chance) -> Strategy:

@@ -1,4 +1,4 @@
-"""Use more zones where it costs nothing: a machine that is pinned to a zone by one group may stand in another.
+"""Zones of the machines to buy: how many they reach, and more of them where it costs nothing.
 
 One zone's failure should take as little as possible; at the same price more zones are better than fewer.
 """
@@ -9,8 +9,18 @@ import numpy as np
 
 from dovetail.model.labels import ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.optimise.search import widowed
-from dovetail.planner.soundness import sound
+from dovetail.planner.columns import Ints
+from dovetail.planner.soundness import sound, widowed
+
+
+def reach(board: Board) -> int:
+    """How many zones the machines to buy may lie in; one that no topology keeps to a zone may lie in any."""
+    axis, bought = board.axis_at.get(ZONE), board.bought()
+    if axis is None:
+        return len(bought)
+    lying: Ints = board.domains[axis]
+    pinned = [at for at in bought if any(ZONE in board.asks[number].keys for number in board.contents[at])]
+    return len(bought) - len(pinned) + len({int(lying[at]) for at in pinned})
 
 
 def widened(board: Board) -> Board:

@@ -1,0 +1,220 @@
+"""A claim of the reference: a machine that is still everything its pods allow it to be.
+
+Pods are added as long as some type, somewhere, holds them all; price is looked at only when everybody is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.cells import Cell
+from dovetail.planner.clauses import Term, holds
+from dovetail.planner.columns import RESERVATION, Columns, lowest
+from dovetail.planner.launch_masks import capacity_at_most
+from dovetail.planner.problem import Problem
+from dovetail.planner.reference.tally import Tally, bits
+
+
+class Step:
+    """A pod class at one point of its way down: one required term, and a rung of its ladder."""
+
+    __slots__ = ("ask", "mask", "narrow", "rung", "strict")
+
+    def __init__(self, problem: Problem, ask: Ask, rung: int, term: Term, required: Term) -> None:
+        columns = problem.columns
+        self.ask = ask
+        self.rung = rung
+        self.mask = ask.mask & columns.term(term)
+        self.strict = [_among(axis.key, axis.values, required) for axis in problem.axes]
+        self.narrow = [
+            _among(axis.key, axis.values, term) if any(each[0] == axis.key for each in term) else None
+            for axis in problem.axes
+        ]
+
+
+class Claim:
+    """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
+
+    __slots__ = ("dead", "domains", "mask", "number", "pool", "reserved", "used")
+
+    def __init__(self, number: int, pool: int, mask: int, domains: list[int | None], dims: int) -> None:
+        self.number = number
+        self.pool = pool
+        self.mask = mask
+        self.domains = domains
+        self.used = [0] * dims
+        self.reserved: frozenset[str] = frozenset()
+        self.dead: set[int] = set()
+        """Asks that will never fit again: room only shrinks."""
+
+
+class Change:
+    """What a claim would be with one more pod."""
+
+    __slots__ = ("domains", "mask", "reserved")
+
+    def __init__(self, mask: int, domains: list[int | None], reserved: frozenset[str]) -> None:
+        self.mask = mask
+        self.domains = domains
+        self.reserved = reserved
+
+
+class Deferred(Exception):
+    """Reserved capacity would do, and none can be kept for the claim now: nothing else is tried for the pod."""
+
+
+class Market:
+    """What claims share: the columns, the reservations not yet kept for anybody, what the pools may still buy."""
+
+    def __init__(self, problem: Problem, tally: Tally) -> None:
+        self.problem = problem
+        self.columns: Columns = problem.columns
+        self.tally = tally
+        self.left = dict(problem.reservations)
+        self.limits = [dict(each) for each in problem.limits]
+        self._of_reservation = {
+            name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left
+        }
+        self._in_domains: dict[tuple[int, int], int] = {}
+        self._seen: dict[int, int] = {}
+
+    def within(self, axis: int, domains: int) -> int:
+        """The columns that lie in some domains of an axis."""
+        known = self._in_domains.get((axis, domains))
+        if known is None:
+            where, values = self.columns.by_label(self.problem.axes[axis].key), self.problem.axes[axis].values
+            known = 0
+            for at, value in enumerate(values):
+                if domains >> at & 1:
+                    known |= where.get(value, 0)
+            self._in_domains[axis, domains] = known
+        return known
+
+    def change(self, claim: Claim, step: Step) -> Change | None:
+        """What the claim would be with the pod; None if it cannot take it. May be deferred."""
+        ask = step.ask
+        mask = claim.mask & step.mask
+        if mask:
+            for dim, amount in ask.steps:
+                mask &= self.columns.holding(self.problem.dims[dim], claim.used[dim] + amount)
+                if not mask:
+                    break
+        if not mask:
+            claim.dead.add(id(step))
+            return None
+        if not self.tally.host_admits(ask, claim.number):
+            return None
+        for volumes in ask.cls.storage.alternatives:
+            found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)
+            if found is not None:
+                return found
+        return None
+
+    def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
+        open_to = list(claim.domains)
+        for at, axis in enumerate(self.problem.axes):
+            asked = [step.narrow[at]]
+            if any(each[0] == axis.key for each in volumes):
+                asked.append(_among(axis.key, axis.values, volumes))
+            for each in asked:
+                before = open_to[at]
+                open_to[at] = before if each is None else each if before is None else before & each
+        domains = self.tally.domains(step.ask, step.strict, open_to) if mask else None
+        if domains is None:
+            return None
+        for at, chosen in enumerate(domains):
+            if chosen is not None:
+                mask &= self.within(at, chosen)
+        if not mask or not self._diverse(claim.pool, mask):
+            return None
+        return Change(mask, domains, self._reservations(claim, mask))
+
+    def _diverse(self, pool: int, mask: int) -> bool:
+        needs = self.problem.min_values.get(pool, ())
+        diversity = self.problem.diversity
+        return diversity is None or all(diversity.values(mask, key) >= least for key, least in needs)
+
+    def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
+        """The reservations to keep for the claim: all that it might use and that are not kept for others."""
+        usable = [name for name, where in self._of_reservation.items() if where & mask]
+        kept = frozenset(name for name in usable if name in claim.reserved or self.left[name] > 0)
+        if (usable or claim.reserved) and not kept:
+            raise Deferred
+        return kept
+
+    def add(self, claim: Claim, step: Step, change: Change) -> None:
+        for name in change.reserved - claim.reserved:
+            self.left[name] -= 1
+        for name in claim.reserved - change.reserved:
+            self.left[name] += 1
+        claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
+        for dim, amount in step.ask.steps:
+            claim.used[dim] += amount
+        members = (*step.ask.host_members, *step.ask.domain_members)
+        seen = [cell for cell in members if not claim.mask & ~self._counted(cell)]
+        self.tally.record(step.ask, claim.number, claim.domains, seen)
+
+    def _counted(self, cell: Cell) -> int:
+        """The columns on which a group counts pods."""
+        if cell.counted_columns is None:
+            return self.columns.everything
+        known = self._seen.get(cell.index)
+        if known is None:
+            known = self._seen[cell.index] = self.columns.mask(cell.counted_columns.tolist())
+        return known
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def buyable(self, pool: int) -> int:
+        """The columns of a pool that its limits still allow."""
+        mask = self.columns.of_pool[pool] & self.columns.available
+        for name, left in self.limits[pool].items():
+            if name == "nodes":
+                mask = mask if left > 0 else 0
+            else:
+                mask &= capacity_at_most(self.columns, name, left)
+        return mask
+
+    def charge(self, claim: Claim) -> None:
+        """A new claim counts as the largest machine that it might become."""
+        left: dict[str, int] = self.limits[claim.pool]
+        if left:
+            kinds = self.columns.listed(claim.mask)
+            for name in left:
+                left[name] -= 1 if name == "nodes" else max(each.type.capacity.get(name, 0) for each in kinds)
+
+    def final(self, claim: Claim) -> int:
+        """What the claim is in the end: reserved machines where some are kept for it, else the others."""
+        if claim.reserved:
+            return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
+        return claim.mask & ~self.columns.reserved
+
+    def price(self, claim: Claim) -> float:
+        return float(self.columns.prices[lowest(self.final(claim))])
+
+
+def open_domains(problem: Problem, pool: int) -> list[int | None]:
+    """The domains that a pool's own requirements leave on every axis; None where it says nothing."""
+    found: list[int | None] = []
+    given: Mapping[str, str] = problem.pools[pool].labels
+    for axis in problem.axes:
+        rules = [(each.key, each.operator, each.values) for each in problem.pools[pool].requirements
+                 if each.key == axis.key and each.operator == "In"]  # fmt: skip
+        if axis.key in given:
+            found.append(bits(at for at, value in enumerate(axis.values) if value == given[axis.key]))
+        else:
+            found.append(_among(axis.key, axis.values, tuple(rules)) if rules else None)
+    return found
+
+
+def _among(key: str, values: list[str], term: Term) -> int:
+    rules = [each for each in term if each[0] == key]
+    return bits(at for at, value in enumerate(values) if all(holds(each, value) for each in rules))
+
+
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found

@@ -1,0 +1,158 @@
+"""The reference's way with pods: one by one, largest first, each to the first place that takes it.
+
+A pod tries machines that are there, then claims of this round, those with fewest pods first, then a new claim of the
+heaviest pool that can. What is soft counts as hard until nothing takes the pod; then one thing is given up. Whoever
+finds no place waits at the end of the queue until a whole round brings nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.classes import PodClass, pod_key
+from dovetail.planner.problem import Problem
+from dovetail.planner.reference.claim import Claim, Deferred, Market, Step, open_domains
+from dovetail.planner.reference.tally import Place, Tally
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A pod of a class that found its place, on which rung of its ladder."""
+
+    ask: Ask
+    place: Place
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Who went where in which order, the columns each claim may be, and how many of each class went without."""
+
+    placed: list[Placed]
+    masks: dict[Place, int]
+    left: dict[int, int]
+    price: float
+
+
+class Greedy:
+    """One run over a problem."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.tally = Tally(problem)
+        self.market = Market(problem, self.tally)
+        self.free = problem.free.copy()
+        initialised = [(not node.initialized, node.name) for node in problem.nodes]
+        self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
+        self.pools = sorted(range(len(problem.pools)), key=lambda at: problem.pools[at].name, reverse=True)
+        self.pools.sort(key=lambda at: -problem.pools[at].weight)
+        self.steps = {one.index: list(_steps(problem, one)) for one in problem.classes if not one.error}
+        self.claims: list[Claim] = []
+        self.load: dict[Place, int] = {}
+        self.placed: list[Placed] = []
+
+    def run(self) -> Outcome:
+        queue = deque(_queue(self.problem))
+        left: dict[int, int] = {}
+        failed: dict[int, int] = {}
+        idle = 0
+        while queue and idle < len(queue):
+            one = queue.popleft()
+            if failed.get(one.index) == len(self.placed) or not self._try(one):
+                failed[one.index] = len(self.placed)
+                queue.append(one)
+                idle += 1
+            else:
+                idle = 0
+        for one in queue:
+            left[one.index] = left.get(one.index, 0) + 1
+        masks = {claim.number: self.market.final(claim) for claim in self.claims}
+        price = sum(self.market.price(claim) for claim in self.claims)
+        return Outcome(self.placed, masks, left, price)
+
+    def _try(self, one: PodClass) -> bool:
+        try:
+            return any(
+                self._there(step) or self._claimed(step) or self._bought(step) for step in self.steps.get(one.index, ())
+            )
+        except Deferred:
+            return False
+
+    def _there(self, step: Step) -> bool:
+        ask = step.ask
+        if not len(self.rows):
+            return False
+        ok = ask.nodes.copy()
+        for dim, amount in ask.steps:
+            ok &= self.free[dim] >= amount
+        for row in self.rows[ok[self.rows]].tolist():
+            lying = [int(axis.nodes[row]) for axis in self.problem.axes]
+            domains: list[int | None] = [1 << at if at >= 0 else 0 for at in lying]
+            if self.tally.host_admits(ask, row) and self.tally.domains(ask, step.strict, domains) is not None:
+                self.free[:, row] -= ask.request
+                members = (*ask.host_members, *ask.domain_members)
+                seen = [cell for cell in members if cell.counted_nodes is None or cell.counted_nodes[row]]
+                self.tally.record(ask, row, domains, seen)
+                self.placed.append(Placed(ask, row))
+                return True
+        return False
+
+    def _claimed(self, step: Step) -> bool:
+        for claim in sorted(self.claims, key=lambda each: self.load[each.number]):
+            if id(step) in claim.dead:
+                continue
+            try:
+                change = self.market.change(claim, step)
+            except Deferred:
+                continue
+            if change is not None:
+                self.market.add(claim, step, change)
+                self._noted(claim, step)
+                return True
+        return False
+
+    def _bought(self, step: Step) -> bool:
+        for pool in self.pools:
+            mask = self.market.buyable(pool)
+            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.problem, pool), len(self.problem.dims))
+            change = self.market.change(claim, step) if mask else None
+            if change is not None:
+                self.claims.append(claim)
+                self.market.add(claim, step, change)
+                self.market.charge(claim)
+                self._noted(claim, step)
+                return True
+        return False
+
+    def _noted(self, claim: Claim, step: Step) -> None:
+        self.load[claim.number] = self.load.get(claim.number, 0) + 1
+        self.placed.append(Placed(step.ask, claim.number))
+
+
+def _steps(problem: Problem, one: PodClass) -> Iterable[Step]:
+    """The ways down: required terms are dropped one by one before anything soft is, and the last one stays."""
+    required = one.shape.required
+    for at, term in enumerate(required[:-1]):
+        yield Step(problem, problem.ask(one, 0), 0, _joined(one, 0, at), term)
+    for rung in range(len(one.levels)):
+        yield Step(problem, problem.ask(one, rung), rung, _joined(one, rung, -1), required[-1])
+
+
+def _joined(one: PodClass, rung: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    """A required term with the wish of a rung; equal ones are told once, so the last may stand for others."""
+    terms = one.levels[rung].terms
+    return terms[at] if at < len(terms) else terms[-1]
+
+
+def _queue(problem: Problem) -> list[PodClass]:
+    """Most CPU first, then most memory, then the oldest, then by UID."""
+    asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
+    keyed = []
+    for one in problem.classes:
+        size = (-one.requests.get("cpu", 0), -one.requests.get("memory", 0))
+        for name in one.pods:
+            made = asked[name].creation_timestamp
+            keyed.append((*size, made.isoformat() if made is not None else "", asked[name].uid, one.index))
+    return [problem.classes[index] for *_, index in sorted(keyed)]

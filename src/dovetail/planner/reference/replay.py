@@ -1,0 +1,79 @@
+"""The reference's outcome on our own board: a packing to start from, and a yardstick to be measured by.
+
+Pods are put in the order in which the reference placed them, each where it had it, as far as our rules allow; the few
+that they do not (it breaks some of its own promises) go wherever there is room.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.board import Board
+from dovetail.planner.columns import lowest
+from dovetail.planner.packer import Packer
+from dovetail.planner.problem import Problem
+from dovetail.planner.quick import Packing
+from dovetail.planner.reference.greedy import Greedy, Outcome
+from dovetail.planner.strategy import Strategy
+from dovetail.planner.wishes import unkept
+from dovetail.planner.yardstick import Yardstick
+
+
+def reference(problem: Problem) -> tuple[Yardstick, Packing]:
+    """What the reference comes to, and a packing that follows it."""
+    outcome = Greedy(problem).run()
+    zones = {problem.columns.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()}
+    faithful, _ = _replayed(problem, outcome, strictly=False)
+    yardstick = Yardstick(outcome.left, unkept(faithful), len(zones), outcome.price)
+    return yardstick, _packing(problem, outcome)
+
+
+def _packing(problem: Problem, outcome: Outcome) -> Packing:
+    board, refused = _replayed(problem, outcome, strictly=True)
+    packer = Packer(problem, Strategy(), board)
+    left: dict[int, int] = dict(outcome.left)
+    for index, count in refused.items():
+        left[index] = left.get(index, 0) + count
+    for index in sorted(left):
+        one = problem.classes[index]
+        for rung in range(len(one.levels)) if not one.error else ():
+            left[index] -= packer.place(problem.ask(one, rung), left[index]) if left[index] else 0
+    board = packer.board
+    for at in board.bought():
+        if not board.contents[at]:
+            board.close(at)
+    board.shrink()
+    return Packing(board, {index: count for index, count in left.items() if count})
+
+
+def _replayed(problem: Problem, outcome: Outcome, strictly: bool) -> tuple[Board, dict[int, int]]:
+    """The board, and how many of each class it would not take where the reference had them."""
+    board = Board(problem)
+    bins = {place: _opened(problem, board, mask) for place, mask in outcome.masks.items()}
+    refused: dict[int, int] = {}
+    for each in outcome.placed:
+        at = each.place if each.place >= 0 else bins[each.place]
+        if at < 0 or (strictly and not _admits(board, each.ask, at)):
+            refused[each.ask.cls.index] = refused.get(each.ask.cls.index, 0) + 1
+        else:
+            board.put(each.ask, at, 1)
+    return board, refused
+
+
+def _opened(problem: Problem, board: Board, mask: int) -> int:
+    """A machine on the cheapest column of the menu that a claim may be."""
+    ok = problem.columns.bools(mask)[problem.menu.full]
+    return board.open(int(ok.argmax())) if ok.any() else -1
+
+
+def _admits(board: Board, ask: Ask, at: int) -> bool:
+    """Whether one more pod of the ask may go onto a machine, by every rule; bystanders of spreads may come later."""
+    if (board.free[:, at] < ask.request).any():
+        return False
+    for key in ask.keys:
+        axis = board.axis_at[key]
+        if board.allowance(ask, axis, lenient=True)[board.domains[axis][at]] < 1:
+            return False
+    bins, _ = board.shares(ask, np.array([at]), 1, lenient=True)
+    return len(bins) == 1

@@ -1,0 +1,134 @@
+"""Tally: how the reference counts pods over domains, and the domains that its rules leave for one more.
+
+A machine that is not bought yet may still land in several domains. Spreads and affinities count a pod only once its
+domain is certain; anti-affinities block every domain that it may end in. A set of domains is the bits of an integer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.cells import Cell
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.problem import Problem
+
+#: Where a pod is: the row of a machine that is there, or a claim's number below zero.
+Place = int
+
+
+class Tally:
+    """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
+        self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
+        self._members: dict[int, dict[int, int]] = {}
+        self._owners: dict[int, dict[int, int]] = {}
+        self._universe: dict[int, int] = {}
+        self.feared = {group for one in problem.classes for group in one.levels[0].hard if group.kind == ANTI}
+        for group, cell in problem.cells.items():
+            self._members[cell.index] = _counted(cell.counts.tolist())
+            self._owners[cell.index] = _counted(cell.owners.tolist())
+            if self._owners[cell.index]:
+                self.feared.add(group)
+            if not cell.host:
+                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist())
+
+    def host_admits(self, ask: Ask, place: Place) -> bool:
+        """Whether hostname rules let a pod onto a machine."""
+        for cell in ask.host_owned:
+            here, mine = self._members[cell.index].get(place, 0), cell.group in ask.cls.members
+            if cell.group.kind == SPREAD and here + mine > cell.group.max_skew:
+                return False
+            if cell.group.kind == ANTI and here:
+                return False
+            if cell.group.kind == AFFINITY and not here and (not mine or self._members[cell.index]):
+                return False
+        return not any(
+            cell.group.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.host_members
+        )
+
+    def domains(self, ask: Ask, strict: list[int], open_to: list[int | None]) -> list[int | None] | None:
+        """What is left of a machine's domains on every axis with one more pod on it; None where a rule forbids it.
+
+        `strict` are the domains that the pod's hard requirements allow. Every rule chooses on its own, among the
+        domains the machine had before; rules that choose differently exclude each other.
+        """
+        found = list(open_to)
+        rules: list[tuple[Cell, bool]] = [(cell, True) for cell in ask.domain_owned]
+        rules += [(cell, False) for cell in ask.domain_members if cell.group in self.feared]
+        for cell, own in rules:
+            axis = self.axis_at[cell.group.key]
+            now = open_to[axis]
+            among = self.everywhere[axis] if now is None else now
+            chosen = self._owner(ask, cell, strict[axis], among) if own else self._clear(self._owners, cell, among)
+            before = found[axis]
+            left = chosen if before is None else chosen & before
+            if not left:
+                return None
+            found[axis] = left
+        return found
+
+    def _owner(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
+        if cell.group.kind == SPREAD:
+            return self._lowest(ask, cell, strict, among)
+        if cell.group.kind == ANTI:
+            return self._clear(self._members, cell, among & strict)
+        counted = bits(self._members[cell.index])
+        if counted & strict & among:
+            return counted & strict & among
+        if cell.group not in ask.cls.members or counted & strict:
+            return 0
+        first = strict & among
+        return first & -first
+
+    def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
+        """The domain with fewest pods among those that the skew allows."""
+        counts, universe = self._members[cell.index], self._universe[cell.index]
+        seen = [counts.get(at, 0) for at in places(universe & strict)]
+        least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
+        top = least + cell.group.max_skew - (cell.group in ask.cls.members)
+        allowed = [(counts.get(at, 0), at) for at in places(universe & among)]
+        fewest, best = min(allowed, default=(0, -1))
+        return 1 << best if best >= 0 and fewest <= top else 0
+
+    @staticmethod
+    def _clear(tally: dict[int, dict[int, int]], cell: Cell, among: int) -> int:
+        return among & ~bits(tally[cell.index])
+
+    def record(self, ask: Ask, place: Place, domains: list[int | None], seen: Iterable[Cell]) -> None:
+        """A pod is placed; `seen` are the groups that count it there."""
+        for cell in seen:
+            self._note(self._members[cell.index], cell, place, domains)
+        for cell in (*ask.promised_hosts, *ask.promised_domains):
+            if cell.group.kind == ANTI:
+                self._note(self._owners[cell.index], cell, place, domains)
+
+    def _note(self, tally: dict[int, int], cell: Cell, place: Place, domains: list[int | None]) -> None:
+        if cell.host:
+            tally[place] = tally.get(place, 0) + 1
+            return
+        among = domains[self.axis_at[cell.group.key]]
+        if among is None or (cell.group.kind != ANTI and among & (among - 1)):
+            return
+        for at in places(among):
+            tally[at] = tally.get(at, 0) + 1
+
+
+def _counted(counts: list[int]) -> dict[int, int]:
+    return {at: count for at, count in enumerate(counts) if count}
+
+
+def bits(where: Iterable[int]) -> int:
+    found = 0
+    for at in where:
+        found |= 1 << at
+    return found
+
+
+def places(mask: int) -> Iterable[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low

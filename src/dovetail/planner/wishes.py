@@ -1,0 +1,97 @@
+"""Wishes: what pods would like and can do without, counted where everybody has ended up.
+
+A wish counts as kept if it holds in the end, whether or not it was given up on the way: preferred node affinity, soft
+(anti-)affinity and spreads, and staying off PreferNoSchedule taints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from dovetail.model.objects import Taint
+from dovetail.model.taints import PREFER_NO_SCHEDULE
+from dovetail.planner.allowance import minimum
+from dovetail.planner.cells import Cell, rows_passing
+from dovetail.planner.columns import Ints
+from dovetail.planner.groups import ANTI, SPREAD
+from dovetail.planner.menu import as_bools
+from dovetail.planner.tolerance import bears
+
+if TYPE_CHECKING:
+    from dovetail.planner.board import Board
+    from dovetail.planner.classes import PodClass
+    from dovetail.planner.problem import Problem
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What a pod of a class wishes: how many wishes fail on each column and each machine that is there, and cells."""
+
+    columns: Ints
+    nodes: Ints
+    cells: tuple[Cell, ...]
+
+
+def wishes_of(problem: Problem) -> dict[int, Wishes]:
+    """The wishes of every class that has some."""
+    disliked = {_soft(each) for each in _tainted(problem)} - {()}
+    return {
+        one.index: _wishes(problem, one, disliked)
+        for one in problem.classes
+        if not one.error and (one.levels[0].soft or one.shape.preferred or disliked)
+    }
+
+
+def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
+    return {pool.taints for pool in problem.pools} | {node.taints for node in problem.nodes if node.taints}
+
+
+def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> Wishes:
+    columns: Ints = np.zeros(problem.menu.size, dtype=np.int64)
+    nodes: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
+    for _, term in one.shape.preferred:
+        columns += ~as_bools(problem.columns, problem.menu, problem.columns.term(term))
+        nodes += ~rows_passing(problem.roster, (term,))[problem.rows]
+    unborne = {each for each in disliked if not bears(one.shape.tolerations, each, prefer=False)}
+    if unborne:
+        soft = [_soft(pool.taints) in unborne for pool in problem.pools]
+        columns += np.array(soft, dtype=np.int64)[problem.menu.pools]
+        nodes += np.array([_soft(node.taints) in unborne for node in problem.nodes], dtype=np.int64)
+    return Wishes(columns, nodes, tuple(problem.cells[group] for group in one.levels[0].soft))
+
+
+def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
+
+
+def unkept(board: Board) -> int:
+    """How many wishes do not hold on a board."""
+    problem = board.problem
+    known: Mapping[int, Wishes] = problem.wishes
+    if not known:
+        return 0
+    total = 0
+    for at in range(board.size):
+        for number, count in board.contents[at].items():
+            wishes = known.get(board.asks[number].cls.index)
+            if wishes is not None:
+                failing = wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]]
+                failing += sum(not _kept(board, cell, board.asks[number].cls, at) for cell in wishes.cells)
+                total += count * int(failing)
+    return total
+
+
+def _kept(board: Board, cell: Cell, one: PodClass, at: int) -> bool:
+    domain = at if cell.host else board.domain(cell, at)
+    counts = board.host_counts[cell.slot] if cell.host else board.counts[cell.slot]
+    if domain < 0:
+        return cell.group.kind == ANTI
+    here = int(counts[domain])
+    if cell.group.kind == SPREAD:
+        least = 0 if cell.host else minimum(cell, list(board.counts[cell.slot]))
+        return here - least <= cell.group.max_skew
+    others = here - (cell.group in one.members)
+    return others <= 0 if cell.group.kind == ANTI else others > 0
