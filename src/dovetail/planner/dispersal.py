@@ -19,12 +19,18 @@ from dovetail.planner.plan import Choice, Machine
 _WORTH = 0.015
 
 
-def dispersed(machines: Sequence[Machine], choosy: frozenset[str]) -> tuple[Machine, ...]:
-    """The machines, some kept to a zone that nobody uses yet. Machines of the `choosy` pools keep all their choice."""
+def dispersed(
+    machines: Sequence[Machine], choosy: frozenset[str], owed: tuple[int, float] = (0, 0.0)
+) -> tuple[Machine, ...]:
+    """The machines, some kept to a zone that nobody uses yet. Machines of the `choosy` pools keep all their choice.
+
+    Zones that are `owed` may cost more in all than others.
+    """
     found = list(machines)
-    purse = _WORTH * sum(machine.price for machine in found)
+    worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), owed
     while True:
         used = Counter(machine.choice.zone for machine in found)
+        purse = max(worth, spare) if len(used) < wanted else worth
         offers = [
             (extra, at, zone)
             for at, machine in enumerate(found)
@@ -35,7 +41,7 @@ def dispersed(machines: Sequence[Machine], choosy: frozenset[str]) -> tuple[Mach
         if not offers:
             return tuple(found)
         extra, at, zone = min(offers)
-        purse -= extra
+        worth, spare = worth - extra, spare - extra
         found[at] = _kept_to(found[at], zone)
 
 

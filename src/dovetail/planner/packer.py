@@ -238,10 +238,12 @@ class Packer:
         return False
 
     def _heights(self, ask: Ask, axis: int) -> Ints:
+        """How many pods count in each domain, for the spreads of the ask and the one that it is levelled for."""
         heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
-        for cell in ask.domain_owned:
-            if cell.place == axis and cell.group.kind == SPREAD:
-                heights[:-1] += self.board.counts[cell.slot]
+        balance, own = self._balanced(ask, axis)
+        cells = [cell for cell in ask.domain_owned if cell.place == axis and cell.group.kind == SPREAD]
+        for cell in (*cells, *([balance] if balance is not None and not own else ())):
+            heights[:-1] += self.board.counts[cell.slot]
         return heights
 
     # -- filling ------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from dovetail.planner.quiet import quiet
 from dovetail.planner.reference.replay import reference
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
+from dovetail.planner.zones import owed
 
 if TYPE_CHECKING:
     from dovetail.planner.optimise.better import Optimiser
@@ -149,7 +150,8 @@ def plan_of(
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
     if tier > 1 and len(machines) <= _DISPERSED:
-        machines = dispersed(machines, frozenset(problem.pools[at].name for at in problem.min_values))
+        choosy = frozenset(problem.pools[at].name for at in problem.min_values)
+        machines = dispersed(machines, choosy, owed(packing.board, packing.left))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

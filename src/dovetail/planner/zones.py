@@ -1,16 +1,22 @@
-"""Zones of the machines to buy: how many they reach, and more of them where it costs nothing.
+"""Zones of the machines to buy: how many they reach, and more of them where that costs nothing, or is owed.
 
-One zone's failure should take as little as possible; at the same price more zones are better than fewer.
+One zone's failure should take as little as possible; at the same price more zones are better than fewer, and as many as
+the yardstick has are worth what the yardstick costs.
 """
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterator, Mapping
 
 from dovetail.model.labels import ZONE
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Ints
 from dovetail.planner.soundness import sound, widowed
+from dovetail.planner.wishes import unkept
+
+#: What more zones may cost, as a share of the price, where the yardstick's price says nothing: it leaves pods out.
+_OWED = 0.1
 
 
 def reach(board: Board) -> int:
@@ -23,42 +29,77 @@ def reach(board: Board) -> int:
     return len(bought) - len(pinned) + len({int(lying[at]) for at in pinned})
 
 
-def widened(board: Board) -> Board:
-    """The board with machines moved to unused zones of the same price, as far as every rule allows."""
+def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
+    """The zones that a board should have, and what it may cost more to have them."""
+    yardstick, cost = board.problem.yardstick, board.cost()
+    if yardstick is None:
+        return 0, 0.0
+    alike = dict(left) == dict(yardstick.left)
+    return yardstick.zones, max(0.0, yardstick.price - cost) if alike else _OWED * cost
+
+
+def widened(board: Board, left: Mapping[int, int]) -> Board:
+    """The board with pods moved to zones that nobody uses, as far as every rule allows."""
     axis = board.axis_at.get(ZONE)
     if axis is None:
         return board
+    wanted, spare = owed(board, left)
     for domain in range(len(board.problem.axes[axis].values)):
         used = [int(board.domains[axis][at]) for at in board.bought()]
         if domain in used:
             continue
-        crowded = [at for at in board.bought() if used.count(int(board.domains[axis][at])) > 1]
-        for at in crowded:
-            moved = _moved(board, at, axis, domain)
-            if moved is not None:
-                board = moved
-                break
+        limit = board.cost() + (spare if reach(board) < wanted else 0.0)
+        found = min(_settled(board, axis, domain), key=lambda each: each.cost(), default=None)
+        if found is not None and found.cost() <= limit:
+            spare -= found.cost() - board.cost()
+            board = found
     return board
 
 
-def _moved(board: Board, at: int, axis: int, domain: int) -> Board | None:
-    menu, column = board.menu, int(board.column[at])
-    same = (menu.prices == menu.prices[column]) & (menu.domains[axis] == domain) & (menu.kinds == menu.kinds[column])
-    same &= (menu.capacity >= board.used(at)[:, None]).all(axis=0)
-    for number in board.contents[at]:
-        same &= board.asks[number].columns
-    if not same.any():
+def _settled(board: Board, axis: int, domain: int) -> Iterator[Board]:
+    """Boards on which a machine of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
+    missed = unkept(board)
+    used = [int(board.domains[axis][at]) for at in board.bought()]
+    for at in board.bought():
+        lots = [{number: 1} for number in board.contents[at]]
+        if used.count(int(board.domains[axis][at])) > 1:
+            lots.append(dict(board.contents[at]))
+        for lot in lots:
+            twin = _moved(board, at, lot, axis, domain)
+            if twin is not None and unkept(twin) <= missed:
+                yield twin
+
+
+def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int) -> Board | None:
+    twin, menu = board.clone(), board.menu
+    asks = {twin.asks[number]: count for number, count in lot.items()}
+    kind = menu.kinds[twin.column[at]]
+    for ask, count in asks.items():
+        twin.put(ask, at, -count)
+    if twin.contents[at]:
+        twin.shrink((at,))
+    else:
+        twin.close(at)
+    ok = (menu.kinds == kind) & (menu.domains[axis] == domain)
+    ok &= (menu.capacity >= sum(ask.request * count for ask, count in asks.items())[:, None]).all(axis=0)
+    for ask in asks:
+        ok &= ask.columns
+    if board.problem.binding or board.problem.reservations:
+        ok = twin.affordable(ok)
+    if board.problem.diversity is not None:
+        ok = board.problem.diversity.filtered(ok, asks)
+    if not ok.any():
         return None
-    twin = board.clone()
-    held = twin.clear(at)
-    fresh = twin.open(int(np.flatnonzero(same)[0]))
-    for number, count in held.items():
-        ask = twin.asks[number]
-        for other in range(len(twin.domains)):
-            where = int(twin.domains[other][fresh])
-            if where >= 0 and twin.allowance(ask, other)[where] < count:
-                return None
+    fresh = twin.open(int(ok.argmax()))
+    for ask, count in asks.items():
+        if twin.per_new(ask) < count or not _allowed(twin, ask, fresh, count):
+            return None
         twin.put(ask, fresh, count)
-    lonely = any(widowed(twin, each) for each in twin.bought())
+    lonely = any(widowed(twin, each) for each in range(twin.size) if twin.contents[each])
     return twin if sound(twin) and not lonely else None
 
+
+def _allowed(board: Board, ask: Ask, at: int, count: int) -> bool:
+    """Whether topology rules over domains let some pods onto a machine."""
+    axes = [board.axis_at[key] for key in ask.keys]
+    return all(board.allowance(ask, axis)[board.domains[axis][at]] >= count for axis in axes)

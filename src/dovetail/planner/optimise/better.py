@@ -66,7 +66,7 @@ def better(
     budget = int(_WORK_A_SECOND * deadline)
     afresh = other is None or few(problem)
     found = improve(problem, packing, seed, budget, bound or 0.0, lambda: left() < 0, afresh)
-    return said(Bettered(Packing(widened(found.board), found.left), bound))
+    return said(Bettered(Packing(widened(found.board, found.left), found.left), bound))
 
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:

@@ -21,6 +21,7 @@ from dovetail.planner.quick import Packing, pack
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept
+from dovetail.planner.zones import reach
 
 #: Dollars an hour below which two plans cost the same.
 EPSILON = 1e-9
@@ -51,6 +52,7 @@ def improve(
             best = other
     current, cost = best.board, best.cost
     tries, idle, missed = 0, 0, unkept(current)
+    zones = min(problem.yardstick.zones, reach(current)) if problem.yardstick is not None else 0
     machines = len(current.bought())
     patience = 200 + 50 * machines * len(problem.classes)
     warmth = _HEAT * min(1.0, _WHOLE / max(1, machines))
@@ -63,7 +65,7 @@ def improve(
         if candidate is None:
             continue
         board, price = candidate
-        if unkept(board) > missed:
+        if unkept(board) > missed or (zones and reach(board) < zones):
             continue
         heat = warmth * (1 - (problem.work - begin) / budget)
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
