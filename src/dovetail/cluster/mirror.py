@@ -149,8 +149,8 @@ class Mirror:
         return found[0] if len(found) == 1 else None
 
     def nodes_for(self, claim: NodeClaim) -> list[Node]:
-        names = self._node_of.get(claim.status.provider_id, {}) if claim.status.provider_id else {}
-        return [node for node in map(self.nodes.store.get, names) if node is not None]
+        names = self._node_of.get(claim.status.provider_id) if claim.status.provider_id else None
+        return [node for node in map(self.nodes.store.get, names) if node is not None] if names else []
 
     def claim_for(self, node: Node) -> NodeClaim | None:
         name = self._claim_of.get(node.spec.provider_id) if node.spec.provider_id else None
@@ -208,7 +208,7 @@ class Mirror:
 
     def mark(self, provider_ids: Iterable[str], going: bool = True) -> None:
         """Machines that a disruption has decided to remove: they count as going before anybody deletes them."""
-        for provider_id in provider_ids:
+        for provider_id in filter(None, provider_ids):
             (self._marked.add if going else self._marked.discard)(provider_id)
             for name in self._node_of.get(provider_id, ()):
                 self._touch(Target("node", name))
@@ -217,12 +217,9 @@ class Mirror:
 
     def going(self, claim: NodeClaim | None, node: Node | None) -> bool:
         """Whether a machine is on its way out."""
-        ids = {claim.status.provider_id if claim else "", node.spec.provider_id if node else ""} - {""}
-        return bool(
-            (claim and claim.metadata.deletion_timestamp)
-            or (node and node.metadata.deletion_timestamp)
-            or ids & self._marked
-        )
+        if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked):
+            return True
+        return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked))
 
     # -- deriving
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.safety import Cause
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import Forbidden, Unauthorized
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS, NODES
 
 PERIOD = 5.0
 #: How the failure of a watch begins that may not look.
@@ -23,9 +26,15 @@ class Observer:
         self._context = context
         self._forgot = context.clock.monotonic()
         self._told: dict[Cause, str] = {}
+        self._changed = True
+        for kind in (NODECLAIMS, NODES):
+            context.mirror.listen(kind, self._note)
 
     async def run(self) -> None:
         await every(PERIOD, self.look, "observer", self._context.log)
+
+    def _note(self, change: Change[Any]) -> None:
+        self._changed = True
 
     async def look(self) -> None:
         context = self._context
@@ -35,7 +44,9 @@ class Observer:
         metrics.view_age.set(age)
         metrics.synced.set(int(mirror.synced.is_set()))
         metrics.node_count.set(len(mirror.nodes.store))
-        self._health()
+        if self._changed:
+            self._changed = False
+            self._health()
         context.safety.review()
         self._tell()
         await self._save(failures.values())

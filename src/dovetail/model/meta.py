@@ -72,7 +72,10 @@ class Condition(View, frozen=True, kw_only=True):
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """The condition of that type, if it was ever reported."""
-    return next((each for each in conditions if each.type == kind), None)
+    for each in conditions:
+        if each.type == kind:
+            return each
+    return None
 
 
 class ObjectReference(View, frozen=True, kw_only=True):

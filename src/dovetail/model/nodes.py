@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from dovetail.model.meta import Amount, Condition, ObjectMeta, ObjectReference, View
+from dovetail.model.meta import Amount, Condition, ObjectMeta, ObjectReference, View, condition
 
 
 class Taint(View, frozen=True, kw_only=True):
@@ -57,7 +57,8 @@ class Node(View, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+        found = condition(self.status.conditions, "Ready")
+        return found is not None and found.status == "True"
 
 
 class Namespace(View, frozen=True, kw_only=True):

@@ -76,7 +76,10 @@ class NodeClaim(View, frozen=True, kw_only=True):
         return self.metadata.labels.get(NODEPOOL_LABEL)
 
     def condition(self, kind: str) -> ClaimCondition | None:
-        return next((each for each in self.status.conditions if each.type == kind), None)
+        for each in self.status.conditions:
+            if each.type == kind:
+                return each
+        return None
 
     def is_true(self, kind: str) -> bool:
         found = self.condition(kind)
