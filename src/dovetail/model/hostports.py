@@ -14,6 +14,8 @@ import msgspec
 
 from dovetail.model.pods import Pod
 
+ANY = "0.0.0.0"
+
 
 class HostPort(msgspec.Struct, frozen=True, gc=False):
     ip: str
@@ -25,6 +27,12 @@ class HostPort(msgspec.Struct, frozen=True, gc=False):
             return False
         mine, its = _address(self.ip), _address(other.ip)
         return mine == its or _everywhere(mine) or _everywhere(its)
+
+    def scheduled_apart(self, other: HostPort) -> bool:
+        """Whether kube-scheduler keeps the two apart: it goes by spelling, and `::` is just another address to it."""
+        if self.port != other.port or self.protocol != other.protocol:
+            return False
+        return self.ip == other.ip or ANY in (self.ip, other.ip)
 
     def __str__(self) -> str:
         return f"IP={_address(self.ip)} Port={self.port} Proto={self.protocol}"
@@ -42,14 +50,14 @@ def _address(text: str) -> str:
 
 
 def _everywhere(address: str) -> bool:
-    return address in ("0.0.0.0", "::")
+    return address in (ANY, "::")
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """The host ports a pod holds while it runs."""
     holders = [*(each for each in pod.spec.init_containers if each.sidecar), *pod.spec.containers]
     return tuple(
-        HostPort(port.host_ip or "0.0.0.0", port.host_port, port.protocol or "TCP")
+        HostPort(port.host_ip or ANY, port.host_port, port.protocol or "TCP")
         for container in holders
         for port in container.ports
         if port.host_port > 0

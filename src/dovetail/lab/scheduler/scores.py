@@ -110,15 +110,19 @@ def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> l
     names = [image_name(each) for each in pod.shape.images]
     if not names or not any(info.images for info in nodes):
         return None
-    spread = {name: sum(1 for info in cluster.nodes.values() if name in info.images) for name in names}
+    worth = {name: _image_worth(name, cluster) for name in names}
     ceiling = _IMAGE_CEILING * len(names)
     found = []
     for info in nodes:
-        here = sum(
-            int(float(info.images[name]) * (spread[name] / len(cluster.nodes))) for name in names if name in info.images
-        )
+        here = sum(worth[name] for name in names if name in info.images)
         found.append(MAX * (min(max(here, _IMAGE_FLOOR), ceiling) - _IMAGE_FLOOR) // (ceiling - _IMAGE_FLOOR))
     return found
+
+
+def _image_worth(name: str, cluster: Cluster) -> int:
+    """An image's size, as the first node has it, by the share of the nodes that have it."""
+    sizes = [info.images[name] for info in cluster.nodes.values() if name in info.images]
+    return int(float(sizes[0]) * (len(sizes) / len(cluster.nodes))) if sizes else 0
 
 
 def image_name(name: str) -> str:

@@ -36,7 +36,7 @@ def check_static(shape: Shape, node: Node, node_name: str = "") -> Rejection | N
 
 def check_ports(shape: Shape, info: NodeInfo) -> Rejection | None:
     for port in shape.ports:
-        if any(port.clashes(taken) for taken in info.ports):
+        if any(port.scheduled_apart(taken) for taken in info.ports):
             return PORTS
     return None
 

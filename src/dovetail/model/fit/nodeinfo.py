@@ -46,7 +46,9 @@ class NodeInfo:
         self.node = node
         self.name = node.metadata.name
         self.allocatable: Mapping[str, int] = resources(node.status.allocatable)
-        self.images: dict[str, int] = {name: each.size_bytes for each in node.status.images for name in each.names}
+        self.images: dict[str, int] = {
+            name: each.size_bytes for each in reversed(node.status.images) for name in each.names
+        }  # of an image told twice, what is told first
         self.generation += 1
         self.static_generation += 1
 
