@@ -72,6 +72,11 @@ def decode(body: bytes, content_type: str, expected: Expected, validation: str, 
     if not isinstance(value, dict):
         text = f"json: cannot unmarshal {go_value(value)} into Go value of type {PEEK}"
         raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
+    if expected.custom:
+        _check_kind_is_said(value, expected, body)
+        obj = to_object(value, repeated, _as_said(value, expected), validation, warn)
+        _check_custom_identity(value, expected)
+        return obj
     check_identity(value, expected, body)
     return to_object(value, repeated, expected, validation, warn)
 
@@ -86,27 +91,45 @@ def _unrecognized(expected: Expected, text: str) -> StatusError:
 
 def check_identity(value: Json, expected: Expected, body: bytes) -> None:
     """kind and apiVersion: the URL decides for built-ins, custom resources must say them."""
-    kind, api_version = value.get("kind"), value.get("apiVersion")
-    for name, item in value.items():
-        if name in ("kind", "apiVersion") and item is not None and not isinstance(item, str):
-            text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
-            raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
     if expected.custom:
-        _check_custom_identity(value, expected, body)
+        _check_kind_is_said(value, expected, body)
+        _check_custom_identity(value, expected)
         return
-    kind = kind or expected.kind
-    api_version = api_version or expected.api_version
+    _check_identity_is_text(value, expected, body)
+    kind = value.get("kind") or expected.kind
+    api_version = value.get("apiVersion") or expected.api_version
     if (kind, api_version) == _OLD_EVICTION and kind == expected.kind:
         return
     if api_version != expected.api_version or kind != expected.kind:
         raise _mismatch(kind, api_version, expected)
 
 
-def _check_custom_identity(value: Json, expected: Expected, body: bytes) -> None:
-    kind, api_version = value.get("kind"), value.get("apiVersion") or ""
-    shown = body.decode("utf-8", "replace")
-    if not kind:
+def _check_identity_is_text(value: Json, expected: Expected, body: bytes) -> None:
+    for name, item in value.items():
+        if name in ("kind", "apiVersion") and item is not None and not isinstance(item, str):
+            text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
+            raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
+
+
+def _check_kind_is_said(value: Json, expected: Expected, body: bytes) -> None:
+    _check_identity_is_text(value, expected, body)
+    if not value.get("kind"):
+        shown = body.decode("utf-8", "replace")
         raise _unrecognized(expected, f"Object 'Kind' is missing in '{shown}' ({_hex_or_text(body)})")
+
+
+def _as_said(value: Json, expected: Expected) -> Expected:
+    """How a custom resource's body is read by what it says to be: another kind as it is, an unknown version as empty."""
+    group, _, version = (value.get("apiVersion") or "").rpartition("/")
+    if (group, version, value["kind"]) == (expected.group, expected.version, expected.kind):
+        return expected
+    known = {name: field for name, field in expected.schema.fields.items() if name == "metadata"}
+    other = (group, value["kind"]) != (expected.group, expected.kind)
+    return msgspec.structs.replace(expected, schema=Schema("object", fields=known, preserve_unknown=other))
+
+
+def _check_custom_identity(value: Json, expected: Expected) -> None:
+    kind, api_version = value["kind"], value.get("apiVersion") or ""
     if api_version != expected.api_version:
         wanted = expected.api_version
         text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
@@ -167,15 +190,15 @@ def to_object(
     """A document to an object in normal form."""
     if expected.custom:
         obj, error, unknown = prune(expected.schema, value)
-        complaints = sorted(unknown) + repeated if unknown else repeated
+        complaints = sorted(unknown, key=_metadata_first) + repeated if unknown else repeated
     else:
         obj, reading = normalise(expected.schema, value)
         error, complaints = reading.error, _merged(reading.unknown, repeated)
     if error is not None:
-        raise _cannot(expected, error)
+        raise _cannot(expected, error, value)
     if complaints and validation != "Ignore":
         if validation == "Strict":
-            raise _cannot(expected, "strict decoding error: " + ", ".join(complaints))
+            raise _cannot(expected, "strict decoding error: " + ", ".join(complaints), value)
         for complaint in complaints:
             warn(complaint)
     return {"kind": expected.kind, "apiVersion": expected.api_version, **_without_identity(obj)}
@@ -194,10 +217,14 @@ def _without_identity(obj: Json) -> Json:
     return obj
 
 
-def _cannot(expected: Expected, error: str) -> StatusError:
-    return status.bad_request(
-        f"{expected.kind} in version {quoted(expected.version)} cannot be handled as a {expected.kind}: {error}"
-    )
+def _metadata_first(complaint: str) -> tuple[bool, str]:
+    return not complaint.startswith('unknown field "metadata.'), complaint
+
+
+def _cannot(expected: Expected, error: str, said: Json) -> StatusError:
+    kind = said.get("kind") or expected.kind
+    version = (said.get("apiVersion") or expected.version).rpartition("/")[2]
+    return status.bad_request(f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: {error}")
 
 
 def _from_protobuf(body: bytes, expected: Expected) -> Json:
@@ -213,5 +240,5 @@ def _from_protobuf(body: bytes, expected: Expected) -> Json:
         raise _mismatch(kind, api_version, expected)
     obj, reading = normalise(expected.schema, value)
     if reading.error is not None:
-        raise _cannot(expected, reading.error)
+        raise _cannot(expected, reading.error, {})
     return {"kind": expected.kind, "apiVersion": expected.api_version, **_without_identity(obj)}

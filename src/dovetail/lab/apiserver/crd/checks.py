@@ -327,7 +327,7 @@ _FORMATS: dict[str, Callable[[str], Any]] = {
 
 
 def list_types(node: Structural, value: Any, path: str = "") -> list[FieldError]:
-    """Sets without repeats, maps without repeated keys."""
+    """Sets without repeats, maps without repeated keys; of many alike the second is named."""
     found: list[FieldError] = []
     if isinstance(value, list):
         if node.list_type in ("set", "map"):
@@ -354,7 +354,7 @@ def _repeats(node: Structural, value: list[Any], path: str) -> list[FieldError]:
             if not isinstance(item, dict):
                 continue
             key = {name: item[name] for name in node.keys if name in item}
-        if key in seen:
+        if seen.count(key) == 1:
             found.append(FieldError("FieldValueDuplicate", f"{path}[{index}]", key, ""))
         seen.append(key)
     return found
