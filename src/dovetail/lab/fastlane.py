@@ -1,8 +1,8 @@
 """The fast lane of simulations: what ten thousand pods do alike, done once by the API server and repeated here.
 
 A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding,
-a kubelet's status and a plain deletion go to the store without the general machinery. Whatever is not exactly so
-takes the usual way, with the usual answers. Who owns which field (managedFields) is not followed here.
+a kubelet's status, a plain deletion and a patch of a machine go to the store without the general machinery. Whatever
+is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not followed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 
 from dovetail.kube.feed import News, Stop, Told
 from dovetail.kube.transport import Request, Response
+from dovetail.lab import machinepatches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event, Record, with_version
@@ -79,6 +80,10 @@ class FastLane:
                 told = self._tell(_decode(request.body), parts[4])
                 if told is not None:
                     return told
+        elif request.method == "PATCH":
+            record = machinepatches.merged(self._store, request)
+            if record is not None:
+                return Response(status=200, headers=_JSON, body=record.raw)
         return await self._server.handle(request)
 
     def _short(self, request: Request, parts: list[str]) -> Response | None:

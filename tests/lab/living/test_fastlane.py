@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from living_manifests import deployment
 
-from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NAMESPACES, PODS
+from dovetail.kube.errors import Conflict
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import Parts
 from dovetail.lab.kubelet.fleet import Pace
 
@@ -83,3 +85,27 @@ def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
     lab_run(body, parts=LEAN)
     lab_run(body, parts=Parts(quiet=True))
     assert found[0] == found[1]
+
+
+def test_a_patched_machine_is_as_the_server_would_leave_it(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        (node, *_) = (await living.kube.list(NODES)).items
+        name, version = node["metadata"]["name"], node["metadata"]["resourceVersion"]
+        taint = {"key": "a", "effect": "NoSchedule"}
+        change = {"metadata": {"resourceVersion": version, "labels": {"a": "b"}}, "spec": {"taints": [taint]}}
+        first = await living.kube.patch(NODES, name, change)
+        with pytest.raises(Conflict):
+            await living.kube.patch(NODES, name, change)
+        again = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": "b"}}})
+        assert again["metadata"]["resourceVersion"] == first["metadata"]["resourceVersion"]
+        gone = await living.kube.patch(NODES, name, {"metadata": {"labels": {"a": None}}, "spec": {"taints": None}})
+        unlike = {"uid", "resourceVersion", "creationTimestamp", "managedFields"}
+        for each in (first, gone):
+            metadata = {key: value for key, value in each["metadata"].items() if key not in unlike}
+            found.append((metadata, each["spec"]))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
+    assert found[:2] == found[2:]
