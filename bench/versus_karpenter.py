@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -79,13 +80,23 @@ class Problem:
         ours, theirs = self.ours["cost"]["perHour"], self.theirs["cost"]
         return ours / theirs if theirs else 1.0 if ours < 1e-9 else float("inf")
 
+    @property
+    def overdrawn(self) -> bool:
+        """Whether Karpenter buys more nodes than a pool's limit: it does not count them within a round."""
+        held = Counter(each["metadata"]["labels"][_LABELS] for each in self.by_kind.get("NodeClaim", ()))
+        held.update(machine["nodePool"] for machine in self.theirs["machines"] or ())
+        limits = {pool["metadata"]["name"]: pool["spec"].get("limits", {}) for pool in self.by_kind["NodePool"]}
+        return any(held[name] > int(each["nodes"]) for name, each in limits.items() if "nodes" in each)
+
     def wrong(self) -> Iterator[str]:
         """Everything that a user of Karpenter would miss."""
+        if self.refused:
+            yield f"refused: {self.refused[:2]}"
+        if self.overdrawn:
+            return
         left = sorted(self.plan.unschedulable.keys() - self.theirs["errors"].keys())
         if left:
             yield f"left out {len(left)}: {left[:3]}"
-        if self.refused:
-            yield f"refused: {self.refused[:2]}"
         ratio = self.ratio
         if ratio is not None and ratio > _DEARER:
             yield f"dearer: {ratio:.3f}"

@@ -7,7 +7,7 @@ failure should take as little as possible: a small share of the price is worth a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -20,9 +20,9 @@ _WORTH = 0.015
 
 
 def dispersed(
-    machines: Sequence[Machine], choosy: frozenset[str], owed: tuple[int, float] = (0, 0.0)
+    machines: Sequence[Machine], suits: Callable[[Machine], bool], owed: tuple[int, float] = (0, 0.0)
 ) -> tuple[Machine, ...]:
-    """The machines, some kept to a zone that nobody uses yet. Machines of the `choosy` pools keep all their choice.
+    """The machines, some kept to a zone that nobody uses yet, as far as what is left of their choice `suits`.
 
     Zones that are `owed` may cost more in all than others.
     """
@@ -34,9 +34,9 @@ def dispersed(
         offers = [
             (extra, at, zone)
             for at, machine in enumerate(found)
-            if used[machine.choice.zone] > 1 and machine.pool not in choosy
+            if used[machine.choice.zone] > 1
             for zone, extra in _elsewhere(machine, used).items()
-            if extra <= purse
+            if extra <= purse and suits(_kept_to(machine, zone))
         ]
         if not offers:
             return tuple(found)

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.planner.columns import Bools, Column, Columns, Ints
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
+from dovetail.planner.plan import Choice
+from dovetail.planner.snapshot import Pool
 
 if TYPE_CHECKING:
     from dovetail.planner.asks import Ask
@@ -90,3 +93,19 @@ class Diversity:
                 known &= self.columns.holding(name, int(self.problem.menu.capacity[dim, at]))
             self._larger[at] = known
         return known
+
+
+def varied(pool: Pool, choices: Iterable[Choice]) -> bool:
+    """Whether offerings are as different as a pool's minValues ask."""
+    held = list(choices)
+    labels = {kind.name: kind.labels for kind in pool.types}
+    named = {
+        INSTANCE_TYPE: {each.instance_type for each in held},
+        ZONE: {each.zone for each in held},
+        CAPACITY_TYPE: {each.capacity_type for each in held},
+    }
+    for each in pool.requirements:
+        known = named.get(each.key) or {v for choice in held for v in labels[choice.instance_type].get(each.key, ())}
+        if len(known) < (each.min_values or 0):
+            return False
+    return True

@@ -161,7 +161,7 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
     for name, value in column.flavour:
         if value is not None:
             narrowed[name] = {value}
-    if column.offering.capacity_type == RESERVED and column.offering.reservation_id:
+    if column.offering.reservation_id and narrowed[CAPACITY_TYPE] == {RESERVED}:
         narrowed[RESERVATION] = {column.offering.reservation_id}
     found: list[Mapping[str, Any]] = []
     least = {each.key: each.min_values for each in pool.requirements if each.min_values is not None}

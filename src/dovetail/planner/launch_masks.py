@@ -6,14 +6,19 @@ from dovetail.planner.columns import RESERVATION, Column, Columns
 
 
 def kind_mask(columns: Columns, column: Column) -> int:
-    """The columns a machine may change to while it stays the machine it is."""
+    """The columns a machine may change to while it stays the machine it is.
+
+    A reserved one stays with its reservation; where its pool asks for variety, it may become what is not reserved.
+    """
     mask = columns.of_pool[column.pool] & columns.available
     for key, value in column.flavour:
         mask &= columns.by_label(key).get(value, 0)
     reservation = column.offering.reservation_id
-    if reservation is not None:
-        return mask & columns.by_label(RESERVATION).get(reservation, 0)
-    return mask & ~columns.reserved
+    if reservation is None:
+        return mask & ~columns.reserved
+    same = columns.by_label(RESERVATION).get(reservation, 0)
+    choosy = any(each.min_values for each in columns.pools[column.pool].requirements)
+    return mask & (same | ~columns.reserved) if choosy else mask & same
 
 
 def capacity_at_most(columns: Columns, name: str, most: int) -> int:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
 from dovetail.planner.dispersal import dispersed
+from dovetail.planner.diversity import varied
 from dovetail.planner.explain import unschedulable
 from dovetail.planner.launch import machines_and_placements
-from dovetail.planner.plan import Cost, Placement, Plan
+from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
 from dovetail.planner.quiet import quiet
@@ -77,7 +78,7 @@ def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
         return problem, quick(problem)
     problem.yardstick, followed = reference(problem)
     watched = problem.order.matters and problem.order.clear()
-    packing = min((quick(problem, thorough=not watched), followed), key=_rank)
+    packing = min((quick(problem, thorough=not watched), *followed), key=_rank)
     if not watched:
         return problem, packing
     patient = Problem(snapshot, owners_first=True)
@@ -150,8 +151,12 @@ def plan_of(
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
     if tier > 1 and len(machines) <= _DISPERSED:
-        choosy = frozenset(problem.pools[at].name for at in problem.min_values)
-        machines = dispersed(machines, choosy, owed(packing.board, packing.left))
+        choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
+
+        def suits(machine: Machine) -> bool:
+            return machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
+
+        machines = dispersed(machines, suits, owed(packing.board, packing.left))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

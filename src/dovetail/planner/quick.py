@@ -18,7 +18,7 @@ from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept
+from dovetail.planner.wishes import unkept, weighed
 from dovetail.planner.zones import reach
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
@@ -26,8 +26,6 @@ _LONGEST_CHAIN = 8
 _FEW = 500
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _POURABLE = 40
-#: The share of the price that is paid for a wish that would not hold in the end.
-_WISH = 0.004
 
 
 class Packing:
@@ -52,7 +50,7 @@ class Packing:
         up, less money; a wish kept is worth some.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
-        own = (self.given_up, self.cost * (1 + _WISH * self.unkept))
+        own = (self.given_up, weighed(self.board.problem, self.cost, self.unkept))
         if yardstick is None:
             return (left, *own)
         wishes, zones = max(0, self.unkept - yardstick.unkept), max(0, yardstick.zones - reach(self.board))

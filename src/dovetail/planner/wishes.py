@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from dovetail.model.labels import ZONE
 from dovetail.model.objects import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.allowance import minimum
 from dovetail.planner.cells import Cell, rows_passing
 from dovetail.planner.columns import Ints
 from dovetail.planner.groups import ANTI, SPREAD
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from dovetail.planner.board import Board
     from dovetail.planner.classes import PodClass
     from dovetail.planner.problem import Problem
+
+
+#: The share of the price that is paid for a wish; and for one that the yardstick keeps and a packing does not.
+_WORTH, _DUE = 0.004, 0.03
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -67,31 +71,49 @@ def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     return tuple(taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
 
 
+def weighed(problem: Problem, price: float, missed: int) -> float:
+    """A price with what wishes are worth that are not kept."""
+    due = max(0, missed - problem.yardstick.unkept) if problem.yardstick is not None else 0
+    return price * (1 + _WORTH * missed + _DUE * due)
+
+
 def unkept(board: Board) -> int:
     """How many wishes do not hold on a board."""
     problem = board.problem
     known: Mapping[int, Wishes] = problem.wishes
     if not known:
         return 0
+    least = _lowest(board)
     total = 0
     for at in range(board.size):
         for number, count in board.contents[at].items():
             wishes = known.get(board.asks[number].cls.index)
             if wishes is not None:
                 failing = wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]]
-                failing += sum(not _kept(board, cell, board.asks[number].cls, at) for cell in wishes.cells)
+                failing += sum(not _kept(board, cell, board.asks[number].cls, at, least) for cell in wishes.cells)
                 total += count * int(failing)
     return total
 
 
-def _kept(board: Board, cell: Cell, one: PodClass, at: int) -> bool:
+def _lowest(board: Board) -> dict[int, int]:
+    """The smallest count that each soft spread sees: over all zones there could be, and other domains that are used."""
+    found: dict[int, int] = {}
+    for cell in {cell.index: cell for wishes in board.problem.wishes.values() for cell in wishes.cells}.values():
+        if not cell.host and cell.group.kind == SPREAD:
+            counts = board.counts[cell.slot]
+            used = set(board.domains[cell.place][: board.size].tolist())
+            seen = [counts[at] for at in cell.among if at in used or cell.group.key == ZONE]
+            found[cell.index] = min(seen, default=0)
+    return found
+
+
+def _kept(board: Board, cell: Cell, one: PodClass, at: int, least: Mapping[int, int]) -> bool:
     domain = at if cell.host else board.domain(cell, at)
     counts = board.host_counts[cell.slot] if cell.host else board.counts[cell.slot]
     if domain < 0:
         return cell.group.kind == ANTI
     here = int(counts[domain])
     if cell.group.kind == SPREAD:
-        least = 0 if cell.host else minimum(cell, list(board.counts[cell.slot]))
-        return here - least <= cell.group.max_skew
+        return here - least.get(cell.index, 0) <= cell.group.max_skew
     others = here - (cell.group in one.members)
     return others <= 0 if cell.group.kind == ANTI else others > 0

@@ -28,6 +28,12 @@ class Yardstick(msgspec.Struct, frozen=True):
         """How many go without that the reference places."""
         return sum(max(0, count - self.left.get(index, 0)) for index, count in left.items())
 
+    def same(self, left: Mapping[int, int]) -> bool:
+        """Whether the same pods have a place."""
+        return {index: count for index, count in left.items() if count} == {
+            index: count for index, count in self.left.items() if count
+        }
+
     def dearer(self, left: Mapping[int, int], cost: float) -> bool:
         """Whether a packing costs more for the same pods."""
-        return dict(left) == dict(self.left) and cost > self.price * (1 + _SAME) + _SAME
+        return self.same(left) and cost > self.price * (1 + _SAME) + _SAME

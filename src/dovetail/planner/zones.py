@@ -34,8 +34,7 @@ def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
     yardstick, cost = board.problem.yardstick, board.cost()
     if yardstick is None:
         return 0, 0.0
-    alike = dict(left) == dict(yardstick.left)
-    return yardstick.zones, max(0.0, yardstick.price - cost) if alike else _OWED * cost
+    return yardstick.zones, max(0.0, yardstick.price - cost) if yardstick.same(left) else _OWED * cost
 
 
 def widened(board: Board, left: Mapping[int, int]) -> Board:
@@ -81,7 +80,8 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
     else:
         twin.close(at)
     ok = (menu.kinds == kind) & (menu.domains[axis] == domain)
-    ok &= (menu.capacity >= sum(ask.request * count for ask, count in asks.items())[:, None]).all(axis=0)
+    for dim in range(len(menu.capacity)):
+        ok &= menu.capacity[dim] >= sum(int(ask.request[dim]) * count for ask, count in asks.items())
     for ask in asks:
         ok &= ask.columns
     if board.problem.binding or board.problem.reservations:

@@ -20,7 +20,7 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, pack
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept
+from dovetail.planner.wishes import unkept, weighed
 from dovetail.planner.zones import reach
 
 #: Dollars an hour below which two plans cost the same.
@@ -50,8 +50,8 @@ def improve(
         other = pack(problem, strategy)
         if other.left == best.left and other.rank < best.rank:
             best = other
-    current, cost = best.board, best.cost
-    tries, idle, missed = 0, 0, unkept(current)
+    current, missed, tries, idle = best.board, best.unkept, 0, 0
+    cost = least = weighed(problem, best.cost, missed)
     zones = min(problem.yardstick.zones, reach(current)) if problem.yardstick is not None else 0
     machines = len(current.bought())
     patience = 200 + 50 * machines * len(problem.classes)
@@ -65,15 +65,17 @@ def improve(
         if candidate is None:
             continue
         board, price = candidate
-        if unkept(board) > missed or (zones and reach(board) < zones):
+        broken = unkept(board)
+        if broken > missed or (zones and reach(board) < zones):
             continue
+        price = weighed(problem, price, broken)
         heat = warmth * (1 - (problem.work - begin) / budget)
         if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
             current, cost = board, price
-            if cost < best.cost - EPSILON:
-                best, idle = Packing(board.clone(), best.left), 0
-        if cost > best.cost * (1 + 2 * warmth):
-            current, cost = best.board, best.cost
+            if cost < least - EPSILON:
+                best, least, idle = Packing(board.clone(), best.left), cost, 0
+        if cost > least * (1 + 2 * warmth):
+            current, cost = best.board, least
     return best
 
 

@@ -37,11 +37,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Greedy:
-    """One run over a problem."""
+    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains and of claims."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, turn: int = 0) -> None:
         self.problem = problem
-        self.tally = Tally(problem)
+        self.newest_first = turn % 2
+        self.tally = Tally(problem, turn)
         self.market = Market(problem, self.tally)
         self.free = problem.free.copy()
         initialised = [(not node.initialized, node.name) for node in problem.nodes]
@@ -100,7 +101,8 @@ class Greedy:
         return False
 
     def _claimed(self, step: Step) -> bool:
-        for claim in sorted(self.claims, key=lambda each: self.load[each.number]):
+        claims = reversed(self.claims) if self.newest_first else self.claims
+        for claim in sorted(claims, key=lambda each: self.load[each.number]):
             if id(step) in claim.dead:
                 continue
             try:

@@ -19,14 +19,26 @@ from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept
 from dovetail.planner.yardstick import Yardstick
 
+#: What the reference leaves to chance is decided in as many ways.
+_TURNS = 3
 
-def reference(problem: Problem) -> tuple[Yardstick, Packing]:
-    """What the reference comes to, and a packing that follows it."""
-    outcome = Greedy(problem).run()
-    zones = {problem.columns.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()}
-    faithful, _ = _replayed(problem, outcome, strictly=False)
-    yardstick = Yardstick(outcome.left, unkept(faithful), len(zones), outcome.price)
-    return yardstick, _packing(problem, outcome)
+
+def reference(problem: Problem) -> tuple[Yardstick, list[Packing]]:
+    """What the reference comes to at best, and packings that follow it."""
+    outcomes = [Greedy(problem, turn).run() for turn in range(_TURNS)]
+    return (
+        Yardstick(
+            left={index: min(each.left.get(index, 0) for each in outcomes) for index in outcomes[0].left},
+            unkept=min(unkept(_replayed(problem, each, strictly=False)[0]) for each in outcomes),
+            zones=max(_zones(problem, each) for each in outcomes),
+            price=min(each.price for each in outcomes),
+        ),
+        [_packing(problem, each) for each in outcomes],
+    )
+
+
+def _zones(problem: Problem, outcome: Outcome) -> int:
+    return len({problem.columns.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
 
 
 def _packing(problem: Problem, outcome: Outcome) -> Packing:

@@ -20,7 +20,8 @@ Place = int
 class Tally:
     """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, turn: int = 0) -> None:
+        self._turn = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
@@ -80,8 +81,7 @@ class Tally:
             return counted & strict & among
         if cell.group not in ask.cls.members or counted & strict:
             return 0
-        first = strict & among
-        return first & -first
+        return 1 << min(places(strict & among), key=self._turned) if strict & among else 0
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
@@ -89,9 +89,14 @@ class Tally:
         seen = [counts.get(at, 0) for at in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
         top = least + cell.group.max_skew - (cell.group in ask.cls.members)
-        allowed = [(counts.get(at, 0), at) for at in places(universe & among)]
-        fewest, best = min(allowed, default=(0, -1))
-        return 1 << best if best >= 0 and fewest <= top else 0
+        allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
+        if not allowed:
+            return 0
+        return 1 << min(allowed, key=lambda at: (counts.get(at, 0), self._turned(at)))
+
+    def _turned(self, domain: int) -> int:
+        """The order of domains between which nothing else decides: the reference leaves it to chance."""
+        return (domain + self._turn) % 3
 
     @staticmethod
     def _clear(tally: dict[int, dict[int, int]], cell: Cell, among: int) -> int:
