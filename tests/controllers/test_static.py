@@ -43,3 +43,88 @@ def test_a_static_pool_has_its_machines_within_its_limit_and_gives_up_the_empty_
         assert quiet not in left
 
     tell(story, feature_gates=GATES)
+
+
+async def _drift(world: Any) -> None:
+    label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+    await world.kube.patch(kinds.NODEPOOLS, "default", label)
+
+
+async def _names(world: Any) -> set[str]:
+    return {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+
+
+def test_drift_of_a_static_pool_is_one_for_one_whatever_its_machines_carry(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=3, disruption={"budgets": [{"nodes": "2"}]})
+        world.start()
+        await _standing(world, 3)
+        old = await _names(world)
+        await _drift(world)
+        most = 0
+
+        async def replaced() -> bool:
+            nonlocal most
+            now = await _names(world)
+            most = max(most, len(now))
+            return not now & old
+
+        await world.until(replaced, within=900)
+        await asyncio.sleep(120)
+        await _standing(world, 3)
+        assert most == 5, "two at a time, each with its own"
+        assert len(await _names(world)) == 3
+        assert world.cloud.sold == 6, "one was bought for each, and none for nothing"
+        assert not world.said("failed terminating nodes while executing a disruption command")
+
+    tell(story, feature_gates=GATES)
+
+
+def test_a_static_pool_at_its_limit_says_that_its_drift_cannot_be_staged(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "100%"}]})
+        world.start()
+        await _standing(world, 2)
+        old = await _names(world)
+        await _drift(world)
+        await asyncio.sleep(300)
+        assert await _names(world) == old
+        told = {(each["reason"], each["message"]) for each in await world.list(kinds.CORE_EVENTS)}
+        words = "Static NodePool is at its node limit and cannot stage a replacement"
+        assert ("DisruptionBlocked", words) in told
+
+    tell(story, feature_gates=GATES)
+
+
+def test_with_the_gate_a_static_pool_at_its_limit_lets_the_old_machine_go_first(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=2, limits={"nodes": "2"}, disruption={"budgets": [{"nodes": "1"}]})
+        world.start()
+        await _standing(world, 2)
+        old = await _names(world)
+        await _drift(world)
+
+        async def replaced() -> bool:
+            now = await _names(world)
+            assert len(now) <= 2
+            return not now & old
+
+        await world.until(replaced, within=900)
+        await _standing(world, 2)
+        assert {line["decision"] for line in world.said("disrupting node(s)")} == {"terminate-first"}
+
+    tell(story, feature_gates={**GATES, "TerminateFirstDrift": True})
+
+
+def test_static_drift_waits_until_the_pool_has_given_up_what_is_too_many(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=3, disruption={"budgets": [{"nodes": "100%"}]})
+        world.start()
+        await _standing(world, 3)
+        await _drift(world)
+        await world.kube.patch(kinds.NODEPOOLS, "default", {"spec": {"replicas": 1}})
+        await asyncio.sleep(300)
+        await _standing(world, 1)
+        assert world.cloud.sold == 4, "only the machine that was left was replaced"
+
+    tell(story, feature_gates=GATES)

@@ -60,6 +60,20 @@ class MachineNotFound(CloudError):
         self.why = why
 
 
+class RebootUnsupported(CloudError):
+    """This cloud cannot restart a machine in place."""
+
+    def __init__(self, provider_id: str) -> None:
+        super().__init__("NodeRebootNotImplemented", f"machine {provider_id} cannot be rebooted", Remedy.OPERATOR)
+
+
+class RebootRejected(CloudError):
+    """The cloud will not restart this machine, however often it is asked."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("NodeRebootFailed", message, Remedy.OPERATOR)
+
+
 class LaunchOption(msgspec.Struct, frozen=True, kw_only=True):
     """One offering a launch may use, with its type; the order of options is the order of preference."""
 
@@ -129,10 +143,27 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     receipt: str = ""
 
 
+class RepairAction(StrEnum):
+    """What is done about an ailment, the gentler first."""
+
+    REBOOT = "RebootNode"
+    REPLACE = "ReplaceNode"
+
+
 class RepairPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition that makes a node ill, and what is done about it once it has lasted.
+
+    Exactly one policy of a set has no `reason_regex`: it stands in where a condition is covered and none of its own
+    policies knows the reason. `grace_seconds` bounds the drain: None leaves it to the claim, 0 allows none.
+    """
+
     condition_type: str
     condition_status: str
     toleration_seconds: float
+    reason_regex: str = ""
+    grace_seconds: float | None = None
+    priority: int = 0
+    action: RepairAction = RepairAction.REPLACE
 
 
 class Cloud(Protocol):
@@ -159,6 +190,13 @@ class Cloud(Protocol):
 
     async def terminate(self, provider_id: str) -> None:
         """Ask for the machine's end; raises MachineNotFound once it is gone."""
+        ...
+
+    async def reboot(self, provider_id: str, operation: str) -> None:
+        """Restart a machine in place; returns once that is accepted. The same `operation` is the same restart.
+
+        Raises RebootUnsupported, RebootRejected or MachineNotFound where asking again would not help.
+        """
         ...
 
     async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus: ...

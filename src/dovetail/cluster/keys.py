@@ -20,6 +20,11 @@ FINALIZER = "karpenter.sh/termination"
 DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 MIN_VALUES_RELAXED = "karpenter.sh/nodeclaim-min-values-relaxed"
 TERMINATION_TIMESTAMP = "karpenter.sh/nodeclaim-termination-timestamp"
+DO_NOT_REPAIR = "karpenter.sh/do-not-repair"
+#: Of a claim whose machine is rebooted: the boot before, and how long the drain may take.
+REBOOT_PRE_BOOT_ID = "karpenter.sh/reboot-pre-boot-id"
+REBOOT_GRACE = "karpenter.sh/reboot-termination-grace-period"
+REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect=NO_SCHEDULE)
 
 #: The decision that bought a claim, the pods it was bought for, and its price when it was planned.
 DECISION = "dovetail.sh/decision"
@@ -27,6 +32,8 @@ PODS = "dovetail.sh/pods"
 PRICE = "dovetail.sh/price"
 #: Annotations of a claim that do not go to its node.
 PRIVATE = frozenset({PODS})
+#: When a claim's machine was rebooted lately.
+REBOOTS = "dovetail.sh/reboots"
 
 #: On a machine that its planned pods have not been put on yet: nobody else may come first.
 PLACING_TAINT = Taint(key="dovetail.sh/placing", effect=NO_SCHEDULE)

@@ -37,7 +37,8 @@ def of_node(
     if claim is not None and labels.get(keys.REGISTERED) != "true":
         labels = {**labels, **_claim_labels(claim)}
     labels.setdefault(keys.HOSTNAME, node.metadata.name)
-    initialized = claim is None or labels.get(keys.INITIALIZED) == "true"
+    rebooting = claim is not None and claim.is_true("Rebooting")
+    initialized = claim is None or (labels.get(keys.INITIALIZED) == "true" and not rebooting)
     capacity, allocatable = resources(node.status.capacity), resources(node.status.allocatable)
     if claim is not None and not initialized:
         capacity = _filled(capacity, resources(claim.status.capacity))
@@ -132,7 +133,7 @@ def _taint(taint: object) -> Taint:
 
 
 def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tuple[Taint, ...]:
-    mine = [each for each in node.spec.taints if not same(each, keys.PLACING_TAINT)]
+    mine = [each for each in node.spec.taints if not any(same(each, passing) for passing in _PASSING)]
     if node.spec.unschedulable:
         mine = list(merge(mine, (_CORDONED,)))
     if claim is None or initialized:
@@ -144,6 +145,8 @@ def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tupl
     return tuple(kept)
 
 
+#: Taints of ours that go by themselves: a machine that is being filled, or is about to be back.
+_PASSING = (keys.PLACING_TAINT, keys.REBOOTING_TAINT)
 _CORDONED = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.kinds.conditions import StatusCondition
+from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -119,6 +120,14 @@ class Conditions:
             self._put(self._family.root, FALSE, "UnhealthyDependents", words)
         else:
             self._put(self._family.root, UNKNOWN, "ReconcilingDependents", words)
+
+
+def of_claim(claim: NodeClaim, now: datetime) -> Conditions:
+    """A claim's conditions, to be brought up to date."""
+    meta = claim.metadata
+    return Conditions(
+        CLAIM, claim.status.conditions, now=now, created=meta.creation_timestamp, generation=meta.generation
+    )
 
 
 def _plain(condition: Condition | StatusCondition) -> Condition:

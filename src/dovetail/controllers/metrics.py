@@ -5,6 +5,7 @@ One object per run owns the registry: two controllers in one process (a lab, a t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -15,6 +16,8 @@ DURATIONS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60, 120, 150, 300, 450, 600,
 )  # fmt: skip
+
+REBOOTS = tuple(10.0 * 2**n for n in range(8))
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 
@@ -144,6 +147,18 @@ class Metrics:
         self.disruption_eligible = self._gauge(
             "voluntary_disruption_eligible_nodes", "Machines that could be removed.", ("reason",)
         )
+        self.terminated_first = self._counter(
+            "voluntary_disruption_terminate_first_decisions",
+            "Machines that go before others can come.",
+            ("nodepool", "reason", "terminate_first_reason"),
+        )
+        self.reboots = self._counter("nodes_reboots", "Reboots that ended, and how.", ("result",))
+        self.reboot_duration = self._histogram(
+            "nodes_reboot_duration_seconds", "From a reboot's request to its end.", ("result",), buckets=REBOOTS
+        )
+        self.reboot_recovery = self._histogram(
+            "nodes_reboot_recovery_duration_seconds", "From a reboot's call to the node's return.", (), buckets=REBOOTS
+        )
         self.disruption_failures = self._counter(
             "voluntary_disruption_queue_failures", "Disruptions that were rolled back.", labels
         )
@@ -157,5 +172,13 @@ class Metrics:
     def _gauge(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Gauge:
         return Gauge(prefix + name, text, labels, registry=self.registry)
 
-    def _histogram(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Histogram:
-        return Histogram(prefix + name, text, labels, registry=self.registry, buckets=DURATIONS)
+    def _histogram(
+        self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_",
+        buckets: Sequence[float] = DURATIONS,
+    ) -> Histogram:  # fmt: skip
+        return Histogram(prefix + name, text, labels, registry=self.registry, buckets=buckets)
+
+
+def snake(name: str) -> str:
+    """A name of Kubernetes (`NetworkingReady`, `WhenEmpty`) as a label's value: `networking_ready`, `when_empty`."""
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", name)).lower()

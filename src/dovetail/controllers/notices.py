@@ -96,6 +96,18 @@ class Notices:
     def class_not_ready(self, claim: NodeClaim, why: str) -> None:
         self.publish(claim, "Warning", "NodeClassNotReady", f"NodeClaim {claim.name} event: {why}")
 
+    def machine(
+        self, node: Node | None, claim: NodeClaim | None, kind: Literal["Normal", "Warning"], reason: str,
+        message: str, *, dedupe: float = DEDUPE,
+    ) -> bool:  # fmt: skip
+        """The same on a machine's node and on its claim: people look at either. Whether anything was said."""
+        about = [each for each in (node, claim) if each is not None]
+        return sum(self.publish(each, kind, reason, message, dedupe=dedupe) for each in about) > 0
+
+    def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
+        """Why a machine may not be disrupted now."""
+        self.machine(node, claim, "Normal", "DisruptionBlocked", why[:1].upper() + why[1:])
+
     def unregistered_taint_missing(self, claim: NodeClaim, key: str) -> None:
         message = f"Missing {key} taint which prevents registration related race conditions on Karpenter-managed nodes"
         self.publish(claim, "Warning", "UnregisteredTaintMissing", message)

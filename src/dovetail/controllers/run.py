@@ -30,6 +30,7 @@ from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
 from dovetail.controllers.legacy import Legacy
+from dovetail.controllers.legacyrepair import LegacyRepair
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.nodeclaim.joining import Joining
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
@@ -40,7 +41,7 @@ from dovetail.controllers.observer import Observer
 from dovetail.controllers.offers import Offers
 from dovetail.controllers.placement import Placement
 from dovetail.controllers.provisioning.provisioner import Provisioner
-from dovetail.controllers.repair import Repair
+from dovetail.controllers.rebooting import Rebooting
 from dovetail.controllers.reserved import Reserved
 from dovetail.controllers.safety import DISABLING, Safety
 from dovetail.controllers.schedulerconfig import default_constraints
@@ -84,7 +85,8 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Marks,
     Disruption,
     Interruptions,
-    Repair,
+    LegacyRepair,
+    Rebooting,
     Reserved,
     Static,
     DeletionCosts,

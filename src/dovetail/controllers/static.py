@@ -6,20 +6,18 @@ pods are cheapest to move and that would soon expire anyway, with protected pods
 
 from __future__ import annotations
 
-from typing import Any
+import sys
 
-import msgspec
-
-from dovetail.cluster import keys, pools
+from dovetail.cluster import pools
+from dovetail.cluster.mirror import Mirror
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import costs, expiration
 from dovetail.controllers.nodeclaim.launch import delete
-from dovetail.controllers.provisioning.claims import owner
+from dovetail.controllers.provisioning import claims
 from dovetail.controllers.termination import protection
 from dovetail.controllers.worker import every
 from dovetail.kube.resources import NODECLAIMS
-from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.quantity import resources
@@ -43,38 +41,21 @@ class Static:
                 await self._bring(pool, pool.spec.replicas)
 
     async def _bring(self, pool: NodePool, wanted: int) -> None:
-        claims = self._context.mirror.claims_of(pool.name)
-        standing = [c for c in claims if not self._context.mirror.going(c, self._context.mirror.node_for(c))]
+        mirror = self._context.mirror
+        standing = [c for c in mirror.claims_of(pool.name) if not mirror.going(c, mirror.node_for(c))]
+        if any(c.is_true("DisruptionReason") and not c.is_true("Rebooting") for c in standing):
+            return  # a command is just beginning: its machine goes, and another is being bought in its place
         if len(standing) > wanted:
             for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
                 await delete(self._context, claim, "static_scale_down")
-        elif len(standing) < wanted and pools.ready(pool):
-            limit = resources(pool.spec.limits).get("nodes")
-            room = wanted - len(standing) if limit is None else min(wanted - len(standing), limit - len(claims))
-            for _ in range(max(0, room)):
+        elif pools.ready(pool):
+            for _ in range(wanted - len(standing)):
+                if room(mirror, pool) < 1:
+                    return
                 await self._create(pool)
 
     async def _create(self, pool: NodePool) -> None:
-        template = pool.spec.template
-        spec: dict[str, Any] = msgspec.to_builtins(template.spec)
-        body = {
-            "apiVersion": "karpenter.sh/v1",
-            "kind": "NodeClaim",
-            "metadata": {
-                "generateName": f"{pool.name}-",
-                "labels": pools.labels(pool),
-                "annotations": {
-                    **template.metadata.annotations,
-                    hashes.HASH_ANNOTATION: hashes.pool_hash(pool),
-                    hashes.VERSION_ANNOTATION: hashes.VERSION,
-                },
-                "finalizers": [keys.FINALIZER],
-                "ownerReferences": [owner(pool)],
-            },
-            "spec": {key: value for key, value in spec.items() if value not in (None, [], {})} | {
-                "requirements": spec.get("requirements") or []},
-        }
-        claim = await self._context.kube.create(NODECLAIMS, body, type=NodeClaim)
+        claim = await self._context.kube.create(NODECLAIMS, claims.static(pool), type=NodeClaim)
         self._context.mirror.assume(claim)
         self._context.log.info(
             "created nodeclaim", controller="static.provisioning", NodePool=logs.ref(pool.name),
@@ -94,3 +75,9 @@ class Static:
         if any(protection.of(pod).holds(now) for pod in pods):
             return 3, cost, claim.name
         return (2, cost, claim.name) if own else (1, 0.0, claim.name)
+
+
+def room(mirror: Mirror, pool: NodePool) -> int:
+    """How many more machines a pool's limits.nodes allow, those on their way out counted."""
+    limit = resources(pool.spec.limits).get("nodes")
+    return sys.maxsize if limit is None else limit - len(mirror.claims_of(pool.name))

@@ -27,6 +27,7 @@ from dovetail.cloud.protocol import (
     NodeClassStatus,
     NodeRole,
     Remedy,
+    RepairAction,
     RepairPolicy,
 )
 from dovetail.cloud.simulated.machines import IMAGE, SCHEME, labels_of, provider_id
@@ -37,6 +38,23 @@ from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.taints import UNREGISTERED
 
 BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
+
+#: As Karpenter's simulated provider has them: the two that every kubelet shows, and two to try repairs with.
+REPAIRS = (
+    RepairPolicy(condition_type="Ready", condition_status="False", toleration_seconds=600.0, grace_seconds=0.0),
+    RepairPolicy(
+        condition_type="Ready", condition_status="Unknown", toleration_seconds=600.0, grace_seconds=0.0,
+        reason_regex=".*",
+    ),
+    RepairPolicy(
+        condition_type="KWOKUnhealthy", condition_status="True", toleration_seconds=30.0, grace_seconds=45.0,
+        reason_regex=".*",
+    ),
+    RepairPolicy(
+        condition_type="KWOKRebootRequired", condition_status="True", toleration_seconds=30.0, grace_seconds=60.0,
+        reason_regex=".*", action=RepairAction.REBOOT,
+    ),
+)  # fmt: skip
 
 
 class SimulatedCloud:
@@ -60,6 +78,8 @@ class SimulatedCloud:
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
+        #: The last restart that was asked of each machine, by its operation.
+        self.restarts: dict[str, str] = {}
         self._opened = clock.monotonic()
         self._tokens = float(self.market.launch_burst)
         self._filled = clock.monotonic()
@@ -171,6 +191,12 @@ class SimulatedCloud:
             self._machines[provider_id] = msgspec.structs.replace(machine, state="shutting-down")
             self._notice_change()
             self._close_books()
+
+    async def reboot(self, provider_id: str, operation: str) -> None:
+        await self._call("reboot")
+        self._known(provider_id)
+        self.restarts[provider_id] = operation
+        self._notice_change()
 
     def vanish(self, provider_id: str) -> None:
         """A machine that ends by itself, without a word."""
@@ -321,10 +347,7 @@ class SimulatedCloud:
                     self.interrupt([machine.provider_id])
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
-        return (
-            RepairPolicy(condition_type="Ready", condition_status="False", toleration_seconds=600.0),
-            RepairPolicy(condition_type="Ready", condition_status="Unknown", toleration_seconds=600.0),
-        )
+        return REPAIRS
 
     # -- the manners of an API
 

@@ -44,6 +44,7 @@ class Fleet:
         self._clock = clock
         self._chance = chance
         self._joining: set[str] = set()
+        self._restarted: dict[str, str] = {}
         self._nodes: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self._pods: dict[str, Pod] = {}
@@ -83,6 +84,10 @@ class Fleet:
                     group.create_task(self._join(machine), name=f"fleet join {machine.provider_id}")
             for provider in [each for each in self._nodes if each not in standing]:
                 await self._leave(provider)
+            for provider, operation in self._cloud.restarts.items():
+                if provider in self._nodes and self._restarted.get(provider) != operation:
+                    self._restarted[provider] = operation
+                    group.create_task(self._restart(standing[provider], operation), name=f"fleet restart {provider}")
             try:
                 async with asyncio.timeout(self._cloud.next_end()):
                     await self._cloud.changed()
@@ -103,7 +108,7 @@ class Fleet:
             await self._first_beat(name)
             if delay > 0:
                 await asyncio.sleep(delay)
-                await self._insist(machine, lambda: self._make_ready(name))
+                await self._insist(machine, lambda: self._tell(name, status.ready(self._clock.now())))
         self._joining.discard(machine.provider_id)
 
     async def _insist(self, machine: Machine, act: Callable[[], Awaitable[None]]) -> bool:
@@ -123,11 +128,19 @@ class Fleet:
         except AlreadyExists:
             return  # a restart found it there
 
-    async def _make_ready(self, name: str) -> None:
+    async def _tell(self, name: str, body: Mapping[str, Any]) -> None:
         try:
-            await self._kube.patch(NODES, name, status.ready(self._clock.now()), subresource="status")
+            await self._kube.patch(NODES, name, body, subresource="status", kind="strategic")
         except NotFound:
             return  # deleted meanwhile
+
+    async def _restart(self, machine: Machine, operation: str) -> None:
+        """Away and back, under a new boot id; its pods are there again."""
+        market, name = self._cloud.market, self._nodes[machine.provider_id]
+        chance = self._chance.child("restart", operation)
+        await self._insist(machine, lambda: self._tell(name, status.unready(self._clock.now())))
+        await asyncio.sleep(market.between(chance, market.boot))
+        await self._insist(machine, lambda: self._tell(name, status.booted(self._clock.now(), operation)))
 
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name

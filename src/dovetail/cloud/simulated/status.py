@@ -83,6 +83,15 @@ def ready(now: datetime) -> dict[str, Any]:
     return {"status": {"conditions": conditions(now, True)}}
 
 
+def unready(now: datetime) -> dict[str, Any]:
+    return {"status": {"conditions": conditions(now, False)[-1:]}}
+
+
+def booted(now: datetime, operation: str) -> dict[str, Any]:
+    """A machine that is back: ready, and its boot is another one."""
+    return {"status": {"nodeInfo": {"bootID": f"simulated-{operation}"}, "conditions": conditions(now, True)[-1:]}}
+
+
 def lease(name: str, now: datetime) -> dict[str, Any]:
     return {
         "holderIdentity": name,

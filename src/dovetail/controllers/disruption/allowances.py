@@ -18,7 +18,7 @@ class Allowances:
         self.left: dict[str, int] = {}
         now = context.clock.now()
         for pool in context.mirror.pools.store.all():
-            counted, consuming = total(context.mirror, pool)
+            counted, consuming = total(context.mirror, pool, reason)
             found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
             if found.problem:
                 context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)

@@ -40,11 +40,9 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
     """What the machine itself says, in Karpenter's words."""
     if node is None or claim is None:
         return [Blocker(code="NOT_MANAGED", message="node isn't managed by a NodeClaim")]
+    found = [Blocker(code="REBOOTING", message="node is rebooting")] if claim.is_true("Rebooting") else []
     if going:
-        return [Blocker(code="DELETING", message="node is deleting or marked for deletion")]
-    found = []
-    if claim.is_true("Rebooting"):
-        found.append(Blocker(code="REBOOTING", message="node is rebooting"))
+        return [*found, Blocker(code="DELETING", message="node is deleting or marked for deletion")]
     if not claim.is_true("Initialized"):
         text = "node isn't initialized" if claim.is_true("Registered") else "node isn't initialized nor registered"
         found.append(Blocker(code="NOT_INITIALIZED", message=text))

@@ -12,8 +12,8 @@ from dovetail.cluster.reservations import Target
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import blockers, costs
 from dovetail.controllers.disruption.blockers import Blocker
-from dovetail.controllers.disruption.commands import Candidate
-from dovetail.controllers.provisioning.pending import reschedulable
+from dovetail.controllers.disruption.commands import Candidate, Reason
+from dovetail.controllers.provisioning.pending import reschedulable, returning
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -59,11 +59,13 @@ def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool
 
 
 def candidate(
-    context: Context, node: Node, claim: NodeClaim, known: Mapping[tuple[str, str, str], float | None]
-) -> Candidate:
+    context: Context, node: Node, claim: NodeClaim, known: Mapping[tuple[str, str, str], float | None], *,
+    guarded: bool = False,
+) -> Candidate:  # fmt: skip
+    """A machine as a candidate. `guarded`: pods that nobody may ask to leave count as well."""
     labels = node.metadata.labels
     where = (labels.get(keys.INSTANCE_TYPE, ""), labels.get(keys.ZONE, ""), labels.get(keys.CAPACITY_TYPE, ""))
-    pods = movable(context, node.metadata.name)
+    pods = movable(context, node.metadata.name, guarded=guarded)
     return Candidate(
         node=node.metadata.name,
         claim=claim.name,
@@ -78,8 +80,10 @@ def candidate(
     )
 
 
-def movable(context: Context, node: str) -> list[Pod]:
+def movable(context: Context, node: str, *, guarded: bool = False) -> list[Pod]:
     """Pods that will come back elsewhere once the machine goes."""
+    if guarded:
+        return [pod for pod in context.mirror.pods_on(node) if returning(pod)]
     budgets = tuple(context.mirror.budgets.store.all())
     return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, budgets)]
 
@@ -94,13 +98,17 @@ def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
     }
 
 
-def total(mirror: Mirror, pool: NodePool) -> tuple[int, int]:
-    """(machines of a pool that count for its budgets, how many of them already use a budget up)."""
+def total(mirror: Mirror, pool: NodePool, reason: str) -> tuple[int, int]:
+    """(machines of a pool that count for its budgets, how many of them already use a budget up).
+
+    A machine that is not ready uses it up for every reason but its own ill health.
+    """
     counted = consuming = 0
     for claim in mirror.claims_of(pool.name):
-        node = mirror.node_for(claim)
-        if node is None or not claim.is_true("Initialized") or claim.is_true("InstanceTerminating"):
+        node, rebooting = mirror.node_for(claim), claim.is_true("Rebooting")
+        if node is None or claim.is_true("InstanceTerminating") or not (rebooting or claim.is_true("Initialized")):
             continue
         counted += 1
-        consuming += not node.ready or mirror.going(claim, node) or claim.is_true("DisruptionReason")
+        away = not node.ready and reason != Reason.UNHEALTHY
+        consuming += away or rebooting or mirror.going(claim, node) or claim.is_true("DisruptionReason")
     return counted, consuming

@@ -37,20 +37,32 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """`replacements` are the claims that must be up before the candidates go."""
+    """`replacements` are the claims that must be up before the candidates go.
+
+    `grace` bounds the drain in seconds, whatever the claims say; `ailment` is the condition that a repair is for;
+    `terminate_first` is why nothing can come before the candidates go.
+    """
 
     id: str
     reason: Reason
-    kind: str  # empty, multi, single, "" for drift and the like
+    kind: str = ""  # empty, multi, single, "" for drift and the like
     candidates: tuple[Candidate, ...]
     replacements: tuple[str, ...] = ()
     saving: float = 0.0
-    evictions: int = 0
     created: float = 0.0
     policy: str = ""
+    grace: float | None = None
+    ailment: str = ""
+    terminate_first: str = ""
+
+    @property
+    def evictions(self) -> int:
+        return sum(len(each.pods) for each in self.candidates)
 
     @property
     def decision(self) -> str:
+        if self.terminate_first:
+            return "terminate-first"
         return "replace" if self.replacements else "delete"
 
     def words(self) -> str:
@@ -65,9 +77,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 def old_words(command: Command) -> str:
     """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for."""
-    method = {"Empty": "emptiness", "Underutilized": "consolidation", "Drifted": "drift", "Expired": "expiration"}
+    method = {
+        "Empty": "emptiness", "Underutilized": "consolidation", "Drifted": "drift", "Expired": "expiration",
+        "Unhealthy": "repair",
+    }  # fmt: skip
     nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in command.candidates)
-    how = f"{method.get(command.reason, 'disruption')} {command.decision}"
+    how = f"{method[command.reason]} {command.decision}"
     text = f"{how}, terminating {len(command.candidates)} nodes {nodes}"
     if command.replacements:
         text += f" and replacing with {len(command.replacements)} nodes"

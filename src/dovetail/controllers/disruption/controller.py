@@ -7,7 +7,7 @@ while everything else goes on. In safe mode nothing voluntary begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,12 +20,16 @@ from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import Field, candidate, prices, survey
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.consolidation import Proposal, Rejection, choose
+from dovetail.controllers.disruption.drifting import Drifting
 from dovetail.controllers.disruption.moves import Moves
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.refusals import Refusals
+from dovetail.controllers.disruption.repair import Repair
 from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.ledger import Decision
+from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.safety import Cause
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
@@ -49,6 +53,8 @@ class Disruption:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.queue = Queue(context)
+        self._repair = Repair(context, self.queue)
+        self._drifting = Drifting(context, self.queue)
         self._moves = Moves(context)
         self._refusals = Refusals()
         self._wake = asyncio.Event()
@@ -119,6 +125,9 @@ class Disruption:
         if not context.mirror.synced.is_set():
             return False
         await self._clean()
+        curable = context.safety.causes().keys() <= {Cause.MANY_UNHEALTHY} and self._repair.due()
+        if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
+            return True
         if context.safety.safe_mode:
             self._proposal = None
             return False
@@ -129,17 +138,23 @@ class Disruption:
         self.field = survey(context, pools)
         self._tell_field()
         self._waiting = False
-        for method in (self._expire, self._emptiness, self._drift, self._consolidate):
-            began = context.clock.monotonic()
-            acted = await method(pools)
-            context.metrics.disruption_evaluation.labels(method.__name__.strip("_"), "").observe(
-                context.clock.monotonic() - began
-            )
-            if acted:
+        for reason, method in (
+            ("expired", self._expire), ("empty", self._emptiness), ("drifted", self._drifting.once),
+            ("underutilized", self._consolidate),
+        ):  # fmt: skip
+            if await self._timed(reason, method(pools)):
                 return True
+        self._waiting |= self._drifting.waiting
         if not self._waiting and self._proposal is None:
             self._settled = (changes, context.clock.monotonic())
         return False
+
+    async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
+        began = self._context.clock.monotonic()
+        acted = await method
+        took = self._context.clock.monotonic() - began
+        self._context.metrics.disruption_evaluation.labels(reason, "").observe(took)
+        return acted
 
     def _nothing_new(self) -> bool:
         """Whether a pass would come to the same end as the last one: nothing changed and nothing is due."""
@@ -191,31 +206,6 @@ class Disruption:
         saving = sum(each.price or 0.0 for each in chosen)
         return await self._begin(Reason.EMPTY, "empty", chosen, None, saving)
 
-    async def _drift(self, pools: Sequence[Pool]) -> bool:
-        """Drifted machines, oldest drift first, each with its own command, as many as the budgets allow."""
-        context = self._context
-        found = []
-        drifted = any(claim.is_true("Drifted") for claim in context.mirror.claims.store.all())
-        for each in survey(context, pools, waive_pods=True).candidates if drifted else ():
-            claim = context.mirror.claims.store.get(each.claim)
-            marked = claim.condition("Drifted") if claim else None
-            if marked is not None and marked.status == "True" and marked.last_transition_time is not None:
-                found.append((bool(each.pods), marked.last_transition_time, each))
-        context.metrics.disruption_eligible.labels("drifted").set(len(found))
-        allowed = Allowances(context, Reason.DRIFTED)
-        acted = False
-        for _, _, each in sorted(found, key=lambda row: (row[0], row[1], row[2].node)):
-            if allowed.left.get(each.pool, 0) < 1:
-                self._waiting = True
-                continue
-            plan = Simulation(context, pools).without((each,)) if each.pods else None
-            if each.pods and plan is None:
-                self._tell_blocked(each, "not all pods would schedule")
-                continue
-            if allowed.take((each,)) and await self._begin(Reason.DRIFTED, "", (each,), plan, 0.0):
-                acted = True
-        return acted
-
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
         ready = [
@@ -262,10 +252,9 @@ class Disruption:
     ) -> bool:
         command = Command(
             id=self._context.ledger.new_id(), reason=reason, kind=kind, candidates=tuple(candidates), saving=saving,
-            evictions=sum(len(each.pods) for each in candidates),
-            policy=_snake(self._policy(candidates[0].pool)) if kind else "",
+            policy=snake(self._policy(candidates[0].pool)) if kind else "",
         )
-        begun = await self.queue.start(command, plan) is not None
+        begun = await self.queue.start(command, plan)
         if begun and reason is Reason.UNDERUTILIZED:
             self._moves.note(candidates)
         return begun
@@ -338,20 +327,14 @@ class Disruption:
             )
         )  # fmt: skip
 
-    def _tell_blocked(self, candidate: Candidate, why: str) -> None:
-        claim = self._context.mirror.claims.store.get(candidate.claim)
-        if claim is not None:
-            self._context.notices.publish(claim, "Normal", "DisruptionBlocked", f"Cannot disrupt NodeClaim: {why}")
-
     def _tell_stays(self) -> None:
         for each in self.field.candidates:
             why = self.stays.get(each.node)
             claim = self._context.mirror.claims.store.get(each.claim)
+            node = self._context.mirror.nodes.store.get(each.node)
             if why is not None and claim is not None:
-                told = self._context.notices.publish(
-                    claim, "Normal", "Unconsolidatable", why.message[:1].upper() + why.message[1:], dedupe=900.0
-                )
-                if told:
+                text = why.message[:1].upper() + why.message[1:]
+                if self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=900.0):
                     self._record_stay(each, why)
 
     def _tell_field(self) -> None:
@@ -361,16 +344,12 @@ class Disruption:
             claim = self._context.mirror.claim_for(node) if node is not None else None
             first = next((each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")), None)
             if claim is not None and first is not None:
-                text = f"Cannot disrupt NodeClaim: {first.message}" + (f" (pod {first.pod})" if first.pod else "")
-                self._context.notices.publish(claim, "Normal", "DisruptionBlocked", text)
+                pod = f" (pod {first.pod})" if first.pod else ""
+                self._context.notices.blocked(node, claim, first.message + pod)
 
 
 def _kind(proposal: Proposal) -> str:
     return "multi" if len(proposal.candidates) > 1 else "single"
-
-
-def _snake(policy: str) -> str:
-    return "".join(f"_{c.lower()}" if c.isupper() else c for c in policy).lstrip("_")
 
 
 def _ends(pod: Pod) -> bool:

@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import CLAIM, Conditions, stamp, status_patch
+from dovetail.controllers.conditions import Conditions, of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import drift
 from dovetail.controllers.worker import Again, Worker
@@ -98,17 +98,13 @@ class Marks:
         pool = context.mirror.pools.store.get(claim.node_pool)
         if pool is None:
             return None
-        meta = claim.metadata
-        conditions = Conditions(
-            CLAIM, claim.status.conditions, now=context.clock.now(), created=meta.creation_timestamp,
-            generation=meta.generation,
-        )  # fmt: skip
+        conditions = of_claim(claim, context.clock.now())
         event = self._event(claim)
         quiet = self._quiet(claim, pool, conditions, event or claim.status.last_pod_event_time)
         again = await self._drift(claim, pool, conditions)
         fields = {"lastPodEventTime": stamp(event)} if event is not None else {}
         if conditions.changed or fields:
-            body = status_patch(meta.resource_version, conditions, **fields)
+            body = status_patch(claim.metadata.resource_version, conditions, **fields)
             try:
                 written = await context.kube.patch(NODECLAIMS, name, body, subresource="status", type=NodeClaim)
             except NotFound:

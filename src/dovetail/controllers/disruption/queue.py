@@ -8,7 +8,7 @@ are taken back, so that no surplus machine stays.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,16 +16,20 @@ import msgspec
 
 from dovetail.cluster.reservations import Target
 from dovetail.controllers import coming, placement, tainting
-from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
 from dovetail.controllers.ledger import Bought, Decision
+from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.launch import delete, termination_mode
 from dovetail.controllers.provisioning import claims
 from dovetail.controllers.settings import Place
+from dovetail.controllers.static import room
+from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
 
 COMMAND = "dovetail.sh/command"
@@ -48,22 +52,25 @@ class Queue:
         """Claims that a command already has."""
         return frozenset(each.claim for command in self.commands.values() for each in command.candidates)
 
-    async def start(self, command: Command, plan: Plan | None) -> Command | None:
-        """Taint the candidates, buy what the plan says, and take the command in hand. None if it could not begin."""
+    async def start(self, command: Command, plan: Plan | None, copy_of: NodePool | None = None) -> bool:
+        """Taint the candidates, buy what the plan says, and take the command in hand; whether it could begin.
+
+        With `copy_of`, one more machine of that static pool is bought instead.
+        """
         context = self._context
         for each in command.candidates:
             if each.claim in self.busy() or not await self._claimed(each, command):
                 await self._let_off(command)
-                return None
-        made = await self._buy(command, plan)
+                return False
+        made = await self._buy(command, plan, copy_of)
         if made is None:
             await self._let_off(command)
-            return None
+            return False
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
         context.mirror.mark(each.provider_id for each in command.candidates)
         self.commands[command.id] = command
         self._tell(command, plan)
-        return command
+        return True
 
     async def run(self) -> None:
         self._resume()
@@ -122,15 +129,26 @@ class Queue:
         return node.metadata.name if node else None
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
-        claim = self._context.mirror.claims.store.get(candidate.claim)
+        context = self._context
+        claim = context.mirror.claims.store.get(candidate.claim)
         if claim is None or claim.metadata.deletion_timestamp is not None:
             return
-        text = f"Disrupting NodeClaim: {command.reason}"
-        self._context.notices.publish(claim, "Normal", "DisruptionTerminating", text)
-        await delete(self._context, claim, command.reason.lower())
-        self._context.metrics.pods_disruption_initiated.labels(
-            command.reason.lower(), candidate.pool, candidate.capacity_type, command.policy, termination_mode(claim)
+        if command.grace is not None:
+            await deadline.tighten(context, claim, command.grace)
+        node = context.mirror.nodes.store.get(candidate.node)
+        for subject, name in ((node, "Node"), (claim, "NodeClaim")):
+            if subject is not None:
+                text = f"Disrupting {name}: {command.reason}"
+                context.notices.publish(subject, "Normal", "DisruptionTerminating", text)
+        await delete(context, claim, command.reason.lower(), policy=command.policy, bound=command.grace)
+        mode = termination_mode(claim, command.grace)
+        context.metrics.pods_disruption_initiated.labels(
+            command.reason.lower(), candidate.pool, candidate.capacity_type, command.policy, mode
         ).inc(len(candidate.pods))
+        if command.ailment:
+            context.metrics.claims_unhealthy_disrupted.labels(
+                snake(command.ailment), candidate.pool, candidate.capacity_type, claim.status.image_id, mode
+            ).inc()
 
     async def _failed(self, command: Command, why: str) -> None:
         """Back to where we were; what was bought for nothing goes back too."""
@@ -180,32 +198,49 @@ class Queue:
             return False
         return True
 
-    async def _buy(self, command: Command, plan: Plan | None) -> tuple[str, ...] | None:
+    async def _buy(self, command: Command, plan: Plan | None, copy_of: NodePool | None) -> tuple[str, ...] | None:
         """Write the replacements' claims; None if one of them could not be written."""
         context = self._context
-        note = msgspec.json.encode(
-            {"id": command.id, "reason": command.reason, "kind": command.kind,
-             "candidates": [msgspec.to_builtins(each) for each in command.candidates]}
-        ).decode()  # fmt: skip
         made: list[str] = []
-        for machine in plan.machines if plan else ():
-            pool = context.mirror.pools.store.get(machine.pool)
-            if pool is None:
+        for pool, body in self._wanted(command, plan, copy_of):
+            if pool is None or (copy_of is not None and room(context.mirror, pool) < 1):
+                await self._give_back(made)
                 return None
-            body = claims.manifest(machine, pool, command.id, ())
-            body["metadata"]["annotations"][COMMAND] = note
             try:
                 claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
             except ApiError as problem:
                 context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
-                for name in made:
-                    await context.kube.delete(NODECLAIMS, name)
+                await self._give_back(made)
                 return None
             context.mirror.assume(claim)
             made.append(claim.name)
-            context.metrics.claims_created.labels(command.reason.lower(), machine.pool, "false").inc()
+            context.metrics.claims_created.labels(command.reason.lower(), pool.name, "false").inc()
+            context.notices.publish(claim, "Normal", "DisruptionLaunching", f"Launching NodeClaim: {command.reason}")
         self._promise(command, plan, made)
         return tuple(made)
+
+    def _wanted(
+        self, command: Command, plan: Plan | None, copy_of: NodePool | None
+    ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
+        """What is to be bought, each with its pool if that is still there; the command is written on it."""
+        note = msgspec.json.encode(
+            {"id": command.id, "reason": command.reason, "kind": command.kind, "grace": command.grace,
+             "ailment": command.ailment, "candidates": [msgspec.to_builtins(each) for each in command.candidates]}
+        ).decode()  # fmt: skip
+        bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
+        if copy_of is not None:
+            bodies.append((copy_of, claims.static(copy_of)))
+        for machine in plan.machines if plan else ():
+            pool = self._context.mirror.pools.store.get(machine.pool)
+            bodies.append((pool, claims.manifest(machine, pool, command.id, ()) if pool else {}))
+        for pool, body in bodies:
+            if body:
+                body["metadata"]["annotations"][COMMAND] = note
+            yield pool, body
+
+    async def _give_back(self, made: Sequence[str]) -> None:
+        for name in made:
+            await self._context.kube.delete(NODECLAIMS, name)
 
     def _promise(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
         """Room is kept for the pods that will come, under the names of those that go."""
@@ -242,6 +277,7 @@ class Queue:
                 self.commands[identity] = Command(
                     id=identity, reason=Reason(note["reason"]), kind=note["kind"], candidates=alive,
                     replacements=tuple(sorted(replacements)), created=self._context.clock.monotonic(),
+                    grace=note.get("grace"), ailment=note.get("ailment", ""),
                 )  # fmt: skip
                 self._context.mirror.mark(each.provider_id for each in alive)
 
@@ -263,13 +299,9 @@ class Queue:
             },
         )  # fmt: skip
         context.metrics.disruption_decisions.labels(command.decision, command.reason.lower(), command.kind).inc()
-        for each in command.candidates:
-            claim = context.mirror.claims.store.get(each.claim)
-            if claim is not None and command.replacements:
-                context.notices.publish(
-                    claim, "Normal", "DisruptionLaunching",
-                    f"Launching NodeClaim: {command.reason} ({len(command.replacements)} replacements)",
-                )  # fmt: skip
+        if command.terminate_first:
+            pool = command.candidates[0].pool
+            context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()
         machines = plan.machines if plan else ()
         context.ledger.record(
             Decision(
@@ -307,16 +339,12 @@ async def release(context: Context, node_name: str, claim_name: str) -> None:
 
 
 async def _write_reason(context: Context, claim: NodeClaim, reason: Reason | None) -> None:
-    meta = claim.metadata
-    conditions = Conditions(
-        CLAIM, claim.status.conditions, now=context.clock.now(), created=meta.creation_timestamp,
-        generation=meta.generation,
-    )  # fmt: skip
+    conditions = of_claim(claim, context.clock.now())
     if reason is None:
         conditions.clear("DisruptionReason")
     else:
         conditions.true("DisruptionReason", reason, reason)
     if conditions.changed:
-        body = status_patch(meta.resource_version, conditions)
+        body = status_patch(claim.metadata.resource_version, conditions)
         written = await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         context.mirror.assume(written)

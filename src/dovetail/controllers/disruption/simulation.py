@@ -13,6 +13,7 @@ from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
+from dovetail.controllers.disruption.thinning import Room
 from dovetail.controllers.provisioning import pending
 from dovetail.model.objects import Taint
 from dovetail.model.pods import Pod
@@ -30,12 +31,15 @@ class Simulation:
     """One instant of the cluster, asked many questions."""
 
     def __init__(
-        self, context: Context, pools: Sequence[Pool], closed: Collection[str] = (), asked: Sequence[Candidate] = ()
-    ) -> None:
+        self, context: Context, pools: Sequence[Pool], closed: Collection[str] = (),
+        asked: Sequence[Candidate] = (), *, guarded: bool = False,
+    ) -> None:  # fmt: skip
         """`closed` are machines where nobody should be moved to: they are in motion, or about to go.
 
         Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
+        `guarded`: pods that nobody may ask to leave are moved as well.
         """
+        self._guarded = guarded
         waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
         snapshot = context.cutter.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
@@ -56,17 +60,21 @@ class Simulation:
     ) -> Question:  # fmt: skip
         """All that a choice among the candidates is made from."""
         fresh = self.fresh(candidates)
+        there = Room(self._snapshot.nodes, self._snapshot.memory)
         return Question(
             simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
-            removals=tuple(self.removals(candidates, allowances.left, fresh)),
-            thinned=tuple(self.thinned(candidates, allowances.left, fresh)), fresh=fresh, refused=refused,
+            removals=tuple(self.removals(candidates, there, allowances.left, fresh)),
+            thinned=tuple(self.thinned(candidates, there, allowances.left, fresh)), fresh=fresh, refused=refused,
             spot_to_spot=spot_to_spot, baseline=self.baseline(),
         )  # fmt: skip
 
-    def without(self, candidates: Collection[Candidate], effort: float | None = None) -> Plan | None:
+    def without(
+        self, candidates: Collection[Candidate], effort: float | None = None, credit: str = ""
+    ) -> Plan | None:
         """A plan that gives every pod of the candidates a place elsewhere; None if some pod would have none.
 
         Pods that wait anyway are planned along, and do not count against the candidates if they have no place.
+        `credit` is a reservation that has one place more once the candidates are gone.
         """
         gone = {each.node for each in candidates}
         moved = [pod for each in candidates for pod in self._moved(each)]
@@ -75,7 +83,8 @@ class Simulation:
             for node in self._snapshot.nodes
         )
         asked = (*self._snapshot.pending, *moved)
-        snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked)
+        pools = tuple(_credited(pool, credit) for pool in self._snapshot.pools) if credit else self._snapshot.pools
+        snapshot = msgspec.structs.replace(self._snapshot, nodes=nodes, pending=asked, pools=pools)
         plan = provision(snapshot, deadline=effort, optimiser=better_by_work)
         coming = {node.name for node in nodes if not node.initialized}
         for pod in moved:
@@ -91,14 +100,14 @@ class Simulation:
         return provision(self._snapshot).cost.per_hour
 
     def thinned(
-        self, candidates: Sequence[Candidate], allowed: Mapping[str, int], fresh: float | None
+        self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
     ) -> list[Candidate]:
         """Candidates that could probably go without buying anything."""
         pods = {each.node: self._moved(each) for each in candidates}
-        return thinning.removable(candidates, pods, thinning.room(self._snapshot.nodes), allowed, fresh)
+        return thinning.removable(candidates, pods, there, allowed, fresh)
 
     def removals(
-        self, candidates: Sequence[Candidate], allowed: Mapping[str, int], fresh: float | None
+        self, candidates: Sequence[Candidate], there: Room, allowed: Mapping[str, int], fresh: float | None
     ) -> Iterator[tuple[Candidate, ...]]:
         """Whole sets of candidates that might go together; moving a pod is charged with what a pod costs."""
         if fresh is None:
@@ -108,7 +117,7 @@ class Simulation:
         if cost <= fresh * (1 + CLOSE):
             charge *= thinning.DEAR
         pods = {each.node: self._moved(each) for each in candidates}
-        return keeping.removals(candidates, pods, thinning.room(self._snapshot.nodes), allowed, charge)
+        return keeping.removals(candidates, pods, there, allowed, charge)
 
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""
@@ -118,7 +127,7 @@ class Simulation:
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
-            found = movable(self._context, candidate.node)
+            found = movable(self._context, candidate.node, guarded=self._guarded)
             self._pods[candidate.node] = [pod for pod in found if pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
 
@@ -126,3 +135,20 @@ class Simulation:
 def _shut(node: NodeState) -> NodeState:
     """The same machine, its pods counted as ever, with the door closed."""
     return msgspec.structs.replace(node, taints=(*node.taints, CLOSED))
+
+
+def _credited(pool: Pool, reservation: str) -> Pool:
+    """The same offers, with one place more in a reservation."""
+    types = tuple(
+        msgspec.structs.replace(
+            kind,
+            offerings=tuple(
+                msgspec.structs.replace(each, reservation_capacity=(each.reservation_capacity or 0) + 1)
+                if each.reservation_id == reservation
+                else each
+                for each in kind.offerings
+            ),
+        )
+        for kind in pool.types
+    )
+    return msgspec.structs.replace(pool, types=types)

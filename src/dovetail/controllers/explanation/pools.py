@@ -79,7 +79,7 @@ def _machines(mirror: Mirror, machines: Sequence[NodeClaim]) -> list[str]:
 
 def left(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> tuple[int, budgets.Allowance, int, int]:
     """How many machines may go now, by which budget, of how many, and how many are on their way already."""
-    counted, consuming = total(mirror, pool)
+    counted, consuming = total(mirror, pool, reason)
     found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
     return max(0, found.nodes - consuming), found, counted, consuming
 

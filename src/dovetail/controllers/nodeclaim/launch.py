@@ -26,6 +26,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.options import labels, options
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
@@ -196,23 +197,31 @@ def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
 
 
-async def delete(context: Context, claim: NodeClaim, reason: str) -> None:
-    """Delete a claim for a reason of ours; a claim that is gone already is as good."""
+async def delete(
+    context: Context, claim: NodeClaim, reason: str, *, policy: str = "", bound: float | None = None
+) -> None:
+    """Delete a claim for a reason of ours; a claim that is gone already is as good.
+
+    `policy` is the consolidation's, and `bound` the seconds its drain may take whatever the claim says.
+    """
     try:
         await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
     except NotFound:
         return
+    kind = claim.metadata.labels.get(keys.CAPACITY_TYPE, "")
     context.metrics.claims_disrupted.labels(
-        reason, claim.node_pool or "", claim.metadata.labels.get(keys.CAPACITY_TYPE, ""), "", termination_mode(claim)
+        reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
     ).inc()
 
 
-def termination_mode(claim: NodeClaim) -> str:
+def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
     """How hard a claim's end may be: without a grace period its drain may take for ever."""
     grace = claim.spec.termination_grace_period
-    if grace is None:
+    if bound is None and grace is not None:
+        bound = parse_duration(grace).total_seconds()
+    if bound is None:
         return "graceful"
-    return "forceful" if not any(digit in grace for digit in "123456789") else "eventual"
+    return "eventual" if bound > 0 else "forceful"
 
 
 def _reason(problem: CloudError) -> str:

@@ -6,7 +6,7 @@ launches as well as one just planned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from dovetail.cloud.protocol import LaunchOption
 from dovetail.cluster import keys
@@ -25,19 +25,24 @@ MOST = 1000
 
 
 def options(claim: NodeClaim, types: Iterable[InstanceType]) -> tuple[LaunchOption, ...]:
-    """Cheapest first; ties by name, so that equal claims ask in equal order."""
-    wanted = Requirements.of_entries(claim.spec.requirements)
+    """What can be had now, cheapest first; ties by name, so that equal claims ask in equal order."""
     requests = resources(claim.spec.resources.requests)
-    given = {*claim.metadata.labels, NODEPOOL, REGION}
-    names = wanted.of(keys.INSTANCE_TYPE)
-    found = []
-    for t in types:
-        if not names.has(t.name) or not _holds(t, requests) or not _of_type(t).intersects(wanted):
-            continue
-        for offering in t.offerings:
-            if _launchable(offering) and _offered(t, offering, wanted, given):
-                found.append(LaunchOption(instance_type=t, offering=offering))
+    wanted = Requirements.of_entries(claim.spec.requirements)
+    large_enough = (each for each in types if _holds(each, requests))
+    found = [each for each in compatible(wanted, claim.metadata.labels, large_enough) if launchable(each.offering)]
     return tuple(sorted(found, key=_order)[:MOST])
+
+
+def compatible(
+    wanted: Requirements, given: Iterable[str], types: Iterable[InstanceType]
+) -> Iterator[LaunchOption]:
+    """Every offering that meets the requirements, to be had or not. `given` are labels that the machine has anyway."""
+    names, anyway = wanted.of(keys.INSTANCE_TYPE), {*given, NODEPOOL, REGION}
+    for t in types:
+        if names.has(t.name) and _of_type(t).intersects(wanted):
+            for offering in t.offerings:
+                if _offered(t, offering, wanted, anyway):
+                    yield LaunchOption(instance_type=t, offering=offering)
 
 
 def labels(claim: NodeClaim) -> dict[str, str]:
@@ -57,7 +62,7 @@ def _holds(t: InstanceType, requests: dict[str, int]) -> bool:
     return all(room.get(name, 0) >= amount for name, amount in requests.items() if amount)
 
 
-def _launchable(offering: Offering) -> bool:
+def launchable(offering: Offering) -> bool:
     return offering.available and (offering.reservation_capacity is None or offering.reservation_capacity > 0)
 
 

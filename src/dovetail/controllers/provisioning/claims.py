@@ -47,6 +47,31 @@ def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str
     }
 
 
+def static(pool: NodePool) -> dict[str, Any]:
+    """One more machine of a static pool: whatever its template allows, bought for nobody in particular."""
+    template = pool.spec.template
+    spec: dict[str, Any] = msgspec.to_builtins(template.spec)
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodeClaim",
+        "metadata": {
+            "generateName": f"{pool.name}-",
+            "labels": pools.labels(pool),
+            "annotations": {
+                **template.metadata.annotations,
+                hashes.HASH_ANNOTATION: hashes.pool_hash(pool),
+                hashes.VERSION_ANNOTATION: hashes.VERSION,
+            },
+            "finalizers": [keys.FINALIZER],
+            "ownerReferences": [owner(pool)],
+        },
+        "spec": {
+            **{key: value for key, value in spec.items() if value not in (None, [], {})},
+            "requirements": spec.get("requirements") or [],
+        },
+    }
+
+
 def owner(pool: NodePool) -> dict[str, Any]:
     return {
         "apiVersion": "karpenter.sh/v1",

@@ -70,11 +70,16 @@ def leaving(mirror: Mirror) -> Iterator[Pod]:
                 yield pod
 
 
-def reschedulable(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
-    """A pod that will come back elsewhere once its machine goes."""
+def returning(pod: Pod) -> bool:
+    """A pod that will come back elsewhere once it is made to leave."""
     if pod.finished or owned_by(pod, "DaemonSet", "Node"):
         return False
-    if pod.terminating and not owned_by(pod, "StatefulSet"):
+    return not pod.terminating or owned_by(pod, "StatefulSet")
+
+
+def reschedulable(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
+    """A pod that will come back elsewhere once its machine goes, and that may be asked to leave."""
+    if not returning(pod):
         return False
     if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
         return False

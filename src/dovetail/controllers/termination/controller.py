@@ -11,9 +11,9 @@ from datetime import datetime
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
 from dovetail.controllers import logs, tainting
-from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.conditions import Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.termination import drain, volumes
+from dovetail.controllers.termination import deadline, drain, volumes
 from dovetail.controllers.termination.evictions import Evictions
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
@@ -65,7 +65,7 @@ class Termination:
             return await self._release(node)
         if not (tainting.tainted(node) and tainting.excluded(node)):
             await tainting.add(context, name, leave_load_balancers=True)
-        end = _end(claim)
+        end = deadline.of(claim)
         if not await self._drained(node, claim, end):
             return LOOK
         if not await self._detached(node, claim, end):
@@ -176,11 +176,7 @@ class Termination:
         if claim is None:
             return None
         fresh = self._context.mirror.claims.store.get(claim.name) or claim
-        meta = fresh.metadata
-        return Conditions(
-            CLAIM, fresh.status.conditions, now=self._context.clock.now(), created=meta.creation_timestamp,
-            generation=meta.generation,
-        )  # fmt: skip
+        return of_claim(fresh, self._context.clock.now())
 
     async def _write(self, claim: NodeClaim | None, conditions: Conditions) -> None:
         if claim is None or not conditions.changed:
@@ -194,14 +190,6 @@ class Termination:
         except NotFound:
             return
         self._context.mirror.assume(written)
-
-
-def _end(claim: NodeClaim | None) -> datetime | None:
-    """When everything must be gone, if the claim has a date."""
-    text = claim.metadata.annotations.get(keys.TERMINATION_TIMESTAMP) if claim else None
-    if text is None:
-        return None
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _reason(claim: NodeClaim | None) -> str:

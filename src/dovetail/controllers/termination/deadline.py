@@ -1,6 +1,11 @@
-"""An end with a date that is now: for machines whose pods cannot be asked nicely any more."""
+"""The date of a machine's end, written where its drain reads it.
+
+A date is tightened, never put off: whoever was told that all will be over by then can rely on it.
+"""
 
 from __future__ import annotations
+
+from datetime import datetime, timedelta
 
 from dovetail.cluster import keys
 from dovetail.controllers.conditions import stamp
@@ -8,6 +13,21 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.launch import delete
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+
+
+def of(claim: NodeClaim | None) -> datetime | None:
+    """When everything must be gone, if the claim has a date."""
+    text = claim.metadata.annotations.get(keys.TERMINATION_TIMESTAMP) if claim else None
+    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text is not None else None
+
+
+async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
+    """The end comes within `grace` seconds, unless it was to come sooner. NotFound and Conflict go to the caller."""
+    end, known = context.clock.now() + timedelta(seconds=grace), of(claim)
+    if known is not None and known <= end:
+        return
+    meta = {"resourceVersion": claim.metadata.resource_version, "annotations": {keys.TERMINATION_TIMESTAMP: stamp(end)}}
+    context.mirror.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
 
 
 async def at_once(context: Context, claim: NodeClaim, reason: str) -> None:

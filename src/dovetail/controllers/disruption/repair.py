@@ -1,0 +1,188 @@
+"""Repair: a machine that has been ill for too long is replaced or restarted, within its pool's budgets.
+
+The replacement comes first, as for every other reason, and the drain is bounded by the policy that asks for it. When
+more than a fifth of a pool is ill the cause is not the machines, and repairing them would make it worse. The gate
+NodeRepair opens it; `--legacy-node-repair` puts the older controller in its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from dovetail.cloud.protocol import RepairAction
+from dovetail.cluster import keys
+from dovetail.controllers import logs, rebooting
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.allowances import Allowances
+from dovetail.controllers.disruption.candidates import blocking, candidate, prices
+from dovetail.controllers.disruption.commands import Candidate, Command, Reason
+from dovetail.controllers.disruption.diagnosis import Diagnosis, Policies
+from dovetail.controllers.disruption.queue import Queue
+from dovetail.controllers.disruption.staging import Refused, stage
+from dovetail.controllers.nodeclaim.launch import termination_mode
+from dovetail.model.duration import parse as parse_duration
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.nodes import Node
+from dovetail.planner.snapshot import Pool
+
+UNHEALTHY_SHARE = 0.2
+#: Blockers that no repair minds: it is there for machines that never came up, and for those nobody may touch.
+WAIVED = frozenset({"DO_NOT_DISRUPT_NODE", "NOT_INITIALIZED"})
+
+
+class Patient(NamedTuple):
+    """A machine that is to be repaired now."""
+
+    node: Node
+    claim: NodeClaim
+    diagnosis: Diagnosis
+    escalated: bool
+
+    @property
+    def bound(self) -> float | None:
+        """Seconds for the drain: the policy's or the claim's, whichever is shorter; None leaves it to the claim."""
+        grace, policy = self.claim.spec.termination_grace_period, self.diagnosis.grace
+        if policy is None or grace is None:
+            return policy
+        return min(policy, parse_duration(grace).total_seconds())
+
+
+class Repair:
+    """Does nothing unless the gate is open. Policies that cannot be followed stop the start."""
+
+    def __init__(self, context: Context, queue: Queue) -> None:
+        self._context = context
+        self._queue = queue
+        settings = context.settings
+        open_ = settings.gate("NodeRepair") and not settings.legacy_node_repair
+        self._policies = Policies(context.cloud.repair_policies()) if open_ else None
+
+    def due(self) -> bool:
+        """Whether somebody is ill enough to be looked at."""
+        return bool(self._ill())
+
+    async def once(self, pools: Sequence[Pool]) -> bool:
+        """One repair at most; whether it was begun."""
+        patients = [each for each in self._ill() if self._admitted(each)]
+        self._context.metrics.disruption_eligible.labels("unhealthy").set(len(patients))
+        if not patients:
+            return False
+        known, allowed, tripped = prices(pools), Allowances(self._context, Reason.UNHEALTHY), self._tripped()
+        ward = [(each, candidate(self._context, each.node, each.claim, known, guarded=True)) for each in patients]
+        for each, machine in sorted(ward, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
+            if machine.pool in tripped:
+                self._hold(each)
+            elif each.claim.is_true("Initialized") and not allowed.fits((machine,)):
+                continue
+            elif await self._treat(each, machine, pools):
+                return True
+        return False
+
+    # -- who
+
+    def _ill(self) -> list[Patient]:
+        if self._policies is None:
+            return []
+        context, found = self._context, []
+        now, busy = context.clock.now(), self._queue.busy()
+        for claim in context.mirror.claims.store.all():
+            node = context.mirror.node_for(claim)
+            if node is None or claim.name in busy or not self._policies.ill(node):
+                continue
+            if context.mirror.going(claim, node) or claim.is_true("Rebooting"):
+                continue
+            said = self._policies.diagnose(node, claim, now)
+            if said is not None:
+                tired = said.action is RepairAction.REBOOT and rebooting.exhausted(claim, now)
+                found.append(Patient(node, claim, said, tired))
+        return found
+
+    def _admitted(self, each: Patient) -> bool:
+        """Whether nothing forbids the repair; what does is told."""
+        why = self._objection(each)
+        if why is not None:
+            self._context.notices.blocked(each.node, each.claim, why)
+        return why is None
+
+    def _objection(self, each: Patient) -> str | None:
+        node, claim = each.node, each.claim
+        if keys.NODEPOOL not in node.metadata.labels:
+            return "repair requires a NodePool to construct and budget a safe replacement"
+        if (claim.node_pool or "") not in self._context.mirror.pools.store:
+            return f"NodePool not found (NodePool={claim.node_pool})"
+        why = blocking(self._context, node, claim)
+        of_machine = [one for one in why if not one.pod and one.code not in WAIVED]
+        if not claim.is_true("Initialized"):
+            of_machine = [one for one in of_machine if one.code != "NOMINATED"]
+        if not claim.is_true("Registered"):
+            return "node isn't initialized nor registered"
+        if of_machine:
+            return of_machine[0].message
+        if node.metadata.annotations.get(keys.DO_NOT_REPAIR) == "true":
+            return f'repair is blocked through the "{keys.DO_NOT_REPAIR}" annotation'
+        unbounded = each.diagnosis.grace is None and claim.spec.termination_grace_period is None
+        if any(one.pod for one in why) and unbounded:
+            return "repair requires a termination grace period to bypass blocking pods"
+        return None
+
+    def _tripped(self) -> frozenset[str]:
+        """Pools of which so much is ill, however lately, that nothing of them is repaired."""
+        assert self._policies is not None
+        total: Counter[str] = Counter()
+        ill: Counter[str] = Counter()
+        for node in self._context.mirror.nodes.store.all():
+            pool = node.metadata.labels.get(keys.NODEPOOL)
+            if pool:
+                total[pool] += 1
+                ill[pool] += self._policies.ill(node)
+        return frozenset(pool for pool, count in ill.items() if count > math.ceil(UNHEALTHY_SHARE * total[pool]))
+
+    def _hold(self, each: Patient) -> None:
+        """Say on everything that is concerned that too many are ill at once."""
+        context, name = self._context, each.claim.node_pool or ""
+        text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
+        for subject in (each.node, each.claim, context.mirror.pools.store.get(name)):
+            if subject is not None:
+                context.notices.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
+
+    # -- what is done
+
+    async def _treat(self, each: Patient, machine: Candidate, pools: Sequence[Pool]) -> bool:
+        context = self._context
+        if each.diagnosis.action is RepairAction.REBOOT and not each.escalated:
+            return await self._reboot(each, machine)
+        staged = await stage(
+            context, pools, machine, terminate_first=context.settings.gate("TerminateFirstRepair"), guarded=True
+        )
+        if isinstance(staged, Refused):
+            if staged.why:
+                context.notices.blocked(each.node, each.claim, staged.why)
+            return False
+        command = Command(
+            id=context.ledger.new_id(), reason=Reason.UNHEALTHY, candidates=(machine,), grace=each.bound,
+            ailment=each.diagnosis.condition, terminate_first=staged.terminate_first,
+        )  # fmt: skip
+        self._tell(each)
+        return await self._queue.start(command, staged.plan, staged.copy_of)
+
+    async def _reboot(self, each: Patient, machine: Candidate) -> bool:
+        context = self._context
+        if not await rebooting.commit(context, each.claim, each.diagnosis.words, each.bound):
+            return False
+        self._tell(each)
+        mode = termination_mode(each.claim, each.bound)
+        context.metrics.disruption_decisions.labels("reboot", "unhealthy", "").inc()
+        context.metrics.claims_disrupted.labels("unhealthy", machine.pool, machine.capacity_type, "", mode).inc()
+        return True
+
+    def _tell(self, each: Patient) -> None:
+        said = each.diagnosis
+        more = {"reboot-escalated": True} if each.escalated else {}
+        self._context.log.info(
+            "selected repair policy", controller="disruption", Node=logs.ref(each.node.metadata.name),
+            NodeClaim=logs.ref(each.claim.name), condition=said.condition, status=said.status, reason=said.reason,
+            action=str(said.action), **{"eligible-at": f"{said.due:%Y-%m-%dT%H:%M:%SZ}", **more},
+        )  # fmt: skip

@@ -1,0 +1,104 @@
+"""What comes before a machine goes: others for its pods, one exactly like it, or, where a gate allows it, nothing.
+
+A machine of a dynamic pool is followed by whatever its pods need now, one of a static pool by one more of the pool.
+A reservation that is full, or a static pool at its limit, has no room for a successor; with a terminate-first gate
+the old machine goes first and makes that room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dovetail.cloud.aws.reservations import RESERVATION
+from dovetail.cloud.protocol import CloudError
+from dovetail.cluster import pools as cluster_pools
+from dovetail.controllers import logs
+from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.commands import Candidate
+from dovetail.controllers.disruption.simulation import Simulation
+from dovetail.controllers.nodeclaim.options import compatible, launchable
+from dovetail.controllers.static import room
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.requirements import Requirements
+from dovetail.planner.plan import Plan
+from dovetail.planner.snapshot import Pool
+
+RESERVED, AT_LIMIT = "no-reserved-capacity", "static-at-limit"
+_WORDS = {
+    RESERVED: "static NodePool's capacity reservations are full and cannot stage a replacement",
+    AT_LIMIT: "static NodePool is at its node limit and cannot stage a replacement",
+}
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """How a machine is followed. `terminate_first` is why it goes before anything comes, if it does."""
+
+    plan: Plan | None = None
+    copy_of: NodePool | None = None
+    terminate_first: str = ""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a machine cannot be followed now. Without words it is only a matter of time."""
+
+    why: str = ""
+
+
+async def stage(
+    context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool, guarded: bool = False
+) -> Staged | Refused:
+    """`guarded`: pods that nobody may ask to leave are planned for as well."""
+    pool = context.mirror.pools.store.get(each.pool)
+    if pool is not None and pool.static:
+        return await _copied(context, pool, each, terminate_first=terminate_first)
+    if not each.pods:
+        return Staged()
+    simulation = Simulation(context, pools, guarded=guarded)
+    plan = simulation.without((each,))
+    if plan is not None:
+        return Staged(plan=plan)
+    reservation = _reservation(context, each)
+    credited = simulation.without((each,), credit=reservation) if terminate_first and reservation else None
+    if credited is None or len(credited.machines) > 1:
+        return Refused("not all pods would schedule")
+    return Staged(plan=msgspec.structs.replace(credited, machines=()), terminate_first=RESERVED)
+
+
+async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminate_first: bool) -> Staged | Refused:
+    mirror = context.mirror
+    standing = sum(not mirror.going(claim, mirror.node_for(claim)) for claim in mirror.claims_of(pool.name))
+    wanted = pool.spec.replicas or 0
+    if standing > wanted or (standing < wanted and room(mirror, pool) > 0):
+        return Refused()  # until it has given up what is too many, or has what it lacks
+    full = False
+    if terminate_first:
+        try:
+            full, offered = await _reservations(context, pool)
+        except CloudError as problem:
+            context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
+            return Refused()
+        if full and _reservation(context, each) not in offered:
+            return Refused(_WORDS[RESERVED])
+    if not full and room(mirror, pool) > 0:
+        return Staged(copy_of=pool)
+    why = RESERVED if full else AT_LIMIT
+    refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
+    return Staged(terminate_first=why) if terminate_first and refilled else Refused(_WORDS[why])
+
+
+async def _reservations(context: Context, pool: NodePool) -> tuple[bool, set[str]]:
+    """Whether a pool can be sold nothing but reservations that are full, and which of them still stand."""
+    labels = cluster_pools.labels(pool)
+    wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
+    offerings = [each.offering for each in compatible(wanted, labels, await context.offers.types(pool))]
+    full = bool(offerings) and all(each.reservation_id is not None and not launchable(each) for each in offerings)
+    return full, {each.reservation_id for each in offerings if each.reservation_id is not None and each.available}
+
+
+def _reservation(context: Context, each: Candidate) -> str:
+    """The reservation that a machine has a place in."""
+    node = context.mirror.nodes.store.get(each.node)
+    reserved = node is not None and each.capacity_type == "reserved"
+    return node.metadata.labels.get(RESERVATION, "") if node is not None and reserved else ""
