@@ -12,6 +12,7 @@ from dovetail.controllers.provisioning.attempts import AT_ONCE, Attempts
 from dovetail.kube import resources as kinds
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
+from dovetail.planner.memory import Memory
 from dovetail.planner.snapshot import NodeState
 
 Tell = Callable[..., None]
@@ -44,17 +45,17 @@ def names(found: list[Candidate]) -> list[str]:
 
 def test_machines_with_the_fewest_pods_go_as_long_as_there_is_room() -> None:
     candidates, pods, nodes = fleet(a=("1",), b=("500m", "500m"), c=("1", "500m", "250m"))
-    assert names(thinning.removable(candidates, pods, thinning.room(nodes), {"default": 9})) == ["a"]
+    assert names(thinning.removable(candidates, pods, thinning.Room(nodes, Memory()), {"default": 9})) == ["a"]
 
 
 def test_no_more_machines_are_thinned_out_than_the_budget_allows() -> None:
     candidates, pods, nodes = fleet(a=("100m",), b=("100m",), c=("100m",))
-    assert len(thinning.removable(candidates, pods, thinning.room(nodes), {"default": 1})) == 1
+    assert len(thinning.removable(candidates, pods, thinning.Room(nodes, Memory()), {"default": 1})) == 1
 
 
 def test_close_to_a_fresh_fleet_only_dear_machines_go() -> None:
     candidates, pods, nodes = fleet(a=("500m", "500m"), b=("500m", "500m"))
-    there = thinning.room(nodes)
+    there = thinning.Room(nodes, Memory())
     assert names(thinning.removable(candidates, pods, there, {"default": 9}, fresh=1.0)) == ["a"]
     assert names(thinning.removable(candidates, pods, there, {"default": 9}, fresh=2.0)) == []
 

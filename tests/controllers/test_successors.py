@@ -17,6 +17,7 @@ from dovetail.lab.kubelet.fleet import Pace
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
+from dovetail.planner.memory import Memory
 from dovetail.planner.snapshot import NodeState
 
 GIB = 2**30
@@ -62,7 +63,8 @@ def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, st
 def going(*machines: tuple[Candidate, NodeState], allowed: int = 9, charge: float = 0.1) -> list[set[str]]:
     nodes = [node for _, node in machines]
     pods = {node.name: list(node.pods) for node in nodes}
-    sets = keeping.removals([each for each, _ in machines], pods, thinning.room(nodes), {"default": allowed}, charge)
+    there, candidates = thinning.Room(nodes, Memory()), [each for each, _ in machines]
+    sets = keeping.removals(candidates, pods, there, {"default": allowed}, charge)
     return [{each.node for each in one} for one in sets]
 
 

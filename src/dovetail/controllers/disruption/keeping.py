@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.controllers.disruption.thinning import Amounts, Room, amounts
+from dovetail.controllers.disruption.thinning import Amounts, Room
 from dovetail.model.pods import Pod
 
 #: How heavily moves weigh, and how much of the machines that stay may be asked for.
@@ -36,7 +36,7 @@ def removals(
     if len(known) < 2:
         return
     rows = [there.row[each.node] for each in known]
-    load = np.array([_sum(pods[each.node], there) for each in known])
+    load = np.array([sum(map(there.size, pods[each.node]), np.zeros(len(there.names))) for each in known])
     room = there.free[rows] + load
     wanted = load.sum(axis=0) - np.delete(there.free, rows, axis=0).clip(min=0.0).sum(axis=0)
     prices = np.array([each.price or 0.0 for each in known])
@@ -55,13 +55,6 @@ def removals(
         if going and names not in seen:
             seen.add(names)
             yield going
-
-
-def _sum(pods: Sequence[Pod], there: Room) -> Amounts:
-    total = np.zeros(len(there.names))
-    for pod in pods:
-        total += amounts(pod, there.names) / there.scale
-    return total
 
 
 def _cheapest(worth: Amounts, needs: Sequence[tuple[Amounts, float]]) -> npt.NDArray[np.bool_]:

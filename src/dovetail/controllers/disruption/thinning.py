@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import CLOSE
-from dovetail.model.podrequests import requests
 from dovetail.model.pods import Pod
+from dovetail.planner.fleet import facts_of
+from dovetail.planner.memory import Memory
+from dovetail.planner.shape import Shape, shape_of
 from dovetail.planner.snapshot import NodeState
 
 Amounts = npt.NDArray[np.float64]
@@ -25,32 +26,33 @@ Amounts = npt.NDArray[np.float64]
 DEAR = 2.0
 
 
-class Room(msgspec.Struct, frozen=True):
+class Room:
     """What is free on every machine: a row each, a column for each resource, in shares of an average machine."""
 
-    names: tuple[str, ...]
-    row: Mapping[str, int]
-    free: Amounts
-    scale: Amounts
+    def __init__(self, nodes: Sequence[NodeState], memory: Memory) -> None:
+        """Room on machines that stay: initialised, not going, and not closed by a taint."""
+        open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
+        self.names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
+        self.row = {node.name: row for row, node in enumerate(open_ones)}
+        shape = (len(open_ones), len(self.names))
+        given = np.array([[node.allocatable.get(name, 0) for name in self.names] for node in open_ones], dtype=float)
+        with memory.lock:
+            used = np.array([self._row(facts_of(node, memory).used) for node in open_ones], dtype=float)
+        scale = np.maximum(given.mean(axis=0), 1.0) if open_ones else np.ones(len(self.names))
+        self.free: Amounts = (given - used).reshape(shape) / scale
+        self._scale = scale
+        self._memory = memory
+        self._sizes: dict[Shape, Amounts] = {}
 
+    def size(self, pod: Pod) -> Amounts:
+        """What a pod takes, in the same shares."""
+        shape = shape_of(pod, self._memory)
+        if shape not in self._sizes:
+            self._sizes[shape] = np.array(self._row(shape.requests)) / self._scale
+        return self._sizes[shape]
 
-def room(nodes: Sequence[NodeState]) -> Room:
-    """Room on machines that stay: initialised, not going, and not closed by a taint."""
-    open_ones = [node for node in nodes if node.initialized and not node.deleting and not _closed(node)]
-    names = tuple(sorted({name for node in open_ones for name, amount in node.allocatable.items() if amount}))
-    free = np.zeros((len(open_ones), len(names)))
-    for row, node in enumerate(open_ones):
-        free[row] = [node.allocatable.get(name, 0) for name in names]
-    scale = np.maximum(free.mean(axis=0), 1.0) if len(open_ones) else np.ones(len(names))
-    for row, node in enumerate(open_ones):
-        for pod in node.pods:
-            free[row] -= amounts(pod, names)
-    return Room(names, {node.name: row for row, node in enumerate(open_ones)}, free / scale, scale)
-
-
-def amounts(pod: Pod, names: Sequence[str]) -> Amounts:
-    wanted = requests(pod)
-    return np.array([1.0 if name == "pods" else float(wanted.get(name, 0)) for name in names])
+    def _row(self, amounts: Mapping[str, int]) -> list[float]:
+        return [float(amounts.get(name, 0)) for name in self.names]
 
 
 def removable(
@@ -67,9 +69,7 @@ def removable(
     keep = DEAR * (fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
     free = there.free.copy()
     alive = np.ones(len(free), dtype=bool)
-    load = {
-        each.node: [amounts(pod, there.names) / there.scale for pod in pods[each.node]] for each in candidates
-    }
+    load = {each.node: [there.size(pod) for pod in pods[each.node]] for each in candidates}
     by_row: dict[int, list[Amounts]] = {there.row[name]: sizes for name, sizes in load.items() if name in there.row}
     found = []
     for each in sorted(candidates, key=_worth):
