@@ -1,6 +1,7 @@
 """Random planning problems over every constraint the planner knows: the stuff of comparisons.
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
+From seed 1,000 on problems have a few twists on top.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from typing import Any
 
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
+from bench.scenarios.twists import twisted
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
+_TWISTED = 1000
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 
 
@@ -41,7 +44,8 @@ def scenario(seed: int) -> Object:
         objects += made
         left -= len(made)
         index += 1
-    return {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
+    problem = {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
+    return twisted(problem, chance) if seed >= _TWISTED else problem
 
 
 def _pools(chance: random.Random) -> tuple[list[Object], list[Object]]:
