@@ -119,7 +119,7 @@ def _check_kind_is_said(value: Json, expected: Expected, body: bytes) -> None:
 
 
 def _as_said(value: Json, expected: Expected) -> Expected:
-    """How a custom resource's body is read by what it says to be: another kind as it is, an unknown version as empty."""
+    """How a custom resource is read by what it says to be: another kind as it is, an unknown version as empty."""
     group, _, version = (value.get("apiVersion") or "").rpartition("/")
     if (group, version, value["kind"]) == (expected.group, expected.version, expected.kind):
         return expected

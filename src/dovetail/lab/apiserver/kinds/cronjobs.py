@@ -11,7 +11,7 @@ from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
-from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaint
+from dovetail.lab.apiserver.kinds.schedules import schedule_complaint, zone_complaints
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
@@ -56,9 +56,8 @@ class CronJobStrategy(KindStrategy):
                 found.append(invalid("spec.schedule", schedule, text))
         found += numbers.nonnegative(spec.get("startingDeadlineSeconds"), "spec.startingDeadlineSeconds")
         if "timeZone" in spec:
-            complaint = zone_complaint(spec["timeZone"])
-            if complaint:
-                found.append(invalid("spec.timeZone", spec["timeZone"], complaint))
+            zone = spec["timeZone"]
+            found += [invalid("spec.timeZone", zone, complaint) for complaint in zone_complaints(zone)]
         policy = spec.get("concurrencyPolicy", "")
         known = ("Allow", "Forbid", "Replace")
         if policy not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ from dovetail.lab.apiserver.fielderror import (
     FieldError,
     duplicate,
     invalid,
+    quoted,
     required,
     too_long,
     too_many,
@@ -64,9 +66,8 @@ def check_job_spec(spec: Spec, path: str) -> list[FieldError]:
         found += [invalid(f"{path}.{name}", spec[name], text) for name in names if name in spec]
     if "podFailurePolicy" in spec:
         found += _failure_policy(spec, f"{path}.podFailurePolicy")
-    if "successPolicy" in spec and mode != "Indexed":
-        shown = internal("batch.SuccessPolicy", spec["successPolicy"])
-        found.append(invalid(f"{path}.successPolicy", shown, "requires indexed completion mode"))
+    if "successPolicy" in spec:
+        found += _success_policy(spec, f"{path}.successPolicy", mode == "Indexed")
     found += _replacement(spec, f"{path}.podReplacementPolicy")
     template = spec.get("template") or {}
     found += check_template(template, f"{path}.template")
@@ -98,6 +99,65 @@ def _indexed(spec: Spec, path: str) -> list[FieldError]:
     if failed is not None and failed > spec.get("completions", failed):
         found.append(invalid(f"{path}.maxFailedIndexes", failed, "must be less than or equal to completions"))
     return found
+
+
+def _success_policy(spec: Spec, path: str, indexed: bool) -> list[FieldError]:
+    policy = spec["successPolicy"]
+    if not indexed:
+        return [invalid(path, internal("batch.SuccessPolicy", policy), "requires indexed completion mode")]
+    rules = policy.get("rules") or ()
+    found: list[FieldError] = []
+    if not rules:
+        text = "at least one rules must be specified when the successPolicy is specified"
+        found.append(required(f"{path}.rules", text))
+    for index, rule in enumerate(rules):
+        found += _success_rule(rule, spec.get("completions", 0), f"{path}.rules[{index}]")
+    return found
+
+
+def _success_rule(rule: Spec, completions: int, path: str) -> list[FieldError]:
+    count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
+    if count is None and indexes is None:
+        return [required(path, "at least one of succeededCount or succeededIndexes must be specified")]
+    found: list[FieldError] = []
+    total, problem = _count_indexes(indexes or "", completions)
+    if problem:
+        text = f"error parsing succeededIndexes: {problem}"
+        found.append(invalid(f"{path}.succeededIndexes", indexes, text))
+    if count is None:
+        return found
+    at = f"{path}.succeededCount"
+    found += numbers.nonnegative(count, at)
+    if count > completions:
+        text = f"must be less than or equal to {completions} (the number of specified completions)"
+        found.append(invalid(at, count, text))
+    if indexes is not None and count > total:
+        text = f"must be less than or equal to {total} (the number of indexes in the specified succeededIndexes field)"
+        found.append(invalid(at, count, text))
+    return found
+
+
+def _count_indexes(text: str, completions: int) -> tuple[int, str]:
+    """How many indexes intervals such as `0-3,5` name, or why they name none."""
+    total, last = 0, -1
+    for interval in text.split(",") if text else ():
+        parts = interval.split("-")
+        if len(parts) > 2:
+            rule = "an index interval can have at most two parts separated by '-'"
+            return 0, f"the fragment {quoted(interval)} violates the requirement that {rule}"
+        ends: list[int] = []
+        for part in parts:
+            if not re.fullmatch(r"[+]?[0-9]+", part):
+                return 0, f"cannot convert string to integer for index: {quoted(part)}"
+            if int(part) >= completions:
+                return 0, f"too large index: {quoted(part)}"
+            if ends and ends[0] >= int(part):
+                return 0, f"non-increasing order, previous: {ends[0]}, current: {part}"
+            ends.append(int(part))
+        if last >= ends[0]:
+            return 0, f"non-increasing order, previous: {last}, current: {ends[0]}"
+        total, last = total + ends[-1] - ends[0] + 1, ends[-1]
+    return total, ""
 
 
 def _replacement(spec: Spec, path: str) -> list[FieldError]:

@@ -18,16 +18,18 @@ def schedule_complaint(text: str) -> str | None:
     return None
 
 
-def zone_complaint(name: str) -> str | None:
+def zone_complaints(name: str) -> list[str]:
     if not name:
-        return "timeZone must be nil or non-empty string"
+        return ["timeZone must be nil or non-empty string"]
     for part in name.split("/"):
         if part in (".", "..") or part.startswith("-") or not _ZONE_PART.fullmatch(part):
-            return f"unknown time zone {name}"
+            return [f"unknown time zone {name}"]
+    found = []
     if name.lower() == "local":
-        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+        found.append("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
     try:
-        zoneinfo.ZoneInfo(name)
+        if name != "Local":
+            zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return f"unknown time zone {name}"
-    return None
+        found.append(f"unknown time zone {name}")
+    return found

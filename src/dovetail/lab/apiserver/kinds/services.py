@@ -78,6 +78,8 @@ class ServiceStrategy(KindStrategy):
             spec.pop("clusterIPs", None)
         self._patch(spec, before)
         _drop_unused(spec, before)
+        if spec.get("type") != "LoadBalancer":
+            obj["status"] = {**obj["status"], "loadBalancer": {}}
         self._normalise(spec)
         if not self.check_shape(obj):
             self._allocate(obj, old, ctx)

@@ -34,7 +34,6 @@ class Surroundings:
         self.claims = frozenset(claim.get("name", "") for claim in spec.get("resourceClaims", ()))
         self.grace = spec.get("terminationGracePeriodSeconds")
         self.restart_policy = spec.get("restartPolicy", "")
-        self.os = spec.get("os")
         self.host_users = spec.get("hostUsers", True)
 
 
@@ -263,7 +262,7 @@ def _lifecycle_and_probes(container: Container, at: str, around: Surroundings) -
 
     found: list[FieldError] = []
     if "lifecycle" in container:
-        found += probes.lifecycle(container["lifecycle"], f"{at}.lifecycle", around.grace, around.os)
+        found += probes.lifecycle(container["lifecycle"], f"{at}.lifecycle", around.grace)
     for name in _PROBES:
         if name in container:
             found += probes.probe(container[name], name, f"{at}.{name}", around.grace)

@@ -151,7 +151,20 @@ def _spread_options(constraint: Spec, at: str, action: str) -> list[FieldError]:
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if constraint.get(field, "Honor") not in _POLICIES:
             found.append(unsupported(f"{at}.{field}", constraint[field], _POLICIES))
-    return found + _label_keys(constraint, at)
+    return found + _label_keys(constraint, at) + _selected_twice(constraint, at)
+
+
+def _selected_twice(constraint: Spec, at: str) -> list[FieldError]:
+    """A key of matchLabelKeys may not be in the selector, where the pod's own value of it has been added already."""
+    selector = constraint.get("labelSelector") or {}
+    by_label = selector.get("matchLabels", {})
+    keys = constraint.get("matchLabelKeys", ())
+    text = "exists in both matchLabelKeys and labelSelector"
+    return [
+        invalid(f"{at}[{keys.index(entry['key'])}]", entry["key"], text)
+        for entry in selector.get("matchExpressions", ())
+        if entry.get("key") in keys and entry["key"] in by_label
+    ]
 
 
 def host_aliases(entries: Sequence[Spec], path: str) -> list[FieldError]:

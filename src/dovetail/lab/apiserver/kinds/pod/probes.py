@@ -34,14 +34,11 @@ def probe(value: Mapping[str, Any], name: str, path: str, grace: int | None) -> 
     return found
 
 
-def lifecycle(value: Mapping[str, Any], path: str, grace: int | None, os: Mapping[str, Any] | None) -> list[FieldError]:
+def lifecycle(value: Mapping[str, Any], path: str, grace: int | None) -> list[FieldError]:
     found: list[FieldError] = []
     for hook in ("postStart", "preStop"):
         if hook in value:
             found += handler(value[hook], f"{path}.{hook}", grace)
-    if "stopSignal" in value and os is None:
-        text = "may not be set for containers with empty `spec.os.name`"
-        found.append(forbidden(f"{path}.stopSignal", text))
     return found
 
 

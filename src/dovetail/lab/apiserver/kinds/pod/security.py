@@ -6,12 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
+from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
 from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
 
 Security = Mapping[str, Any]
 _MAX_ID = 2**31 - 1
+_MAX_PATH = 4095
 _SYSCTL = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 _SECCOMP = ("Localhost", "RuntimeDefault", "Unconfined")
 
@@ -45,6 +46,22 @@ def seccomp(profile: Security, path: str) -> list[FieldError]:
     return found
 
 
+def app_armor(profile: Security, path: str) -> list[FieldError]:
+    kind, name = profile.get("type", ""), profile.get("localhostProfile")
+    at = f"{path}.localhostProfile"
+    if not kind:
+        return [required(f"{path}.type", "type is required when appArmorProfile is set")]
+    if kind not in _SECCOMP:
+        return [unsupported(f"{path}.type", kind, _SECCOMP)]
+    if kind != "Localhost":
+        return [] if name is None else [invalid(at, name, "can only be set when AppArmor type is Localhost")]
+    if not name:
+        return [required(at, "must be set when AppArmor type is Localhost")]
+    if name.strip() != name:
+        return [invalid(at, name, "must not be padded with whitespace")]
+    return [too_long(at, _MAX_PATH)] if formats.size(name) > _MAX_PATH else []
+
+
 def container_security(context: Security, path: str, host_users: bool) -> list[FieldError]:
     found: list[FieldError] = []
     if context.get("privileged"):
@@ -59,6 +76,8 @@ def container_security(context: Security, path: str, host_users: bool) -> list[F
             found.append(invalid(f"{path}.procMount", mount, text))
     if "seccompProfile" in context:
         found += seccomp(context["seccompProfile"], f"{path}.seccompProfile")
+    if "appArmorProfile" in context:
+        found += app_armor(context["appArmorProfile"], f"{path}.appArmorProfile")
     if context.get("allowPrivilegeEscalation") is False:
         if context.get("privileged"):
             text = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
@@ -118,6 +137,8 @@ def pod_security(spec: Mapping[str, Any], path: str) -> list[FieldError]:
         found.append(unsupported(f"{at}.fsGroupChangePolicy", policy, ("Always", "OnRootMismatch")))
     if "seccompProfile" in context:
         found += seccomp(context["seccompProfile"], f"{at}.seccompProfile")
+    if "appArmorProfile" in context:
+        found += app_armor(context["appArmorProfile"], f"{at}.appArmorProfile")
     policy = context.get("supplementalGroupsPolicy")
     if policy not in (None, "Merge", "Strict"):
         found.append(unsupported(f"{at}.supplementalGroupsPolicy", policy, ("Merge", "Strict")))

@@ -146,9 +146,8 @@ _LATER_NAMES = (("hostname", formats.label), ("subdomain", formats.label))
 def _rest(spec: Spec, path: str) -> list[FieldError]:
     found: list[FieldError] = []
     if spec.get("hostUsers") is False:
-        found += [
-            forbidden(f"{path}.{n}", "when `hostUsers` is false") for n in ("HostPID", "HostIPC") if spec.get(_lower(n))
-        ]
+        shared = [name for name in ("hostNetwork", "HostPID", "HostIPC") if spec.get(_lower(name))]
+        found += [forbidden(f"{path}.{name}", "when `hostUsers` is false") for name in shared]
     if "hostnameOverride" in spec:
         found += _hostname(spec, path)
     for field, rule in _NAMES:

@@ -55,6 +55,14 @@ def set_condition(status: Object, condition: Object, now: datetime) -> None:
     status["conditions"] = entries
 
 
+def _without_stop_signals(spec: Object) -> None:
+    """They belong to a feature that is off: who sets them does not get them."""
+    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+        lifecycle = container.get("lifecycle")
+        if lifecycle and lifecycle.pop("stopSignal", None) and not lifecycle:
+            del container["lifecycle"]
+
+
 class PodStrategy(KindStrategy):
     generation = True
     status_door = True
@@ -84,6 +92,7 @@ class PodStrategy(KindStrategy):
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         obj["metadata"]["generation"] = 1
         spec = obj["spec"]
+        _without_stop_signals(spec)
         status: Object = {"phase": "Pending", "qosClass": qos_class(spec)}
         obj["status"] = status
         if spec.get("schedulingGates"):

@@ -117,6 +117,11 @@ def _empty_dir(source: Source, path: str) -> list[FieldError]:
     return []
 
 
+def _nfs(source: Source, path: str) -> list[FieldError]:
+    at = source.get("path", "")
+    return [invalid(f"{path}.path", at, "must be an absolute path")] if at and not at.startswith("/") else []
+
+
 def _host_path(source: Source, path: str) -> list[FieldError]:
     if not source.get("path"):
         return [required(f"{path}.path")]
@@ -253,6 +258,7 @@ def _ephemeral(source: Source, path: str) -> list[FieldError]:
 _RULES = {
     "emptyDir": _empty_dir,
     "hostPath": _host_path,
+    "nfs": _nfs,
     "secret": _secret,
     "configMap": _config_map,
     "downwardAPI": _downward,
