@@ -54,12 +54,13 @@ def _gone(times: list[float], size: float, refill: float) -> float:
 
 async def burst(world: AwsWorld, pods: int = 1000) -> None:
     """Pods of five sizes at once; returns when a machine has been asked for each claim."""
+    before = len(await world.list(kinds.NODECLAIMS))
     for number, (cpu, memory) in enumerate(MIX):
         await world.pods(pods // len(MIX), prefix=f"b{number}x", cpu=cpu, memory=memory)
 
     async def asked() -> bool:
         claims = len(await world.list(kinds.NODECLAIMS))
-        return bool(claims) and world.count("create_fleet") >= claims
+        return claims > before and len(world.account.living()) >= claims
 
     await world.until(asked, step=0.1)
 

@@ -106,6 +106,48 @@ def test_killed_after_a_change_at_aws_or_to_a_claim_it_ends_in_the_same_state(aw
         _life(aws, number)
 
 
+def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
+    """Three pods, a machine each, in one fleet call. The changes that were made by the first life."""
+    made: list[str] = []
+
+    async def story(world: AwsWorld) -> None:
+        await world.node_class()
+        await world.pool("default", ON_DEMAND, {**LARGE, "values": ["m5.large"]})
+        world.start(die_after)
+        first = world.writes
+        reviving = asyncio.ensure_future(world.revive())
+        try:
+            await world.pods(3, cpu="1200m")
+            await world.until(world.running, within=900, step=2)
+            await asyncio.sleep(PERIOD + 70)
+            await world.cloud.name_machines()
+            claims = {claim["metadata"]["name"]: claim for claim in await world.list(kinds.NODECLAIMS)}
+            machines = {machine.id: machine for machine in world.account.endpoint.instances()}
+            assert len(claims) == len(machines) == len(await world.list(kinds.NODES)) == 3
+            for name, claim in claims.items():
+                machine = machines[claim["status"]["providerID"].rpartition("/")[2]]
+                tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
+                assert tags["karpenter.sh/nodeclaim"] == name
+        except AssertionError as problem:
+            raise AssertionError(f"killed after change {die_after}, {first.made[-1]}: {problem}") from problem
+        finally:
+            reviving.cancel()
+            made.extend(first.made)
+
+    tell(aws, story)
+    return made
+
+
+@pytest.mark.timeout(600)
+def test_killed_while_it_buys_several_machines_in_one_call_each_claim_has_its_own(aws: Account) -> None:
+    made = _bought_together(aws)
+    assert made.count("ec2 create_fleet") == 1
+    bought = made.index("ec2 create_fleet") + 1
+    claims = [number for number, what in enumerate(made, start=1) if number > bought and "nodeclaims/" in what]
+    for number in (bought, *claims[:5]):
+        _bought_together(aws, number)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_killed_after_any_change_at_all_it_ends_in_the_same_state(aws: Account) -> None:

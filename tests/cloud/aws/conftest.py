@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from dovetail.clock import Clock
+from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws.calls import Calls, Record
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.cloud.protocol import Launch, LaunchOption
@@ -47,7 +47,7 @@ class Account:
             finally:
                 calls.close()
 
-        return asyncio.run(main())
+        return run_virtual(main())
 
     def node_class(self, **spec: Any) -> dict[str, Any]:
         plain: dict[str, Any] = {

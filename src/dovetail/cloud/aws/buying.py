@@ -1,4 +1,4 @@
-"""From an order to a machine: subnets, images, launch templates, one fleet call, and what its refusals teach."""
+"""From an order to a machine: subnets, images, launch templates, a fleet call, and what its refusals teach."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import drift, fleet, machines, nodeclass
+from dovetail.cloud.aws import drift, fleet, joint, machines, nodeclass
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.cluster import ClusterFacts
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, code_of, explain, is_not_found, message_of
 from dovetail.cloud.aws.images import Images
+from dovetail.cloud.aws.joint import Joint, Order, Sale
 from dovetail.cloud.aws.network import Network, Subnet
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.templates import Blueprint, Templates, own
@@ -23,7 +24,6 @@ from dovetail.cloud.unavailable import Unavailable
 
 T = TypeVar("T")
 
-NAME_TAG = "Name"
 EFA = "vpc.amazonaws.com/efa"
 ENCLAVE = "eks.amazonaws.com/nitro-sandbox"
 
@@ -55,6 +55,7 @@ class Buying:
     def __init__(self, parts: Parts, clock: Clock) -> None:
         self._parts = parts
         self._clock = clock
+        self._joint = Joint()
 
     async def buy(self, launch: Launch) -> Machine:
         kind, options = fleet.choose(launch.options, _flexible(launch.claim))
@@ -62,14 +63,15 @@ class Buying:
         pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
         subnets = network.by_zone(await asked(network.subnets(spec["subnetSelectorTerms"])), pods)
         try:
-            bought, refusals = await self._sold(launch, kind, options, subnets)
+            sale = await self._sold(launch, kind, options, subnets)
         except CloudError:
             network.give_back(subnets, set(), pods)
             raise
+        bought = sale.bought
         network.give_back(subnets, {bought.subnet} if bought else set(), pods)
-        self._remember(refusals, options)
+        self._remember(sale.refusals, options)
         if bought is None:
-            raise fleet.failure(refusals)
+            raise fleet.failure(sale.refusals)
         where = (bought.instance_type, bought.zone)
         chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
         if chosen is not None and chosen.offering.reservation_id:
@@ -78,14 +80,12 @@ class Buying:
 
     async def _sold(
         self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet]
-    ) -> tuple[fleet.Bought | None, tuple[fleet.Refusal, ...]]:
-        """One fleet call; a template deleted under us is made anew and the call repeated, once."""
-        context = launch.node_class["spec"].get("context")
+    ) -> Sale:
+        """A fleet call, with whoever asks for the same; if a template was deleted under us, another with a new one."""
         for last in (False, True):
             configs = await self._configs(launch, kind, options, subnets)
-            request = fleet.request(kind, options, configs, self._launch_tags(launch), launch.token, context)
             try:
-                return await fleet.buy(self._parts.calls, kind, request)
+                return await self._ordered(launch, kind, options, configs)
             except Exception as error:  # classified below
                 if is_not_found(error):
                     for config in configs:
@@ -93,6 +93,19 @@ class Buying:
                 if last or not is_not_found(error):
                     raise explain(code_of(error), message_of(error)) from error
         raise AssertionError("the last try returns or raises")
+
+    async def _ordered(
+        self, launch: Launch, kind: str, options: Sequence[LaunchOption], configs: Sequence[Mapping[str, Any]]
+    ) -> Sale:
+        context = launch.node_class["spec"].get("context")
+
+        async def purchase(orders: Sequence[Order]) -> tuple[Sequence[fleet.Bought], tuple[fleet.Refusal, ...]]:
+            tags, token = self._tags(launch, orders), joint.token(orders)
+            request = fleet.request(kind, options, configs, tags, token, context, len(orders))
+            return await fleet.buy(self._parts.calls, kind, request)
+
+        goods = msgspec.json.encode((kind, configs, _pool(launch), launch.node_class["spec"]), order="sorted")
+        return await self._joint.order(goods, _order(launch), purchase)
 
     async def _configs(
         self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet]
@@ -196,7 +209,7 @@ class Buying:
             "topology.kubernetes.io/zone": bought.zone,
             "karpenter.sh/capacity-type": kind,
         }
-        tags = self._launch_tags(launch)
+        tags = self._tags(launch, [_order(launch)])
         return Machine(
             provider_id=machines.provider_id(bought.zone, bought.instance_id),
             instance_type=bought.instance_type,
@@ -228,16 +241,23 @@ class Buying:
             elif refusal.code in CAPACITY_CODES:
                 self._parts.unavailable.mark(refusal.key)
 
-    def _launch_tags(self, launch: Launch) -> dict[str, str]:
-        meta = launch.claim["metadata"]
-        pool = (meta.get("labels") or {}).get("karpenter.sh/nodepool", "")
-        return self._parts.tags(launch.node_class) | {
-            **launch.tags,
-            NAME_TAG: (launch.node_class["spec"].get("tags") or {}).get(NAME_TAG, f"{pool}/{meta['name']}"),
-            machines.POOL_TAG: pool,
-            machines.CLAIM_TAG: meta["name"],
-            machines.UID_TAG: launch.token,
-        }
+    def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
+        """A machine that is bought alone carries its claim; a class may give all its machines one name."""
+        pool = {machines.POOL_TAG: _pool(launch)}
+        if len(orders) > 1:
+            return joint.tags_of(orders) | self._parts.tags(launch.node_class) | pool
+        (order,) = orders
+        own = machines.names(_pool(launch), order.name) | {machines.UID_TAG: order.uid}
+        return own | self._parts.tags(launch.node_class) | pool
+
+
+def _order(launch: Launch) -> Order:
+    return Order(launch.token, launch.claim["metadata"]["name"])
+
+
+def _pool(launch: Launch) -> str:
+    pool: str = (launch.claim["metadata"].get("labels") or {}).get(machines.POOL_TAG, "")
+    return pool
 
 
 def _config(template: str, overrides: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

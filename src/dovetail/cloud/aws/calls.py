@@ -195,7 +195,8 @@ class Calls:
         """What a call costs: a token of its own bucket, and one for each machine it starts or ends."""
         found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
         if operation in EC2_MACHINES:
-            count = float(len(arguments.get("InstanceIds", ())) or 1)
+            target = arguments.get("TargetCapacitySpecification") or {}
+            count = float(len(arguments.get("InstanceIds", ())) or target.get("TotalTargetCapacity", 1))
             found.append((self._bucket(f"{operation} machines", EC2_MACHINES[operation]), count))
         return found
 

@@ -1,8 +1,8 @@
-"""Buying one machine: an instant fleet of every offering the claim may use, cheapest first.
+"""Buying machines: an instant fleet of every offering that a claim may use, cheapest first.
 
-One call a claim, with the claim's UID as client token and as tag: the same launch repeated after a
-crash finds or returns the same machine, and an instance without a claim can always be told from one
-that still waits for its record. (Joining equal requests in one call would save calls and lose that.)
+A client token and tags with the claims' UIDs go with every call: the same launch repeated after a crash finds
+or returns the same machine, and an instance without a claim can always be told from one that still waits for
+its record. Which claims share a call is the business of `joint`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,9 @@ def request(
     tags: Mapping[str, str],
     token: str,
     context: str | None,
+    count: int = 1,
 ) -> dict[str, Any]:
+    """For `count` machines, of which EC2 may sell fewer."""
     sold_on = market(options[0].offering)
     target = {CAPACITY_BLOCK: CAPACITY_BLOCK, INTERRUPTIBLE: "reserved-capacity"}.get(sold_on, "on-demand")
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
@@ -148,7 +150,7 @@ def request(
         "ClientToken": token,
         "LaunchTemplateConfigs": list(configs),
         "TargetCapacitySpecification": {
-            "TotalTargetCapacity": 1,
+            "TotalTargetCapacity": count,
             "DefaultTargetCapacityType": "spot" if kind == "spot" else target,
         },
         "TagSpecifications": [{"ResourceType": kind_, "Tags": listed} for kind_ in ("instance", "volume", "fleet")],
@@ -162,22 +164,25 @@ def request(
     return made
 
 
-async def buy(calls: Calls, kind: str, asked: Mapping[str, Any]) -> tuple[Bought | None, tuple[Refusal, ...]]:
-    """The machine, if one was sold, and what was refused on the way."""
+async def buy(calls: Calls, kind: str, asked: Mapping[str, Any]) -> tuple[list[Bought], tuple[Refusal, ...]]:
+    """The machines that were sold, and what was refused on the way."""
     answer = await calls("ec2", "create_fleet", **asked)
     refusals = tuple(_refusal(row, kind) for row in answer.get("Errors") or ())
-    for row in answer.get("Instances") or ():
-        if row.get("InstanceIds"):
-            chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
-            bought = Bought(
-                instance_id=row["InstanceIds"][0],
-                instance_type=row.get("InstanceType") or chosen.get("InstanceType", ""),
-                zone=chosen.get("AvailabilityZone", ""),
-                image_id=chosen.get("ImageId", ""),
-                subnet=chosen.get("SubnetId", ""),
-            )
-            return bought, refusals
-    return None, refusals
+    return [machine for row in answer.get("Instances") or () for machine in _sold(row)], refusals
+
+
+def _sold(row: Mapping[str, Any]) -> list[Bought]:
+    chosen = row.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+    return [
+        Bought(
+            instance_id=name,
+            instance_type=row.get("InstanceType") or chosen.get("InstanceType", ""),
+            zone=chosen.get("AvailabilityZone", ""),
+            image_id=chosen.get("ImageId", ""),
+            subnet=chosen.get("SubnetId", ""),
+        )
+        for name in row.get("InstanceIds") or ()
+    ]
 
 
 def _refusal(row: Mapping[str, Any], kind: str) -> Refusal:

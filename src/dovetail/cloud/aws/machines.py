@@ -1,26 +1,36 @@
-"""Instances as machines: read back by tags and by id, looked at and ended many in a call."""
+"""Instances as machines: read back by tags and by id, looked at and ended many in a call.
+
+A machine that was bought together with others and carries no claim's name yet is dealt its claim when all are read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import is_not_found
+from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
 from dovetail.cloud.aws.gathering import Gathering
+from dovetail.cloud.aws.joint import Order, dealt, orders_of
 from dovetail.cloud.aws.reservations import RESERVATION
-from dovetail.cloud.protocol import Machine, MachineNotFound
+from dovetail.cloud.protocol import Machine, MachineNotFound, RebootRejected
 
 POOL_TAG = "karpenter.sh/nodepool"
 CLAIM_TAG = "karpenter.sh/nodeclaim"
 CLASS_TAG = "karpenter.k8s.aws/ec2nodeclass"
 CLUSTER_TAG = "eks:eks-cluster-name"
 UID_TAG = "dovetail.sh/claim-uid"
+NAME_TAG = "Name"
 
 LIVING = ("pending", "running", "stopping", "stopped", "shutting-down")
 
 #: How many instances are ended in one call, and how many ids a filter takes.
 MOST_ENDED, MOST_SEEN = 500, 200
+
+#: What EC2 says of an instance that it will never reboot as it stands.
+NOT_REBOOTED = frozenset({"IncorrectInstanceState", "IncorrectState", "UnsupportedOperation"})
 
 #: Why instances end as soon as they start, by what EC2 says of it, and what to do.
 _CURES = {
@@ -41,6 +51,15 @@ def instance_id(provider: str) -> str:
 
 def tags_of(row: Mapping[str, Any]) -> dict[str, str]:
     return {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())}
+
+
+def names(pool: str, claim: str) -> dict[str, str]:
+    """The tags by which people find a machine. Karpenter's policy lets them be set after the launch, and no others."""
+    return {NAME_TAG: f"{pool}/{claim}", CLAIM_TAG: claim}
+
+
+def named(machine: Machine) -> bool:
+    return CLAIM_TAG in machine.tags
 
 
 def capacity_type(row: Mapping[str, Any]) -> str:
@@ -72,13 +91,35 @@ def machine(row: Mapping[str, Any]) -> Machine:
             **({RESERVATION: row["CapacityReservationId"]} if kind == "reserved" else {}),
         },
         created=row["LaunchTime"],
-        claim_uid=tags.get(UID_TAG),
+        claim_uid=tags.get(UID_TAG) or _together(tags).get(tags.get(CLAIM_TAG, "")),
         claim_name=tags.get(CLAIM_TAG),
         node_pool=tags.get(POOL_TAG),
         state=row.get("State", {}).get("Name", "running"),
         tags=tags,
         network={"subnet": row.get("SubnetId", ""), "security-groups": ",".join(groups)},
     )
+
+
+def _together(tags: Mapping[str, str]) -> dict[str, str]:
+    return {order.name: order.uid for order in orders_of(tags)}
+
+
+def with_owners(found: Sequence[Machine]) -> tuple[Machine, ...]:
+    """Those who were bought together and are nobody's yet are dealt the claims of theirs that have no machine."""
+    groups: dict[tuple[Order, ...], list[Machine]] = {}
+    for each in found:
+        if orders := orders_of(each.tags):
+            groups.setdefault(orders, []).append(each)
+    whose: dict[str, Order] = {}
+    for orders, members in groups.items():
+        served = {each.claim_uid for each in members}
+        left = (each.provider_id for each in members if each.claim_uid is None)
+        whose |= dealt(left, (order for order in orders if order.uid not in served))
+    return tuple(_owned(each, whose[each.provider_id]) if each.provider_id in whose else each for each in found)
+
+
+def _owned(machine: Machine, order: Order) -> Machine:
+    return msgspec.structs.replace(machine, claim_uid=order.uid, claim_name=order.name)
 
 
 def ended(row: Mapping[str, Any]) -> str:
@@ -104,12 +145,8 @@ class Machines:
             {"Name": "instance-state-name", "Values": list(LIVING)},
         ]
         rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
-        return tuple(
-            machine(row)
-            for reservation in rows
-            for row in reservation["Instances"]
-            if CLASS_TAG in tags_of(row)
-        )
+        listed = (row for reservation in rows for row in reservation["Instances"])
+        return with_owners([machine(row) for row in listed if CLASS_TAG in tags_of(row)])
 
     async def get(self, provider: str) -> Machine:
         row = await self._seen.get(instance_id(provider))
@@ -119,6 +156,13 @@ class Machines:
             raise MachineNotFound(provider, ended(row))
         return machine(row)
 
+    async def name(self, machine: Machine) -> None:
+        """Give a machine that was bought together with others its claim's name."""
+        tags = names(machine.node_pool or "", machine.claim_name or "")
+        named = {key: value for key, value in tags.items() if key == CLAIM_TAG or key not in machine.tags}
+        listed = [{"Key": key, "Value": value} for key, value in named.items()]
+        await self._calls("ec2", "create_tags", Resources=[instance_id(machine.provider_id)], Tags=listed)
+
     async def end(self, provider: str) -> None:
         """Terminate; terminations asked for at about the same time go in one call."""
         try:
@@ -126,6 +170,17 @@ class Machines:
         except Exception as error:
             if is_not_found(error):
                 raise MachineNotFound(provider) from error
+            raise
+
+    async def restart(self, provider: str) -> None:
+        """Reboot in place. A second reboot of a machine that is just going down changes nothing."""
+        try:
+            await self._calls("ec2", "reboot_instances", InstanceIds=[instance_id(provider)])
+        except Exception as error:
+            if is_not_found(error):
+                raise MachineNotFound(provider) from error
+            if code_of(error) in NOT_REBOOTED:
+                raise RebootRejected(f"{code_of(error)}: {message_of(error)}") from error
             raise
 
     async def _describe(self, names: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:

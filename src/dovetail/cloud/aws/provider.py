@@ -37,6 +37,10 @@ from dovetail.model.instancetype import InstanceType
 
 #: How long the cluster's own facts are believed, in seconds: its version changes with an upgrade.
 FACTS = 300.0
+#: How many seconds EC2 may take until it shows a machine that was bought.
+SHOWN = 3.0
+#: How many machines are named at once: each takes a call.
+MOST_NAMED = 40
 
 _REPAIRS = (
     ("Ready", "False", 1800), ("Ready", "Unknown", 1800), ("AcceleratedHardwareReady", "False", 600),
@@ -99,7 +103,10 @@ class Aws:
         self._swept: Ageing[None] = Ageing(clock, IDLE / 2)
         self._facts: Ageing[cluster.ClusterFacts] = Ageing(clock, FACTS)
         self._last_facts: cluster.ClusterFacts | None = None
-        self._bought: dict[str, Machine] | None = None
+        self._bought: dict[str, Machine] = {}
+        self._looked: float | None = None
+        self._sure = False
+        self._unnamed: tuple[Machine, ...] = ()
         self._starting = asyncio.Lock()
 
     async def instance_types(
@@ -115,22 +122,24 @@ class Aws:
         known = await asked(self._known())
         if launch.token in known:
             return known[launch.token]
-        known[launch.token] = await self._buying.buy(launch)
-        return known[launch.token]
+        machine = await self._buying.buy(launch)
+        self._bought[launch.token] = machine
+        return machine
 
     async def get(self, provider_id: str) -> Machine:
         return await asked(self._machines.get(provider_id))
 
     async def machines(self) -> tuple[Machine, ...]:
-        found = await asked(self._machines.all())
-        self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
-        return found
+        return await asked(self._look())
 
     async def terminate(self, provider_id: str) -> None:
         found = await self.get(provider_id)
         if found.state != "shutting-down":
             await asked(self._machines.end(provider_id))
             self._reservations.given_back(found.labels.get(RESERVATION, ""))
+
+    async def reboot(self, provider_id: str, operation: str) -> None:
+        await asked(self._machines.restart(provider_id))
 
     async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
         found = await self._resolver.resolve(node_class)
@@ -166,13 +175,20 @@ class Aws:
         return await asked(health.ailing(self.calls, self._clock.now()))
 
     def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        """The first stands in for reasons that nobody knows; the others take any reason."""
         return tuple(
-            RepairPolicy(condition_type=kind, condition_status=status, toleration_seconds=float(seconds))
-            for kind, status, seconds in _REPAIRS
-        )
+            RepairPolicy(
+                condition_type=kind, condition_status=status, toleration_seconds=float(seconds), grace_seconds=0.0,
+                reason_regex=".*" if number else "",
+            )
+            for number, (kind, status, seconds) in enumerate(_REPAIRS)
+        )  # fmt: skip
 
     async def refresh(self) -> None:
-        """What is due: prices twice a day, idle launch templates twice an hour. Old prices stay where AWS fails."""
+        """What is due: prices twice a day, idle launch templates twice an hour, names of machines bought together.
+
+        Old prices stay where AWS fails.
+        """
 
         async def price() -> None:
             await self.pricing.refresh()
@@ -180,6 +196,13 @@ class Aws:
 
         await asked(self._priced.get("prices", price))
         await asked(self._swept.get("templates", self.templates.sweep))
+        await self.name_machines()
+
+    async def name_machines(self) -> None:
+        """Machines that were bought together get the names of their claims, some at a time."""
+        now, self._unnamed = self._unnamed[:MOST_NAMED], self._unnamed[MOST_NAMED:]
+        for machine in now:
+            await asked(self._machines.name(machine))
 
     def _tags(self, node_class: Mapping[str, Any]) -> dict[str, str]:
         """Tags of everything that is made for a node class."""
@@ -191,12 +214,25 @@ class Aws:
             machines.CLASS_TAG: node_class["metadata"]["name"],
         }
 
+    async def _look(self) -> tuple[Machine, ...]:
+        found = await self._machines.all()
+        self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
+        self._unnamed = tuple(machine for machine in found if machine.claim_name and not machines.named(machine))
+        if self._looked is None:
+            self._looked = self._clock.monotonic()
+        return found
+
     async def _known(self) -> dict[str, Machine]:
-        """Machines by the claim they were bought for; read once, so that a new life finds the old one's purchases."""
+        """Machines by the claim they were bought for; a new life looks twice before it buys, and finds the purchases
+        of the one before even if EC2 did not show them at first.
+        """
         async with self._starting:
-            if self._bought is None:
-                found = await self._machines.all()
-                self._bought = {machine.claim_uid: machine for machine in found if machine.claim_uid}
+            if self._looked is None:
+                await self._look()
+            if not self._sure:
+                await asyncio.sleep(max(0.0, (self._looked or 0.0) + SHOWN - self._clock.monotonic()))
+                await self._look()
+                self._sure = True
         return self._bought
 
     async def _cluster(self) -> cluster.ClusterFacts:

@@ -19,6 +19,7 @@ from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.controllers import logs
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.worker import every
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
@@ -35,6 +36,8 @@ IMAGE = "dovetail/controller"
 KEPT_LINES = 20_000
 #: Seconds of the lab until AWS is asked for prices.
 FIRST_PRICES = 12 * 3600.0
+#: Between two looks at whether machines want naming, in seconds.
+UPKEEP = 60.0
 _LOG = re.compile(rf"^/api/v1/namespaces/{NAMESPACE}/pods/{NAMESPACE}-[^/]+/log$")
 
 
@@ -88,6 +91,8 @@ class Eks:
                 group.create_task(self.machines.run(), name="ec2 machines")
                 group.create_task(self.autoscaler.run(), name="autoscaler")
                 group.create_task(self._prices(cloud), name="prices")
+                naming = every(UPKEEP, cloud.name_machines, "nodeclaim.tagging", self.autoscaler.log)
+                group.create_task(naming, name="names of machines")
                 self.ready.set()
         finally:
             endpoint.close()

@@ -2,7 +2,7 @@
 
 moto takes the first override and forgets most of the launch template. Here the template's network,
 profile, devices and metadata options reach the instance, a sold-out offering is an entry in `Errors`,
-and the same client token returns the same machine.
+what the cheapest cannot give comes from the next, and the same client token returns the same machines.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ def _create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) 
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
     choices = sorted(_choices(backend, market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
     tags = _tags(asked.get("TagSpecifications") or ())
-    sold: list[dict[str, Any]] = []
+    token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
+    sold = [_sold(choices, instance, kind) for instance in _same_token(backend, token)]
     errors: list[dict[str, Any]] = []
-    wanted = int(target.get("TotalTargetCapacity", 1))
-    for choice in choices:
-        code = _refusal(backend, market, book, choice, kind)
-        if code is not None:
-            errors.append(_error(choice, kind, code))
-            continue
-        sold = [_sell(backend, market, choice, kind, tags, asked.get("ClientToken")) for _ in range(wanted)]
-        break
+    for choice in choices if not sold else ():
+        while len(sold) < wanted:
+            code = _refusal(backend, market, book, choice, kind)
+            if code is not None:
+                errors.append(_error(choice, kind, code))
+                break
+            sold.append(_sold([choice], _run(backend, market, choice, kind, tags, token), kind))
     return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
 
 
@@ -119,33 +119,26 @@ def _error(choice: Choice, kind: str, code: str) -> dict[str, Any]:
     }
 
 
-def _sell(
-    backend: Any, market: Market, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
-) -> dict[str, Any]:
-    data: Mapping[str, Any] = choice.template.get_version("$Latest").data
-    known = _same_token(backend, token)
-    instance = known or _run(backend, choice, data, kind, tags, token)
-    if known is None:
-        _fail_at_once(instance, data, market)
+def _sold(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]:
+    """A machine in the words of the answer, with the choice that it came from."""
+    where = (instance.instance_type, instance.subnet_id)
+    by_place = {(each.override["InstanceType"], each.override.get("SubnetId")): each for each in choices}
+    choice = by_place.get(where, choices[0])
     return {
         "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},
         "Lifecycle": kind, "InstanceIds": [instance.id], "InstanceType": instance.instance_type,
     }
 
 
-def _same_token(backend: Any, token: str | None) -> Any:
-    if not token:
-        return None
-    for reservation in list(backend.reservations.values()):
-        for instance in reservation.instances:
-            if instance.client_token == token:
-                return instance
-    return None
+def _same_token(backend: Any, token: str | None) -> list[Any]:
+    instances = [each for reservation in list(backend.reservations.values()) for each in reservation.instances]
+    return [each for each in instances if token and each.client_token == token]
 
 
 def _run(
-    backend: Any, choice: Choice, data: Mapping[str, Any], kind: str, tags: Mapping[str, Any], token: str | None
+    backend: Any, market: Market, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
 ) -> Any:
+    data: Mapping[str, Any] = choice.template.get_version("$Latest").data
     interface: Mapping[str, Any] = (data.get("NetworkInterfaces") or [{}])[0]
     groups = list(interface.get("Groups") or data.get("SecurityGroupIds") or ())
     reservation = backend.run_instances(
@@ -175,6 +168,7 @@ def _run(
         instance.spot_instance_request_id = f"sir-{instance.id[2:10]}"
     instance.capacity_reservation_id = _reservation(data)
     instance.capacity_reservation_specification = data.get("CapacityReservationSpecification")
+    _fail_at_once(instance, data, market)
     return instance
 
 
