@@ -44,12 +44,13 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
         return found
     world = World(_without_moved(snapshot, plan), plan.machines)
     lots = Lots(world)
+    infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
     found += _limits(plan, snapshot, lots)
-    found += _reservations(plan, snapshot)
+    found += _reservations(plan, snapshot, lots)
     found += _min_values(plan, snapshot)
-    found += _claims(plan, pods, world)
-    found += [Violation("fit", key, why) for key, why in stuck(plan, pods, world).items()]
-    found += _alternatives(plan, pods, world, lots)
+    found += _claims(plan, infos, world, lots)
+    found += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
+    found += _alternatives(plan, infos, world, lots)
     return found
 
 
@@ -89,8 +90,11 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
     shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
     good: set[tuple[str, int]] = set()
-    found = []
+    lists: set[tuple[str, int]] = set()
+    found: list[Violation] = []
     for machine in plan.machines:
+        if (machine.pool, id(machine.offerings)) in lists:
+            continue
         if not machine.offerings:
             found.append(Violation("offering", machine.name, "has none"))
         prices = [choice.price if choice.price is not None else float("inf") for choice in machine.offerings]
@@ -106,6 +110,8 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
             else:
                 good.add((machine.pool, id(choice)))
+        if not found:
+            lists.add((machine.pool, id(machine.offerings)))
     return found
 
 
@@ -119,22 +125,19 @@ def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
     removed = set(plan.remove)
     for pool in snapshot.pools:
         mine = [machine for machine in plan.machines if machine.pool == pool.name]
-        sizes = {machine.name: lots.of(machine).kinds.values() for machine in mine} if pool.limits else {}
         for name, limit in pool.limits.items() if mine else ():
             total = sum(
                 1 if name == "nodes" else state.capacity.get(name, 0)
                 for state in snapshot.nodes
                 if state.pool == pool.name and not state.deleting and state.name not in removed
             )
-            for machine in mine:
-                largest = max(kind.capacity.get(name, 0) for kind in sizes[machine.name])
-                total += 1 if name == "nodes" else largest
+            total += sum(1 if name == "nodes" else lots.of(machine).largest(name) for machine in mine)
             if total > limit:
                 found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
     return found
 
 
-def _reservations(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
     room: dict[str, int] = {}
     for pool in snapshot.pools:
         for kind in pool.types:
@@ -143,8 +146,8 @@ def _reservations(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                     before = room.get(offering.reservation_id, offering.reservation_capacity)
                     room[offering.reservation_id] = min(before, offering.reservation_capacity)
     taken: Counter[str] = Counter()
-    for machine in plan.machines:
-        taken.update({choice.reservation_id for choice in machine.offerings if choice.reservation_id})
+    for machine in plan.machines if room else ():
+        taken.update(filter(None, lots.of(machine).facts("reservation_id")))
     return [
         Violation("reservation", name, f"{count} machines > {room[name]}")
         for name, count in taken.items()
@@ -159,34 +162,33 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found = []
     for machine in plan.machines:
         pool = pools[machine.pool]
-        types = {kind.name: kind for kind in pool.types}
-        for need in pool.requirements:
-            if not need.min_values:
-                continue
+        needs = [need for need in pool.requirements if need.min_values]
+        types = {kind.name: kind for kind in pool.types} if needs else {}
+        for need in needs:
             values: set[str] = set()
             for choice in machine.offerings:
                 fixed = {ZONE: choice.zone, CAPACITY_TYPE: choice.capacity_type, INSTANCE_TYPE: choice.instance_type}
                 own = types[choice.instance_type].labels.get(need.key, ())
                 values.update([fixed[need.key]] if need.key in fixed else own)
-            if len(values) < need.min_values:
+            if len(values) < (need.min_values or 0):
                 found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
     return found
 
 
-def _claims(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
+def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
     found = []
     for machine in plan.machines:
         kind, twin = world.twin(machine, machine.choice)
-        total = world.needs(pod_info(pods[key]) for key in machine.pods)
+        total = world.needs(infos[key] for key in machine.pods)
         for name in {*total, *machine.requests, *kind.allocatable}:
             asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
             said = machine.requests.get(name, 0)
             if said != asked and not name.startswith(ATTACHED):
                 found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
         for need in machine.requirements:
-            values = {getattr(choice, _FIELDS[need["key"]]) for choice in machine.offerings if need["key"] in _FIELDS}
-            if not values <= set(need.get("values", ())):
+            field = _FIELDS.get(need["key"])
+            if field is not None and not lots.of(machine).facts(field) <= set(need.get("values", ())):
                 found.append(Violation("requirements", machine.name, f"{need['key']} leaves offerings out"))
     return found
 
@@ -194,11 +196,11 @@ def _claims(plan: Plan, pods: dict[str, Pod], world: World) -> list[Violation]:
 _FIELDS = {INSTANCE_TYPE: "instance_type", ZONE: "zone", CAPACITY_TYPE: "capacity_type"}
 
 
-def _alternatives(plan: Plan, pods: dict[str, Pod], world: World, lots: Lots) -> list[Violation]:
+def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """Every other offering of a machine holds its pods as well."""
     found: list[Violation] = []
     for machine in plan.machines:
-        all_of_them = [pod_info(pods[key]) for key in machine.pods]
+        all_of_them = [known[key] for key in machine.pods]
         infos = {id(info.shape): info for info in all_of_them}
         keys = {key for info in infos.values() for key in _pinned(info)}
         need = world.needs(all_of_them)

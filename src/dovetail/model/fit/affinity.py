@@ -24,11 +24,14 @@ class AffinityState:
         self.shunned: dict[Place, int] = {}
         self.forbidden: dict[Place, int] = {}
         asks = bool(pod.shape.affinity or pod.shape.anti_affinity)
+        meant: dict[Kind, bool] = {}
         for info in cluster.nodes.values():
             for other in info.vocal.values():
                 self._count_forbidden(other, info, 1)
-            if asks:
-                for kind, count in info.kinds.items():
+            for kind, count in info.kinds.items() if asks else ():
+                if kind not in meant:
+                    meant[kind] = self._means(kind)
+                if meant[kind]:
                     self._count_own(kind, info, count)
 
     @property
@@ -63,7 +66,7 @@ class AffinityState:
             value = labels.get(term.topology_key)
             if value is not None and self.shunned.get((term.topology_key, value), 0) > 0:
                 return ANTI_AFFINITY
-        if any(labels.get(key) == value for key, value in self.forbidden):
+        if self.forbidden and any(place in self.forbidden for place in labels.items()):
             return EXISTING_ANTI_AFFINITY
         return None
 
@@ -79,6 +82,20 @@ class AffinityState:
         if found:
             return True
         return not self.wanted and self._all_select(self.pod.kind)
+
+    def heeds(self, pod: PodInfo) -> bool:
+        """Whether a pod like this one counts, wherever it is."""
+        shape = self.pod.shape
+        return self._means(pod.kind) or any(
+            each.selects(shape.namespace, shape.labels, self.namespace_labels) for each in pod.shape.anti_affinity
+        )
+
+    def _means(self, kind: Kind) -> bool:
+        """Whether the pod's own terms speak of such pods."""
+        shape = self.pod.shape
+        return bool(shape.affinity and self._all_select(kind)) or any(
+            self.index.selects(each, kind.namespace, kind.labels) for each in shape.anti_affinity
+        )
 
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
         """Count a pod that comes to a node, or goes from it."""

@@ -14,17 +14,21 @@ from dovetail.model.pods import NodeSelectorTerm
 
 
 class Fit:
-    """What one pod asks of every node. `rejection` is set when no node could do, whatever it is."""
+    """What one pod asks of every node. `rejection` is set when no node could do, whatever it is.
 
-    def __init__(self, pod: PodInfo, cluster: Cluster) -> None:
+    What it asks about other pods is counted, unless somebody who has kept count says.
+    """
+
+    def __init__(
+        self, pod: PodInfo, cluster: Cluster, spread: SpreadState | None = None, affinity: AffinityState | None = None
+    ) -> None:
         self.pod = pod
         self.node_name = pod.pod.spec.node_name
         self.only, conflict = _named_nodes(pod.shape.node_terms)
         self.volumes = VolumeState(pod, cluster) if pod.shape.volumes else None
-        self.spread = SpreadState(pod, cluster) if pod.shape.spread else None
-        self.affinity: AffinityState | None = AffinityState(pod, cluster)
-        if self.affinity.idle:
-            self.affinity = None
+        self.spread = spread or SpreadState(pod, cluster) if pod.shape.spread else None
+        counted = affinity or AffinityState(pod, cluster)
+        self.affinity = None if counted.idle else counted
         self.rejection = conflict or (self.volumes.rejection if self.volumes else None)
 
     @property

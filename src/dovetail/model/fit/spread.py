@@ -5,20 +5,23 @@ from __future__ import annotations
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.local import tolerates_node
 from dovetail.model.fit.nodeinfo import NodeInfo
-from dovetail.model.fit.podinfo import PodInfo, Shape, node_matches
+from dovetail.model.fit.podinfo import Kind, PodInfo, Shape, node_matches
 from dovetail.model.fit.rejection import SPREAD, SPREAD_LABEL, Rejection
 from dovetail.model.fit.terms import Spread
 
 
-def counts_on(constraint: Spread, shape: Shape, info: NodeInfo) -> int:
-    """The pods of a node that a constraint counts: same namespace, selected, not going."""
+def counts_on(constraint: Spread, shape: Shape, info: NodeInfo, known: dict[Kind, bool] | None = None) -> int:
+    """The pods of a node that a constraint counts: same namespace, selected, not going. `known`: kinds seen before."""
     if constraint.counts_nothing:
         return 0
-    return sum(
-        count
-        for kind, count in info.kinds.items()
-        if not kind.terminating and kind.namespace == shape.namespace and constraint.selects(kind.labels)
-    )
+    known = {} if known is None else known
+    total = 0
+    for kind, count in info.kinds.items():
+        if kind not in known:
+            same = not kind.terminating and kind.namespace == shape.namespace
+            known[kind] = same and constraint.selects(kind.labels)
+        total += count if known[kind] else 0
+    return total
 
 
 def includes(constraint: Spread, shape: Shape, info: NodeInfo) -> bool:
@@ -37,13 +40,14 @@ class SpreadState:
         self.counts: list[dict[str, int]] = [{} for _ in self.constraints]
         if not self.constraints:
             return
+        known: list[dict[Kind, bool]] = [{} for _ in self.constraints]
         for info in cluster.nodes.values():
             if not self._has_keys(info):
                 continue
-            for constraint, counts in zip(self.constraints, self.counts, strict=True):
+            for constraint, counts, kinds in zip(self.constraints, self.counts, known, strict=True):
                 if includes(constraint, self.shape, info):
                     value = info.labels[constraint.topology_key]
-                    counts[value] = counts.get(value, 0) + counts_on(constraint, self.shape, info)
+                    counts[value] = counts.get(value, 0) + counts_on(constraint, self.shape, info, kinds)
 
     def _has_keys(self, info: NodeInfo) -> bool:
         return all(each.topology_key in info.labels for each in self.constraints)
@@ -61,15 +65,28 @@ class SpreadState:
                 return SPREAD
         return None
 
+    def heeds(self, pod: PodInfo) -> bool:
+        """Whether a pod like this one counts, wherever it is."""
+        kind = pod.kind
+        if kind.terminating or kind.namespace != self.shape.namespace:
+            return False
+        return any(each.selects(kind.labels) for each in self.constraints)
+
     def move(self, pod: PodInfo, info: NodeInfo, change: int) -> None:
         """Count a pod that comes to a node, or goes from it."""
-        if pod.kind.terminating or pod.shape.namespace != self.shape.namespace or not self._has_keys(info):
+        if not self.heeds(pod) or not self._has_keys(info):
             return
         for constraint, counts in zip(self.constraints, self.counts, strict=True):
             if not constraint.selects(pod.shape.labels) or not includes(constraint, self.shape, info):
                 continue
             value = info.labels[constraint.topology_key]
             counts[value] = counts.get(value, 0) + change
+
+    def asked_by(self, pod: PodInfo) -> SpreadState:
+        """The same counts for another pod, of its namespace, that asks the same of the same nodes."""
+        twin = SpreadState.__new__(SpreadState)
+        twin.shape, twin.constraints, twin.counts = pod.shape, self.constraints, self.counts
+        return twin
 
     def copy(self) -> SpreadState:
         twin = SpreadState.__new__(SpreadState)

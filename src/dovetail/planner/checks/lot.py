@@ -23,10 +23,13 @@ class Lot:
         twins = [world.twin(machine, choice) for choice in machine.offerings]
         self._nodes: list[Node] = [twin for _, twin in twins]
         self.kinds: dict[str, InstanceType] = {kind.name: kind for kind, _ in twins}
+        self.choices = machine.offerings
         self._rooms = {id(twin) if world.daemons else kind.name: (kind, twin) for kind, twin in twins}
         self._values: dict[str, set[str | None]] = {}
         self._least: dict[str, int] = {}
         self._suits: dict[int, bool] = {}
+        self._largest: dict[str, int] = {}
+        self._facts: dict[str, set[str | None]] = {}
 
     def holds(self, infos: Iterable[PodInfo], pinned: Mapping[str, str | None], need: Mapping[str, int]) -> bool:
         """Whether each offering matches these pods, lies where they are pinned, and has the room they need."""
@@ -59,16 +62,36 @@ class Lot:
         return known
 
 
+    def largest(self, name: str) -> int:
+        """What the largest of them has of a resource in all."""
+        known = self._largest.get(name)
+        if known is None:
+            known = self._largest[name] = max(kind.capacity.get(name, 0) for kind in self.kinds.values())
+        return known
+
+    def facts(self, field: str) -> set[str | None]:
+        """What the offerings say of themselves: their types, zones, capacity types or reservations."""
+        known = self._facts.get(field)
+        if known is None:
+            known = self._facts[field] = {getattr(choice, field) for choice in self.choices}
+        return known
+
+
 class Lots:
     """The lots of a plan; machines with the same offerings share one."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._known: dict[object, Lot] = {}
+        self._listed: dict[object, Lot] = {}
 
     def of(self, machine: Machine) -> Lot:
-        key = (machine.pool, frozenset(map(id, machine.offerings)), *machine.labels.items())
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Lot(self._world, machine)
-        return known
+        """Found by the list of offerings itself, or by what is on it in another order."""
+        label = (machine.pool, *machine.labels.items())
+        listed = self._listed.get((id(machine.offerings), label))
+        if listed is None:
+            key = (frozenset(map(id, machine.offerings)), label)
+            known = self._known.get(key)
+            listed = known if known is not None else Lot(self._world, machine)
+            self._known[key] = self._listed[id(machine.offerings), label] = listed
+        return listed

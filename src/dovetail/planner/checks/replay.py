@@ -6,17 +6,17 @@ else can go; and of pods with a label in common zones take turns, so that a spre
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
 from dovetail.model.fit.terms import Spread
 from dovetail.model.labels import ZONE
-from dovetail.model.objects import Pod
+from dovetail.planner.checks.tallies import Tallies
 from dovetail.planner.checks.world import World
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Snapshot
@@ -34,38 +34,38 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     info: PodInfo
 
 
-def stuck(plan: Plan, pods: Mapping[str, Pod], world: World) -> dict[str, str]:
+def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, str]:
     """Why each pod that no order places has no place; empty when the plan holds. The world is filled on the way."""
-    steps = _steps(plan, pods, world)
+    steps, tallies = _steps(plan, pods, world), Tallies(world.cluster)
     counted = _only_counted(steps)
     waiting = [step for step in steps if step.key not in counted]
     later = [step for step in steps if step.key in counted]
     while True:
         why: dict[str, str] = {}
         before = len(waiting)
-        waiting = [step for step in waiting if not _placed(step, world, why)]
+        waiting = [step for step in waiting if not _placed(step, world, tallies, why)]
         if waiting and len(waiting) < before:
             continue
         if not later:
             return why
-        chosen = _next(later, waiting, world)
-        waiting += chosen
-        later = [step for step in later if step not in chosen]
+        spreads = [each for step in waiting for each in step.info.shape.spread]
+        if spreads and len(later) <= _MANY:
+            waiting.append(_next(later, spreads[0], world))
+            later.remove(waiting[-1])
+        else:
+            count = bisect_right(later, later[0].turn, key=lambda step: step.turn)
+            waiting, later = waiting + later[:count], later[count:]
 
 
-def _next(later: list[Step], waiting: list[Step], world: World) -> list[Step]:
-    """Who of those that are only counted goes next: if owners still wait, one in the domain with the fewest of them."""
-    spreads = [each for step in waiting for each in step.info.shape.spread]
-    if not spreads or len(later) > _MANY:
-        return [step for step in later if step.turn == later[0].turn]
-    rule = spreads[0]
+def _next(later: list[Step], rule: Spread, world: World) -> Step:
+    """Who of those that are only counted goes next while owners wait: one in the domain with the fewest of them."""
     heights: Counter[str | None] = Counter()
     for held in world.cluster.nodes.values():
         heights[held.labels.get(rule.topology_key)] += sum(
             count for kind, count in held.kinds.items() if rule.selects(kind.labels)
         )
     helpful = [step for step in later if rule.selects(step.info.kind.labels)] or later
-    return [min(helpful, key=lambda step: _height(step, rule.topology_key, heights, world))]
+    return min(helpful, key=lambda step: _height(step, rule.topology_key, heights, world))
 
 
 def _height(step: Step, key: str, heights: Counter[str | None], world: World) -> int:
@@ -73,21 +73,21 @@ def _height(step: Step, key: str, heights: Counter[str | None], world: World) ->
     return heights[held.labels.get(key)] if held is not None else 0
 
 
-def _placed(step: Step, world: World, why: dict[str, str]) -> bool:
+def _placed(step: Step, world: World, tallies: Tallies, why: dict[str, str]) -> bool:
     held = world.cluster.nodes.get(step.target)
     if held is None:
         why[step.key] = f"there is no node {step.target}"
         return False
-    fit = Fit(step.info, world.cluster)
+    fit = tallies.fit(step.info)
     rejection = fit.rejection or fit.check(held)
     if rejection is not None:
         why[step.key] = f"{step.target}: {', '.join(rejection.reasons)}"
         return False
-    world.cluster.place(step.info, step.target)
+    tallies.place(step.info, step.target)
     return True
 
 
-def _steps(plan: Plan, pods: Mapping[str, Pod], world: World) -> list[Step]:
+def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
     seen: Counter[tuple[str, str, str]] = Counter()
     found: list[Step] = []
     for key in sorted(plan.placements):
@@ -96,23 +96,24 @@ def _steps(plan: Plan, pods: Mapping[str, Pod], world: World) -> list[Step]:
             continue
         held = world.cluster.nodes.get(target)
         zone = held.labels.get(ZONE, "") if held is not None else ""
-        kin = [(zone, *pair) for pair in pods[key].metadata.labels.items()] or [(zone, "", "")]
+        kin = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
         turn = max(seen[each] for each in kin)
-        found.append(Step(turn, key, target, pod_info(_unbound(pods[key], world.snapshot))))
+        found.append(Step(turn, key, target, _unbound(pods[key], world.snapshot)))
         seen.update(kin)
     found.sort(key=lambda step: (step.turn, step.key))
     return found
 
 
-def _unbound(pod: Pod, snapshot: Snapshot) -> Pod:
+def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
     """The pod as it would be scheduled anew, with the cluster's default spreads where it has none of its own."""
-    spec = replace(pod.spec, node_name="")
-    owner = pod.metadata.controller
-    selector = snapshot.selectors.get(owner.uid) if owner is not None else None
+    spec, owner = info.pod.spec, info.pod.metadata.controller
+    selector = snapshot.selectors.get(owner.uid) if owner is not None and snapshot.default_spread else None
     if selector is not None and not spec.topology_spread_constraints:
         given = tuple(replace(each, label_selector=selector) for each in snapshot.default_spread)
         spec = replace(spec, topology_spread_constraints=given)
-    return replace(pod, spec=spec)
+    if spec.node_name:
+        spec = replace(spec, node_name="")
+    return info if spec is info.pod.spec else pod_info(replace(info.pod, spec=spec))
 
 
 def _only_counted(steps: Iterable[Step]) -> set[str]:
