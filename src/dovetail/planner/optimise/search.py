@@ -31,6 +31,8 @@ _HEAT = 0.05
 _WHOLE = 24
 #: How often pods are also taken off machines that are there.
 _UNLOAD = 0.3
+#: How often pods try to have again what they gave up.
+_CLIMB = 0.3
 
 
 def improve(
@@ -107,18 +109,28 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
     if _bereft(before, board):
         _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
+    climb = bool(problem.wishes) and chance.random() < _CLIMB
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
     for number in _shuffled(board, pods, chance):
         ask = board.asks[number]
         packer.waiting -= ask.request * float(pods[number])
-        if packer.place(ask, pods[number]) < pods[number]:
+        if _placed(packer, ask, pods[number], climb) < pods[number]:
             return None
     board = packer.board
     board.shrink(board.changed(before))
     if not sound(board) or (board.existing and _left_behind(board)):
         return None
     return board, board.cost()
+
+
+def _placed(packer: Packer, ask: Ask, count: int, climb: bool) -> int:
+    """Place pods of an ask; those that `climb` try to have again what their class wished for first."""
+    rungs = [packer.problem.ask(ask.cls, rung) for rung in range(len(ask.level.given_up))] if climb else []
+    got = 0
+    for each in (*rungs, ask):
+        got += packer.place(each, count - got) if got < count else 0
+    return got
 
 
 def _unload(board: Board, pods: dict[int, int], chance: Chance) -> None:

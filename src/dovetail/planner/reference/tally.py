@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.cells import Cell
+from dovetail.planner.cells import Axis, Cell
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import Problem
 
@@ -23,6 +23,7 @@ class Tally:
     def __init__(self, problem: Problem, turn: int = 0) -> None:
         self._turn = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
+        self._unsold = [_unsold(problem, axis) for axis in problem.axes]
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
@@ -86,7 +87,7 @@ class Tally:
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
         counts, universe = self._members[cell.index], self._universe[cell.index]
-        seen = [counts.get(at, 0) for at in places(universe & strict)]
+        seen = [counts.get(at, 0) for at in places(universe & strict)] + [0] * self._unsold[cell.place]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
         top = least + cell.group.max_skew - (cell.group in ask.cls.members)
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
@@ -119,6 +120,18 @@ class Tally:
             return
         for at in places(among):
             tally[at] = tally.get(at, 0) + 1
+
+
+def _unsold(problem: Problem, axis: Axis) -> int:
+    """Domains that pools name and nobody sells: the reference sees them all the same, empty for ever."""
+    named = {
+        value
+        for pool in problem.pools
+        for each in pool.requirements
+        if each.key == axis.key and each.operator == "In"
+        for value in each.values
+    }
+    return len(named.difference(axis.values))
 
 
 def _counted(counts: list[int]) -> dict[int, int]:
