@@ -35,15 +35,21 @@ def groups_of(name: str, given: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def in_force(cluster: Cluster) -> bool:
+    """Whether there are roles at all."""
+    return cluster.get(GROUP, "clusterroles", None, "cluster-admin") is not None
+
+
 def allowed(cluster: Cluster, user: str, groups: Iterable[str], ask: Ask) -> bool:
     """True where no roles are kept at all: a bare server asks nobody."""
     held = frozenset(groups)
-    if MASTERS in held or cluster.get(GROUP, "clusterroles", None, "cluster-admin") is None:
+    if MASTERS in held or not in_force(cluster):
         return True
-    return any(_covers(rule, ask) for rule in _rules(cluster, user, held, ask.namespace))
+    return any(_covers(rule, ask) for rule in rules(cluster, user, held, ask.namespace))
 
 
-def _rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
+def rules(cluster: Cluster, user: str, groups: frozenset[str], namespace: str) -> Iterator[dict[str, Any]]:
+    """Every rule that somebody has, in the whole cluster and in one namespace."""
     bindings = list(cluster.list(GROUP, "clusterrolebindings"))
     if namespace:
         bindings += cluster.list(GROUP, "rolebindings", namespace)

@@ -85,7 +85,27 @@ class RulesReviewStrategy(ReviewStrategy):
     def answer(self, obj: Object, ctx: Context) -> Object:
         if not (obj.get("spec") or {}).get("namespace"):
             raise Refusal(400, "BadRequest", "no namespace on request")
-        return {**obj, "metadata": {}, "spec": {}, "status": _EVERYTHING}
+        return {**obj, "metadata": {}, "spec": {}, "status": _rules(obj["spec"]["namespace"], ctx)}
+
+
+def _rules(namespace: str, ctx: Context) -> Object:
+    """What the one who asks may do: the rules of his roles, those about paths apart."""
+    if not rbac.in_force(ctx.cluster):
+        return _EVERYTHING
+    held = list(rbac.rules(ctx.cluster, ctx.user, frozenset(ctx.groups), namespace))
+    return {
+        "resourceRules": [_only(rule, _ABOUT_RESOURCES) for rule in held if rule.get("resources")],
+        "nonResourceRules": [_only(rule, _ABOUT_PATHS) for rule in held if rule.get("nonResourceURLs")],
+        "incomplete": False,
+    }
+
+
+def _only(rule: Object, fields: tuple[str, ...]) -> Object:
+    return {field: rule[field] for field in fields if rule.get(field)}
+
+
+_ABOUT_RESOURCES = ("verbs", "apiGroups", "resources", "resourceNames")
+_ABOUT_PATHS = ("verbs", "nonResourceURLs")
 
 
 _PUBLIC = ["/healthz", "/livez", "/readyz", "/version", "/version/"]

@@ -74,6 +74,7 @@ def _label_keys(term: Spec, path: str) -> list[FieldError]:
         elif keys:
             for index, key in enumerate(keys):
                 found += label_name(key, f"{path}.{field}[{index}]")
+    found += _selected_twice(term, path)
     for index, key in enumerate(term.get("matchLabelKeys", ())):
         if key in term.get("mismatchLabelKeys", ()):
             text = "exists in both matchLabelKeys and mismatchLabelKeys"
@@ -151,20 +152,21 @@ def _spread_options(constraint: Spec, at: str, action: str) -> list[FieldError]:
     for field in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         if constraint.get(field, "Honor") not in _POLICIES:
             found.append(unsupported(f"{at}.{field}", constraint[field], _POLICIES))
-    return found + _label_keys(constraint, at) + _selected_twice(constraint, at)
+    return found + _label_keys(constraint, at)
 
 
-def _selected_twice(constraint: Spec, at: str) -> list[FieldError]:
+def _selected_twice(term: Spec, at: str) -> list[FieldError]:
     """A key of matchLabelKeys may not be in the selector, where the pod's own value of it has been added already."""
-    selector = constraint.get("labelSelector") or {}
-    by_label = selector.get("matchLabels", {})
-    keys = constraint.get("matchLabelKeys", ())
+    selector = term.get("labelSelector") or {}
+    keys = term.get("matchLabelKeys", ())
     text = "exists in both matchLabelKeys and labelSelector"
-    return [
-        invalid(f"{at}[{keys.index(entry['key'])}]", entry["key"], text)
-        for entry in selector.get("matchExpressions", ())
-        if entry.get("key") in keys and entry["key"] in by_label
-    ]
+    seen, found = set(selector.get("matchLabels", ())), list[FieldError]()
+    for entry in selector.get("matchExpressions", ()):
+        key = entry.get("key")
+        if key in keys and key in seen:
+            found.append(invalid(f"{at}[{keys.index(key)}]", key, text))
+        seen.add(key)
+    return found
 
 
 def host_aliases(entries: Sequence[Spec], path: str) -> list[FieldError]:
