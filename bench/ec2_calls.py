@@ -29,25 +29,26 @@ class Usage(msgspec.Struct, frozen=True):
 
 def usage(records: Iterable[Record]) -> dict[str, Usage]:
     """Calls of EC2 by operation, and the largest share of each bucket that was gone at once."""
-    moments: dict[str, list[float]] = {}
+    made: dict[str, list[Record]] = {}
     for record in records:
         if record.service == "ec2":
-            moments.setdefault(record.operation, []).append(record.at)
-    return {
-        name: Usage(len(times), max(_gone(times, *bucket) for bucket in _buckets(name)))
-        for name, times in sorted(moments.items())
-    }
+            made.setdefault(record.operation, []).append(record)
+    return {name: Usage(len(calls), _share(name, calls)) for name, calls in sorted(made.items())}
 
 
-def _buckets(operation: str) -> list[tuple[float, float]]:
-    return [ec2_bucket(operation), *([EC2_MACHINES[operation]] if operation in EC2_MACHINES else [])]
+def _share(operation: str, calls: list[Record]) -> float:
+    """Of the bucket for calls, or of the one for machines: whichever was emptier."""
+    share = _gone([(call.at, 1) for call in calls], *ec2_bucket(operation))
+    if operation in EC2_MACHINES:
+        share = max(share, _gone([(call.at, call.machines) for call in calls], *EC2_MACHINES[operation]))
+    return share
 
 
-def _gone(times: list[float], size: float, refill: float) -> float:
+def _gone(taken: list[tuple[float, int]], size: float, refill: float) -> float:
     gone = worst = 0.0
-    last = min(times)
-    for at in sorted(times):
-        gone = max(0.0, gone - (at - last) * refill) + 1.0
+    last = min(taken)[0]
+    for at, count in sorted(taken):
+        gone = max(0.0, gone - (at - last) * refill) + count
         worst, last = max(worst, gone), at
     return worst / size
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -11,22 +12,27 @@ V = TypeVar("V")
 
 
 class Ageing(Generic[V]):
-    """A memory whose entries are asked for again after `seconds`. Errors are not remembered."""
+    """A memory whose entries are asked for again after `seconds`, by one of those who want to know.
+
+    Errors are not remembered.
+    """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
         self._kept: dict[Hashable, tuple[float, V]] = {}
+        self._asking: dict[Hashable, asyncio.Lock] = {}
 
     async def get(self, key: Hashable, ask: Callable[[], Awaitable[V]]) -> V:
-        now = self._clock.monotonic()
-        kept = self._kept.get(key)
-        if kept is not None and now - kept[0] < self._seconds:
-            return kept[1]
-        value = self._believed(key, await ask())
-        self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self._seconds}
-        self._kept[key] = (self._clock.monotonic(), value)
-        return value
+        async with self._asking.setdefault(key, asyncio.Lock()):
+            now = self._clock.monotonic()
+            kept = self._kept.get(key)
+            if kept is not None and now - kept[0] < self._seconds:
+                return kept[1]
+            value = self._believed(key, await ask())
+            self._kept = {k: v for k, v in self._kept.items() if now - v[0] < self._seconds}
+            self._kept[key] = (self._clock.monotonic(), value)
+            return value
 
     def _believed(self, key: Hashable, value: V) -> V:
         return value

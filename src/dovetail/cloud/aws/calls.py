@@ -74,12 +74,13 @@ class Bucket:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One call that was made, for counting and for tests."""
+    """One call that was made, for counting and for tests; `machines` is how many it starts or ends."""
 
     service: str
     operation: str
     at: float
     error: str = ""
+    machines: int = 0
 
 
 class Calls:
@@ -130,9 +131,9 @@ class Calls:
             answer = await self._run(getattr(client, operation), **arguments)
         except Exception as error:  # every failure is counted, then goes on to the caller
             self._failed(error, buckets)
-            self._observe(Record(service, operation, started, code_of(error)))
+            self._observe(Record(service, operation, started, code_of(error), machines=_machines(operation, arguments)))
             raise
-        self._observe(Record(service, operation, started))
+        self._observe(Record(service, operation, started, machines=_machines(operation, arguments)))
         return answer
 
     def _failed(self, error: Exception, buckets: Sequence[tuple[Bucket, float]]) -> None:
@@ -195,9 +196,8 @@ class Calls:
         """What a call costs: a token of its own bucket, and one for each machine it starts or ends."""
         found = [(self._bucket(operation, ec2_bucket(operation)), 1.0)]
         if operation in EC2_MACHINES:
-            target = arguments.get("TargetCapacitySpecification") or {}
-            count = float(len(arguments.get("InstanceIds", ())) or target.get("TotalTargetCapacity", 1))
-            found.append((self._bucket(f"{operation} machines", EC2_MACHINES[operation]), count))
+            machines = self._bucket(f"{operation} machines", EC2_MACHINES[operation])
+            found.append((machines, float(_machines(operation, arguments))))
         return found
 
     def _bucket(self, name: str, theirs: tuple[float, float]) -> Bucket:
@@ -205,3 +205,11 @@ class Calls:
             size, refill = theirs
             self._buckets[name] = Bucket(self._clock, size * OUR_SHARE, refill * OUR_SHARE)
         return self._buckets[name]
+
+
+def _machines(operation: str, arguments: Mapping[str, Any]) -> int:
+    """How many machines a call starts or ends."""
+    if operation not in EC2_MACHINES:
+        return 0
+    target = arguments.get("TargetCapacitySpecification") or {}
+    return len(arguments.get("InstanceIds", ())) or int(target.get("TotalTargetCapacity", 1))
