@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.cluster.guards import Guards
 from dovetail.controllers.provisioning.pending import provisionable, queued, reschedulable
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
@@ -55,15 +56,14 @@ def _budget(**spec: Any) -> PodDisruptionBudget:
 
 
 def test_pods_of_a_leaving_machine_that_come_back_need_room() -> None:
-    assert reschedulable(_pod(), [_budget(maxUnavailable=1)])
-    assert reschedulable(
-        _pod(deletionTimestamp="2026-01-01T00:00:00Z", ownerReferences=[{"kind": "StatefulSet", "uid": "u"}]), []
-    )
+    assert reschedulable(_pod(), Guards([_budget(maxUnavailable=1)]))
+    ordered = [{"kind": "StatefulSet", "uid": "u"}]
+    assert reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z", ownerReferences=ordered), Guards([]))
 
 
 def test_pods_that_cannot_be_moved_do_not() -> None:
-    assert not reschedulable(_pod(), [_budget(maxUnavailable=0)])
-    assert not reschedulable(_pod(), [_budget(minAvailable="100%")])
-    assert not reschedulable(_pod(), [_budget(maxUnavailable=1), _budget(maxUnavailable=2)])
-    assert not reschedulable(_pod(annotations={"karpenter.sh/do-not-disrupt": "true"}), [])
-    assert not reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z"), [])
+    assert not reschedulable(_pod(), Guards([_budget(maxUnavailable=0)]))
+    assert not reschedulable(_pod(), Guards([_budget(minAvailable="100%")]))
+    assert not reschedulable(_pod(), Guards([_budget(maxUnavailable=1), _budget(maxUnavailable=2)]))
+    assert not reschedulable(_pod(annotations={"karpenter.sh/do-not-disrupt": "true"}), Guards([]))
+    assert not reschedulable(_pod(deletionTimestamp="2026-01-01T00:00:00Z"), Guards([]))

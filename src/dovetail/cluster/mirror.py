@@ -15,6 +15,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cluster import keys, machines
+from dovetail.cluster.guards import Guards
 from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
 from dovetail.kube import resources as kinds
@@ -61,7 +62,7 @@ class Mirror:
         self.volumes = self._watch(kinds.PERSISTENTVOLUMES, PersistentVolume)
         self.storage_classes = self._watch(kinds.STORAGECLASSES, StorageClass)
         self.csi_nodes = self._watch(kinds.CSINODES, CSINode, self._csi_node)
-        self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget)
+        self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget, self._budget)
         self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass)
         self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
@@ -71,6 +72,7 @@ class Mirror:
         self.synced = asyncio.Event()
         self.reservations = Reservations()
         self.memory = Memory()
+        self._guards: Guards | None = None
         self._types: Mapping[str, InstanceType] = {}
         self._marked: set[str] = set()
         self._by_node: dict[str, dict[str, Pod]] = {}
@@ -155,6 +157,13 @@ class Mirror:
     def claim_for(self, node: Node) -> NodeClaim | None:
         name = self._claim_of.get(node.spec.provider_id) if node.spec.provider_id else None
         return self.claims.store.get(name) if name else None
+
+    @property
+    def guards(self) -> Guards:
+        """Which budgets hold which pods."""
+        if self._guards is None:
+            self._guards = Guards(self.budgets.store.all())
+        return self._guards
 
     def claims_of(self, pool: str) -> list[NodeClaim]:
         return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
@@ -358,26 +367,22 @@ class Mirror:
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
             self.reservations.limit(target, self._clock.monotonic() + NOMINATION)
 
+    def _budget(self, change: Change[PodDisruptionBudget]) -> None:
+        self._guards = None
+
     def _csi_node(self, change: Change[CSINode]) -> None:
         self._touch(Target("node", change.key))
 
     def _watch(
-        self,
-        resource: kinds.Resource,
-        kind: type[T],
-        handler: Callable[[Change[T]], None] | None = None,
-        *,
-        optional: bool = False,
-        keep: Callable[[T, T | None], T] | None = None,
-    ) -> Reflector[T]:
+        self, resource: kinds.Resource, kind: type[T], handler: Callable[[Change[T]], None] | None = None, *,
+        optional: bool = False, keep: Callable[[T, T | None], T] | None = None,
+    ) -> Reflector[T]:  # fmt: skip
         tell = self._teller(resource, handler)
         reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep)
         (self._optional if optional else self._required).append(reflector)
         return reflector
 
-    def _teller(
-        self, resource: kinds.Resource, handler: Callable[[Change[T]], None] | None
-    ) -> Callable[[Change[T]], None]:
+    def _teller(self, resource: kinds.Resource, handler: Callable[[Change[T]], None] | None) -> Listener:
         listeners = self._listeners.setdefault(resource.name, [])
 
         def tell(change: Change[T]) -> None:

@@ -50,6 +50,8 @@ _SHORT = tuple(
 _BRIEF = 2
 _SHORT_WORK = 15_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
+#: The share of the deadline for the first of two packings to start from.
+_MOST = 0.65
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
 
@@ -63,27 +65,39 @@ def provision(
     """
     start = stopwatch()
     with quiet():
-        problem, packing = _first(snapshot)
-        plan = plan_of(problem, packing) if deadline is None else None
+        problem, packings = _first(snapshot)
+        plan = plan_of(problem, packings[0]) if deadline is None else None
     if deadline is not None:
-        plan = _bettered(problem, packing, seed, deadline, stopwatch() - start, optimiser)
+        plan = _bettered(problem, packings, seed, deadline, stopwatch() - start, optimiser)
     assert plan is not None
     return _timed(plan, stopwatch() - start)
 
 
-def _first(snapshot: Snapshot) -> tuple[Problem, Packing]:
-    """The quick answer. Where a spread counts pods that it does not bind, those may also come after its owners."""
+def quoted(snapshot: Snapshot) -> float | None:
+    """What the quick answer costs an hour; None if somebody has no place."""
+    with quiet():
+        _, (packing, *_) = _first(snapshot)
+    return None if packing.left else packing.cost
+
+
+def _first(snapshot: Snapshot) -> tuple[Problem, list[Packing]]:
+    """The quick answer, and another to start from if it keeps less than the yardstick where that one does not.
+
+    Where a spread counts pods that it does not bind, those may also come after its owners.
+    """
     problem = Problem(snapshot)
     if not few(problem):
-        return problem, quick(problem)
+        return problem, [quick(problem)]
     problem.yardstick, followed = reference(problem)
     watched = problem.order.matters and problem.order.clear()
-    packing = min((quick(problem, thorough=not watched), *followed), key=_rank)
-    if not watched:
-        return problem, packing
-    patient = Problem(snapshot, owners_first=True)
-    patient.yardstick = problem.yardstick
-    return patient, min((quick(patient), carried(packing, patient)), key=_rank)
+    packing, other = quick(problem, thorough=not watched), min(followed, key=_rank)
+    if watched:
+        patient = Problem(snapshot, owners_first=True)
+        patient.yardstick = problem.yardstick
+        packing = min((quick(patient), carried(packing, patient)), key=_rank)
+        problem, other = patient, carried(other, patient)
+    best, second = sorted((packing, other), key=_rank)
+    return problem, [best, second] if best.lacking and not second.lacking else [best]
 
 
 def _rank(packing: Packing) -> tuple[float, ...]:
@@ -91,12 +105,18 @@ def _rank(packing: Packing) -> tuple[float, ...]:
 
 
 def _bettered(
-    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float, optimiser: Optimiser | None
+    problem: Problem, packings: list[Packing], seed: int, deadline: float, spent: float, optimiser: Optimiser | None
 ) -> Plan:
     from dovetail.planner.optimise.better import better
     from dovetail.planner.optimise.bound import WORDS
 
-    found = (optimiser or better)(problem, packing, seed, deadline, spent)
+    ask, (first, *others) = optimiser or better, packings
+    share = _MOST if others else 1.0
+    found = ask(problem, first, seed, deadline * share, spent * share)
+    for other in others:
+        start = other if found.packing.lacking else found.packing
+        again = ask(problem, start, seed + 1, deadline * (1 - share), spent * (1 - share))
+        found = min((found, again), key=lambda each: each.packing.rank)
     words = WORDS if found.bound is not None else ""
     return plan_of(problem, found.packing, tier=2, bound=found.bound, bound_of=words)
 

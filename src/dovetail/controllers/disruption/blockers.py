@@ -12,6 +12,7 @@ from datetime import datetime
 import msgspec
 
 from dovetail.cluster import keys
+from dovetail.cluster.guards import Guards
 from dovetail.controllers.termination import drain, protection
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import condition
@@ -56,7 +57,7 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
     return found
 
 
-def of_pods(pods: Iterable[Pod], budgets: Sequence[PodDisruptionBudget], now: datetime) -> list[Blocker]:
+def of_pods(pods: Iterable[Pod], guards: Guards, now: datetime) -> list[Blocker]:
     """What each pod on the machine says."""
     found = []
     for pod in pods:
@@ -69,12 +70,11 @@ def of_pods(pods: Iterable[Pod], budgets: Sequence[PodDisruptionBudget], now: da
                 Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)
             )
         elif drain.drainable(pod):
-            found += of_budgets(pod, budgets)
+            found += of_budgets(pod, guards.of(pod))
     return found
 
 
-def of_budgets(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> list[Blocker]:
-    guards = guarding(pod, budgets)
+def of_budgets(pod: Pod, guards: Sequence[PodDisruptionBudget]) -> list[Blocker]:
     if len(guards) > 1:
         names = ", ".join(each.metadata.key for each in guards)
         text = f"eviction does not support multiple PDBs ({names})"
@@ -83,16 +83,6 @@ def of_budgets(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> list[Blocker
         Blocker(code="PDB", message=f"pdb prevents pod evictions ({guard.metadata.key})", pod=pod.metadata.key)
         for guard in guards
         if guard.status.disruptions_allowed < 1 and not _passes_unready(pod, guard)
-    ]
-
-
-def guarding(pod: Pod, budgets: Sequence[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
-    return [
-        each
-        for each in budgets
-        if each.metadata.namespace == pod.metadata.namespace
-        and each.spec.selector is not None
-        and each.spec.selector.matches(pod.metadata.labels)
     ]
 
 

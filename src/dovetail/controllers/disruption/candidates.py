@@ -54,8 +54,7 @@ def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool
     why = blockers.of_machine(node, claim, going=mirror.going(claim, node), nominated=promised)
     if waive_pods and claim.spec.termination_grace_period is not None:
         return why
-    budgets = tuple(mirror.budgets.store.all())
-    return why + blockers.of_pods(mirror.pods_on(name), budgets, context.clock.now())
+    return why + blockers.of_pods(mirror.pods_on(name), mirror.guards, context.clock.now())
 
 
 def candidate(
@@ -84,8 +83,7 @@ def movable(context: Context, node: str, *, guarded: bool = False) -> list[Pod]:
     """Pods that will come back elsewhere once the machine goes."""
     if guarded:
         return [pod for pod in context.mirror.pods_on(node) if returning(pod)]
-    budgets = tuple(context.mirror.budgets.store.all())
-    return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, budgets)]
+    return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, context.mirror.guards)]
 
 
 def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:

@@ -23,6 +23,8 @@ class Moves:
 
     def may(self, candidate: Candidate) -> bool:
         """Whether everybody on the machine may still be moved this hour."""
+        if not self._moved:
+            return True
         now = self._context.clock.monotonic()
         for whose, count in self._owners(self._pods(candidate)).items():
             moved = self._moved.get(whose)

@@ -19,7 +19,7 @@ from dovetail.model.objects import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.plan import Plan
-from dovetail.planner.provision import provision
+from dovetail.planner.provision import provision, quoted
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 
 #: Seconds' worth of work for a plan that may be carried out.
@@ -122,8 +122,7 @@ class Simulation:
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""
         moved = [pod for each in candidates for pod in self._moved(each)]
-        plan = provision(msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved)))
-        return None if plan.unschedulable else plan.cost.per_hour
+        return quoted(msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved)))
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:

@@ -33,7 +33,7 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
         return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
     pods = tuple(mirror.pods_on(name))
     why = blockers.of_machine(found, claim, going=mirror.going(claim, found), nominated=False)
-    why += blockers.of_pods(pods, tuple(mirror.budgets.store.all()), now)
+    why += blockers.of_pods(pods, mirror.guards, now)
     about = [each for each in decisions if each.subject == name or name in each.removed]
     kept = next((each for each in reversed(about) if each.kind == "keep"), None)
     stopped, bound = safe_mode(decisions), rules(pods)

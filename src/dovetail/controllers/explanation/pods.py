@@ -78,7 +78,7 @@ def _running(mirror: Mirror, about: Sequence[Decision], key: str, node_name: str
     price = claim.metadata.annotations.get(keys.PRICE) if claim else None
     paid = f" ({dollars(float(price))} when bought)" if price else ""
     found = mirror.pods.store.get(key)
-    held = blockers.of_pods((found,), tuple(mirror.budgets.store.all()), now) if found is not None else []
+    held = blockers.of_pods((found,), mirror.guards, now) if found is not None else []
     details = [f"holds its node: {blockers.words(each)}" for each in held]
     return Answer(
         subject=f"pod/{key}",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from dovetail.cluster.guards import Guards
 from dovetail.cluster.mirror import Mirror
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -66,7 +67,7 @@ def leaving(mirror: Mirror) -> Iterator[Pod]:
         if not mirror.going(mirror.claim_for(node), node):
             continue
         for pod in mirror.pods_on(node.metadata.name):
-            if reschedulable(pod, mirror.budgets.store.all()) and not mirror.reservations.of(pod.metadata.uid):
+            if reschedulable(pod, mirror.guards) and not mirror.reservations.of(pod.metadata.uid):
                 yield pod
 
 
@@ -77,23 +78,14 @@ def returning(pod: Pod) -> bool:
     return not pod.terminating or owned_by(pod, "StatefulSet")
 
 
-def reschedulable(pod: Pod, budgets: Iterable[PodDisruptionBudget]) -> bool:
+def reschedulable(pod: Pod, guards: Guards) -> bool:
     """A pod that will come back elsewhere once its machine goes, and that may be asked to leave."""
     if not returning(pod):
         return False
     if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == _FOREVER:
         return False
-    guards = [each for each in budgets if _guards(each, pod)]
-    return len(guards) < 2 and not any(_never_opens(each) for each in guards)
-
-
-def _guards(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    selector = budget.spec.selector
-    return (
-        budget.metadata.namespace == pod.metadata.namespace
-        and selector is not None
-        and selector.matches(pod.metadata.labels)
-    )
+    found = guards.of(pod)
+    return len(found) < 2 and not any(map(_never_opens, found))
 
 
 def _never_opens(budget: PodDisruptionBudget) -> bool:
