@@ -94,6 +94,13 @@ class StoredCluster:
         resource.strategy.committed(stored, old, ctx)
         return stored
 
+    def reread(self, group: str, plural: str) -> None:
+        """Read stored objects again by a schema that changed: its new defaults show, what it dropped does not."""
+        resource = self._stored(group, plural)
+        if resource is not None:
+            strategy, version = resource.strategy, resource.storage[1]
+            self.server.store.reread(table_of(resource), lambda obj: strategy.to_storage(obj, version))
+
     def take(self, group: str, plural: str, namespace: str | None, name: str) -> None:
         """Remove what nothing holds any more."""
         resource = self._resource(group, plural)

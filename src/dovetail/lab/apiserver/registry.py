@@ -124,6 +124,10 @@ class Cluster(Protocol):
         """Store a new state (no-op if equal); `manager` owns the changed fields in managedFields, "" leaves them."""
         ...
 
+    def reread(self, group: str, plural: str) -> None:
+        """Read the stored objects again by a schema that changed."""
+        ...
+
     def delete(self, group: str, plural: str, namespace: str | None, name: str, options: Object) -> Object:
         """Delete as a request with these DeleteOptions would; the object's last state, or the Status."""
         ...

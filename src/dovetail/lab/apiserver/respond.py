@@ -21,7 +21,10 @@ JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-cache, 
 
 
 class _Yaml(yaml.CSafeDumper):
-    """Texts that would read as something else stand between double quotes."""
+    """Texts that would read as something else stand between double quotes, and what is shared is written again."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _text(dumper: _Yaml, text: str) -> yaml.ScalarNode:

@@ -6,15 +6,11 @@ microseconds.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import ipaddress
 import re
 from collections.abc import Callable
-from datetime import date, datetime
 from typing import Any
-from urllib.parse import urlsplit
 
+from dovetail.lab.apiserver.crd import textformats
 from dovetail.lab.apiserver.crd.rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.lab.apiserver.fielderror import (
@@ -29,7 +25,6 @@ from dovetail.lab.apiserver.fielderror import (
     type_invalid,
     unsupported,
 )
-from dovetail.model import duration
 
 Check = Callable[[Any, str, list[FieldError]], None]
 _NUMBERS = ("integer", "number")
@@ -108,6 +103,8 @@ def _object(
     for name in node.required:
         if name not in value:
             found.append(required(_at(f"{path}.{name}")))
+    if node.embedded:
+        found += [required(_at(f"{path}.{name}")) for name in ("apiVersion", "kind") if not value.get(name)]
 
 
 def _array(node: Structural, value: list[Any], path: str, trace: Correlation | None, found: list[FieldError]) -> None:
@@ -130,7 +127,7 @@ def compile_checks(node: Structural) -> list[Check]:
     strings = [raw.get("maxLength"), raw.get("minLength"), raw.get("pattern")]
     if any(limit is not None for limit in strings):
         checks.append(_string_check(*strings))
-    if raw.get("format") in _FORMATS:
+    if textformats.known(raw.get("format", "")):
         checks.append(_format_check(raw["format"]))
     numeric = any(raw.get(name) is not None for name in ("minimum", "maximum", "multipleOf"))
     if numeric or node.type in _NUMBERS:
@@ -284,46 +281,12 @@ def _nearest(results: list[list[FieldError]], value: Any) -> list[FieldError]:
 
 
 def _format_check(form: str) -> Check:
-    accepts = _FORMATS[form]
-
     def check(value: Any, path: str, found: list[FieldError]) -> None:
-        if isinstance(value, str) and not _accepted(accepts, value):
+        if isinstance(value, str) and not textformats.accepts(form, value):
             text = f"{path} in body must be of type {form}: {quoted(value)}"
             found.append(type_invalid(_at(path), value, text))
 
     return check
-
-
-def _accepted(accepts: Callable[[str], Any], value: str) -> bool:
-    try:
-        return accepts(value) is not False
-    except (ValueError, binascii.Error):
-        return False
-
-
-def _date_time(text: str) -> bool:
-    if not re.match(r"^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(\.\d+)?([Zz]|[+-]\d{2}:\d{2})?$", text):
-        return False
-    datetime.fromisoformat(re.sub(r"\.\d+", "", text).upper().replace("Z", "+00:00"))
-    return True
-
-
-_FORMATS: dict[str, Callable[[str], Any]] = {
-    "date-time": _date_time,
-    "datetime": _date_time,
-    "date": date.fromisoformat,
-    "duration": duration.parse,
-    "byte": lambda text: base64.b64decode(text, validate=True),
-    "ipv4": ipaddress.IPv4Address,
-    "ipv6": ipaddress.IPv6Address,
-    "cidr": ipaddress.ip_interface,
-    "uri": lambda text: bool(urlsplit(text).scheme or text.startswith("/")),
-    "email": lambda text: re.fullmatch(r"[^@\s]+@[^@\s]+", text) is not None,
-    "hostname": lambda text: re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9-.]*[A-Za-z0-9])?", text) is not None,
-    "uuid": lambda text: (
-        re.fullmatch(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}", text) is not None
-    ),
-}
 
 
 def list_types(node: Structural, value: Any, path: str = "") -> list[FieldError]:

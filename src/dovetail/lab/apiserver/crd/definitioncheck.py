@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from dovetail.lab.apiserver.crd.schemacheck import check_schema, reachable
 from dovetail.lab.apiserver.crd.structural import Structural
@@ -33,6 +34,8 @@ def check_definition(obj: Object, new: bool = True) -> list[FieldError]:
         found += [invalid("spec.group", group, text) for text in formats.subdomain(group)]
         if "." not in group:
             found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+    if new:
+        found += _approval(group, obj["metadata"].get("annotations") or {})
     scope = spec.get("scope", "")
     if scope not in ("Cluster", "Namespaced"):
         found.append(unsupported("spec.scope", scope, ("Cluster", "Namespaced")) if scope else required("spec.scope"))
@@ -48,6 +51,25 @@ def check_definition(obj: Object, new: bool = True) -> list[FieldError]:
     else:
         found += _stored(obj, versions)
     return found
+
+
+_APPROVED = "api-approved.kubernetes.io"
+_APPROVAL = f'protected groups must have approval annotation "{_APPROVED}"'
+_ENHANCEMENT = "see https://github.com/kubernetes/enhancements/pull/1111"
+
+
+def _approval(group: str, annotations: Json) -> list[FieldError]:
+    """The project's own groups are for definitions that it has agreed to."""
+    if not f".{group}".endswith((".k8s.io", ".kubernetes.io")):
+        return []
+    at, given = f"metadata.annotations[{_APPROVED}]", annotations.get(_APPROVED, "")
+    if not given:
+        return [required(at, f"{_APPROVAL}, {_ENHANCEMENT}")]
+    parts = urlsplit(given)
+    if given.startswith("unapproved") or (parts.scheme and parts.netloc):
+        return []
+    text = f'{_APPROVAL} with either a URL or a reason starting with "unapproved", {_ENHANCEMENT}'
+    return [invalid(at, given, text)]
 
 
 def _conversion(conversion: Json) -> list[FieldError]:

@@ -112,6 +112,8 @@ class DefinitionStrategy(KindStrategy):
             ctx.defer(lambda: accept(name, ctx))
         elif old is None or obj["spec"] != old["spec"] or not _established(old):
             serve(obj, ctx.registry)
+            if old is not None and obj["spec"]["versions"] != old["spec"]["versions"]:
+                ctx.cluster.reread(obj["spec"]["group"], obj["spec"]["names"]["plural"])
             if _established(obj) and obj["status"].get("acceptedNames") != obj["spec"]["names"]:
                 ctx.defer(lambda: accept(name, ctx))
 

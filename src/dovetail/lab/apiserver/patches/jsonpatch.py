@@ -137,7 +137,7 @@ def _change(document: Any, tokens: list[str], last: Any) -> Any:
 
 def _add(document: Any, tokens: list[str], value: Any) -> Any:
     if not tokens:
-        return value
+        raise PatchFailure("cannot add to the document as a whole")
 
     def last(container: Any, token: str) -> Any:
         if isinstance(container, dict):
