@@ -51,7 +51,7 @@ _BRIEF = 2
 _SHORT_WORK = 15_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: The share of the deadline for the first of two packings to start from.
-_MOST = 0.65
+_MOST = 0.5
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
 

@@ -56,6 +56,12 @@ class Packing:
         wishes, zones = max(0, self.unkept - yardstick.unkept), max(0, yardstick.zones - reach(self.board))
         return (yardstick.missing(self.left), left, wishes, yardstick.dearer(self.left, self.cost), zones, *own)
 
+    @property
+    def lacking(self) -> bool:
+        """Whether fewer wishes are kept than by the yardstick, or fewer pods placed."""
+        yardstick = self.board.problem.yardstick
+        return yardstick is not None and (self.unkept > yardstick.unkept or yardstick.missing(self.left) > 0)
+
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""
         return sum(max(0, count - guide.left.get(index, 0)) for index, count in self.left.items())

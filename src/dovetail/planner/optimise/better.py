@@ -22,7 +22,7 @@ from dovetail.planner.soundness import sound
 from dovetail.planner.zones import widened
 
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
-_WORK_A_SECOND = 20_000
+_WORK_A_SECOND = 40_000
 _FOREVER = 1e9
 
 

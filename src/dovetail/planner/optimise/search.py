@@ -17,7 +17,7 @@ from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, pack
+from dovetail.planner.quick import Packing, hopeless, pack
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept, weighed
@@ -33,6 +33,8 @@ _WHOLE = 24
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
 _CLIMB = 0.3
+#: How often one of those without a place is invited, and how often in a row in vain.
+_INVITE, _HOPE = 0.5, 60
 
 
 def improve(
@@ -52,33 +54,68 @@ def improve(
         other = pack(problem, strategy)
         if other.left == best.left and other.rank < best.rank:
             best = other
-    current, missed, tries, idle = best.board, best.unkept, 0, 0
-    cost = least = weighed(problem, best.cost, missed)
-    zones = min(problem.yardstick.zones, reach(current)) if problem.yardstick is not None else 0
-    machines = len(current.bought())
-    patience = 200 + 50 * machines * len(problem.classes)
-    warmth = _HEAT * min(1.0, _WHOLE / max(1, machines))
-    while problem.work - begin < budget and tries < budget and not out_of_time() and best.cost > enough + EPSILON:
+    walk = _Walk(problem, best)
+    patience = 200 + 50 * walk.machines * len(problem.classes)
+    tries = 0
+    while problem.work - begin < budget and tries < budget and not out_of_time():
         tries += 1
-        idle += 1
-        if idle > patience:
+        if walk.idle > patience or not (walk.best.cost > enough + EPSILON or walk.waiting):
             break
-        candidate = _step(problem, current, chance)
-        if candidate is None:
-            continue
-        board, price = candidate
-        broken = unkept(board)
-        if broken > missed or (zones and reach(board) < zones):
-            continue
-        price = weighed(problem, price, broken)
-        heat = warmth * (1 - (problem.work - begin) / budget)
-        if price < cost * (1 + heat * chance.random() ** 2) - EPSILON:
-            current, cost = board, price
-            if cost < least - EPSILON:
-                best, least, idle = Packing(board.clone(), best.left), cost, 0
-        if cost > least * (1 + 2 * warmth):
-            current, cost = best.board, least
-    return best
+        walk.step(chance, 1 - (problem.work - begin) / budget)
+    return walk.best
+
+
+class _Walk:
+    """Where the search stands, and the best it has seen. Nothing that the start keeps is lost on the way."""
+
+    def __init__(self, problem: Problem, start: Packing) -> None:
+        self.problem = problem
+        self.best = start
+        self.current = start.board
+        self.missed = start.unkept
+        self.cost = self.least = weighed(problem, start.cost, start.unkept)
+        self.zones = min(problem.yardstick.zones, reach(start.board)) if problem.yardstick is not None else 0
+        self.machines = len(start.board.bought())
+        self.warmth = _HEAT * min(1.0, _WHOLE / max(1, self.machines))
+        self.idle = 0
+        self.waiting = [index for index in sorted(start.left) if not hopeless(problem, problem.classes[index])]
+        """Classes of which some pods have no place, as long as there is hope for them."""
+        self._refused = 0
+
+    def step(self, chance: Chance, heat: float) -> None:
+        """Try another way; keep it if it is better, or not much worse while it is hot."""
+        self.idle += 1
+        guest = chance.choice(self.waiting) if self.waiting and chance.random() < _INVITE else None
+        found = _step(self.problem, self.current, chance, guest)
+        if guest is not None:
+            self._invited(guest, found)
+            return
+        if found is None or not self._keeps(found):
+            return
+        price = weighed(self.problem, found.cost(), unkept(found))
+        if price < self.cost * (1 + self.warmth * heat * chance.random() ** 2) - EPSILON:
+            self.current, self.cost = found, price
+            if price < self.least - EPSILON:
+                self.best, self.least, self.idle = Packing(found.clone(), self.best.left), price, 0
+        if self.cost > self.least * (1 + 2 * self.warmth):
+            self.current, self.cost = self.best.board, self.least
+
+    def _keeps(self, board: Board) -> bool:
+        return unkept(board) <= self.missed and (not self.zones or reach(board) >= self.zones)
+
+    def _invited(self, guest: int, found: Board | None) -> None:
+        """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
+        if found is None or not self._keeps(found):
+            self._refused += 1
+            if self._refused > _HOPE:
+                self.waiting.clear()
+            return
+        left = {index: count - (index == guest) for index, count in self.best.left.items()}
+        self.best = Packing(found.clone(), {index: count for index, count in left.items() if count})
+        self.waiting = [index for index in self.waiting if index in self.best.left]
+        self.current = found
+        self.cost = self.least = weighed(self.problem, found.cost(), unkept(found))
+        self.idle = self._refused = 0
 
 
 def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
@@ -96,7 +133,8 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     return found
 
 
-def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float] | None:
+def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = None) -> Board | None:
+    """The board with some machines taken apart and their pods, and perhaps one of another class, placed again."""
     board = before.clone()
     bought = board.bought()
     if not bought:
@@ -109,7 +147,11 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
     if _bereft(before, board):
         _drop_widows(board, pods)
     packer = Packer(problem, _mood(problem, chance), board)
-    climb = bool(problem.wishes) and chance.random() < _CLIMB
+    climb = guest is not None or (bool(problem.wishes) and chance.random() < _CLIMB)
+    if guest is not None:
+        last = problem.ask(problem.classes[guest], len(problem.classes[guest].levels) - 1)
+        board.asks[last.number] = last
+        _collect(pods, {last.number: 1})
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
     for number in _shuffled(board, pods, chance):
@@ -121,7 +163,7 @@ def _step(problem: Problem, before: Board, chance: Chance) -> tuple[Board, float
     board.shrink(board.changed(before))
     if not sound(board) or (board.existing and _left_behind(board)):
         return None
-    return board, board.cost()
+    return board
 
 
 def _placed(packer: Packer, ask: Ask, count: int, climb: bool) -> int:
