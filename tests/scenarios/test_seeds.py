@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,11 @@ from dovetail.lab.scenario.play import play
 #: Seeds looked at every time, and all of them.
 FEW, ALL = range(24), range(1000)
 TOGETHER = 20
+#: Seeds that have failed once.
+ONCE = (59, 136, 194, 211, 302, 323, 707, 756)
 
 
-def failures(numbers: range) -> list[str]:
+def failures(numbers: Iterable[int]) -> list[str]:
     found = []
     for seed in numbers:
         outcome = run_virtual(play(seeds.scenario(seed), Path(), lambda line: None))
@@ -27,6 +30,11 @@ def failures(numbers: range) -> list[str]:
 @pytest.mark.parametrize("start", FEW[::4])
 def test_faults_end_in_rest(start: int) -> None:
     assert failures(range(start, start + 4)) == []
+
+
+@pytest.mark.parametrize("seed", ONCE)
+def test_what_failed_once_ends_in_rest(seed: int) -> None:
+    assert failures([seed]) == []
 
 
 @pytest.mark.slow

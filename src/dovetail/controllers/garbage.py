@@ -25,8 +25,9 @@ from dovetail.model.reasons import REASONS
 PERIOD = 120.0
 #: The first rounds of a life, and the seconds between them.
 HASTE, ROUNDS = 10.0, 20
-#: For how many seconds a machine must be gone that a ready node speaks for.
-TAKEN_OVER = 300.0
+#: For how many seconds a machine must be gone that a ready node speaks for, or that was bought so lately that it has
+#: not joined yet: clouds show what they sold after a while.
+DOUBT = 300.0
 #: A machine this young may belong to a claim that is being written right now.
 YOUNG = timedelta(seconds=30)
 #: Orphans beyond this number, and beyond half of the fleet, are left alone until they have been orphans for so long.
@@ -43,7 +44,7 @@ class Garbage:
 
     async def run(self) -> None:
         await every(HASTE, self.collect, "garbagecollection", self._context.log, times=ROUNDS)
-        await every(PERIOD, self.collect, "garbagecollection", self._context.log)
+        await every(PERIOD, self.collect, "garbagecollection", self._context.log, again=HASTE)
 
     async def collect(self) -> None:
         machines = await self._context.cloud.machines()
@@ -56,7 +57,7 @@ class Garbage:
         missing = [
             claim
             for claim in tuple(context.mirror.claims.store.all())
-            if claim.is_true("Registered")
+            if claim.is_true("Launched")
             and claim.metadata.deletion_timestamp is None
             and claim.status.provider_id not in alive
             and await self._gone(claim.status.provider_id)
@@ -65,7 +66,8 @@ class Garbage:
         self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, now) for each in missing}
         for claim in missing:
             node = context.mirror.node_for(claim)
-            if node is not None and node.ready and now - self._missing[claim.metadata.uid] < TAKEN_OVER:
+            doubtful = node.ready if node is not None else not claim.is_true("Registered")
+            if doubtful and now - self._missing[claim.metadata.uid] < DOUBT:
                 continue
             await delete(context, claim, "garbage_collected")
             context.log.info(

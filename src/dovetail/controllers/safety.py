@@ -63,6 +63,11 @@ class Safety:
         """Whether voluntary disruption must wait."""
         return bool(self._standing)
 
+    def stops(self, reason: str) -> bool:
+        """Whether a disruption for this reason must wait. A repair has a limit of its own to how many may be ill."""
+        causes = self._standing.keys() - ({Cause.MANY_UNHEALTHY} if reason == "Unhealthy" else set())
+        return bool(causes)
+
     def causes(self) -> dict[Cause, str]:
         return {cause: standing.why for cause, standing in self._standing.items()}
 

@@ -70,15 +70,18 @@ class Worker:
 
 
 async def every(
-    seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger, times: int | None = None
-) -> None:
+    seconds: float, act: Callable[[], Awaitable[None]], name: str, log: FilteringBoundLogger, times: int | None = None,
+    again: float | None = None,
+) -> None:  # fmt: skip
     """Call `act` now and then every so many seconds; a failed call is told and the next one comes all the same.
 
-    Without a number of `times` it goes on until cancelled.
+    Without a number of `times` it goes on until cancelled. After a failure the pause is `again`, if given.
     """
     for _ in itertools.count() if times is None else range(times):
+        pause = seconds
         try:
             await act()
         except (KubeError, CloudError) as problem:
             log.error("Reconciler error", controller=name, error=str(problem))
-        await asyncio.sleep(seconds)
+            pause = seconds if again is None else again
+        await asyncio.sleep(pause)

@@ -7,9 +7,10 @@ while everything else goes on. In safe mode nothing voluntary begins.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
 
 from dovetail.clock import VirtualLoop
 from dovetail.cluster import keys
@@ -19,9 +20,10 @@ from dovetail.controllers.disruption import consolidation, expiration
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import Field, candidate, prices, survey
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
-from dovetail.controllers.disruption.consolidation import Proposal, Rejection, choose
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
 from dovetail.controllers.disruption.drifting import Drifting
 from dovetail.controllers.disruption.moves import Moves
+from dovetail.controllers.disruption.occasions import Occasions
 from dovetail.controllers.disruption.queue import Queue, release
 from dovetail.controllers.disruption.refusals import Refusals
 from dovetail.controllers.disruption.repair import Repair
@@ -29,23 +31,16 @@ from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.launch import delete
-from dovetail.controllers.safety import Cause
 from dovetail.kube.errors import KubeError
-from dovetail.kube.reflector import Change
-from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
-from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.nodes import Node
-from dovetail.model.pods import Pod
 from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
 PERIOD = 10.0
-#: Without any change, everything is looked at again after so long: prices and budgets move by themselves.
-SETTLED_FOR = 300.0
 #: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
 VALIDATION = 15.0
-#: How long a wish waits, in seconds, for machines where pods still come and go: the best of a part is not the best.
+#: How long a wish, or the next thought after one in vain, waits in seconds for machines where pods still come and go:
+#: the best of a part is not the best.
 GATHERING = 60.0
 
 
@@ -57,22 +52,18 @@ class Disruption:
         self._drifting = Drifting(context, self.queue)
         self._moves = Moves(context)
         self._refusals = Refusals()
-        self._wake = asyncio.Event()
+        self._occasions = Occasions(context)
         self._proposal: tuple[Proposal, float] | None = None
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
         self.field = Field(candidates=(), blocked={})
         self.stays: dict[str, Rejection] = {}
+        #: Whether somebody waits for a budget or for time to pass, when the next pass is due, and when we last thought.
         self._waiting = False
-        #: How often something changed that a decision could depend on, and at which count nothing was left to do.
-        self._changes = 0
-        self._settled: tuple[int, float] | None = None
-        for kind in (NODECLAIMS, NODEPOOLS, PDBS):
-            context.mirror.listen(kind, self._changed)
-        context.mirror.listen(PODS, self._pod_changed)
-        context.mirror.listen(NODES, self._node_changed)
-        context.mirror.listen(NODECLAIMS, self._claim_changed)
+        self._again = math.inf
+        self._thought = -math.inf
 
     async def run(self) -> None:
+        self.queue.resume()  # before anything is cleaned up that a command still holds
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(), name="disruption queue")
             while True:
@@ -83,61 +74,40 @@ class Disruption:
                     acted = False
                 await self._pause(1.0 if acted else PERIOD)
 
-    def _changed(self, change: Change[Any]) -> None:
-        self._changes += 1
-
-    def _pod_changed(self, change: Change[Pod]) -> None:
-        old, new = change.old, change.new
-        if old is None or new is None or (old.spec is not new.spec) or _ends(old) != _ends(new):
-            self._changes += 1
-
-    def _node_changed(self, change: Change[Node]) -> None:
-        old, new = change.old, change.new
-        if old is None or new is None or old.spec != new.spec or old.ready != new.ready:
-            self._changes += 1
-
-    def _claim_changed(self, change: Change[NodeClaim]) -> None:
-        """A claim that became quiet or drifted is looked at soon."""
-        for kind in ("Consolidatable", "Drifted"):
-            if change.new is not None and change.new.is_true(kind) and not (change.old and change.old.is_true(kind)):
-                self._wake.set()
-
     async def _pause(self, seconds: float) -> None:
-        now = self._context.clock.now()
-        expiry = expiration.next_date(self._context.mirror.claims.store.all(), now)
-        if expiry is not None:
-            seconds = min(seconds, (expiry - now).total_seconds() + 0.001)
+        seconds = min(seconds, self._occasions.left())
         if self._proposal is not None:
             due = self._proposal[1] + VALIDATION - self._context.clock.monotonic()
             seconds = min(seconds, due if due > 0.5 else 1.0)
         try:
             async with asyncio.timeout(seconds):
-                await self._wake.wait()
+                await self._occasions.woken.wait()
                 await asyncio.sleep(0.5)  # neighbours become quiet together
         except TimeoutError:
             return
         finally:
-            self._wake.clear()
+            self._occasions.woken.clear()
 
     async def once(self) -> bool:
         """One pass; whether anything was begun."""
         context = self._context
         if not context.mirror.synced.is_set():
             return False
-        await self._clean()
-        curable = context.safety.causes().keys() <= {Cause.MANY_UNHEALTHY} and self._repair.due()
+        if not self._occasions.none:
+            await self._clean()
+        curable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
         if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
             return True
         if context.safety.safe_mode:
             self._proposal = None
             return False
-        if self._nothing_new():
+        if self._occasions.none:
             return False
-        changes = self._changes
+        count = self._occasions.count
         pools = await context.offers.all()
         self.field = survey(context, pools)
         self._tell_field()
-        self._waiting = False
+        self._waiting, self._again = False, math.inf
         for reason, method in (
             ("expired", self._expire), ("empty", self._emptiness), ("drifted", self._drifting.once),
             ("underutilized", self._consolidate),
@@ -145,8 +115,7 @@ class Disruption:
             if await self._timed(reason, method(pools)):
                 return True
         self._waiting |= self._drifting.waiting
-        if not self._waiting and self._proposal is None:
-            self._settled = (changes, context.clock.monotonic())
+        self._occasions.passed(count, not self._waiting and self._proposal is None, self._again)
         return False
 
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
@@ -155,14 +124,6 @@ class Disruption:
         took = self._context.clock.monotonic() - began
         self._context.metrics.disruption_evaluation.labels(reason, "").observe(took)
         return acted
-
-    def _nothing_new(self) -> bool:
-        """Whether a pass would come to the same end as the last one: nothing changed and nothing is due."""
-        if self._settled is None or self._settled[0] != self._changes:
-            return False
-        if self._context.clock.monotonic() - self._settled[1] >= SETTLED_FOR:
-            return False
-        return not expiration.due(self._context.mirror.claims.store.all(), self._context.clock.now())
 
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
@@ -221,16 +182,26 @@ class Disruption:
             held = context.clock.monotonic() - self._proposal[1] + 0.001
             if held < VALIDATION or (held < GATHERING and self._restless()):
                 return False
+        elif context.clock.monotonic() - self._thought < GATHERING and self._restless():
+            self._again = self._thought + GATHERING
+            return False
         simulation, now = Simulation(context, pools, self._in_motion(), ready), context.clock.monotonic()
+        self._thought = now
         refused = self._refusals.still(ready, pools, now)
-        spot_to_spot = context.settings.gate("SpotToSpotConsolidation")
+        ask = partial(
+            simulation.question, ready, allowed, refused, vain=self._refusals.vain(now),
+            spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
+        )  # fmt: skip
 
-        def think() -> tuple[Proposal | None, dict[str, Rejection]]:
-            return choose(ready, simulation.question(ready, allowed, refused, spot_to_spot=spot_to_spot))
+        def think() -> tuple[Question, tuple[Proposal | None, dict[str, Rejection]]]:
+            asked = ask()
+            return asked, choose(ready, asked)
 
         virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-        best, self.stays = think() if virtual else await asyncio.to_thread(think)
+        asked, (best, self.stays) = think() if virtual else await asyncio.to_thread(think)
         self._refusals.note(ready, self.stays, now)
+        if best is None and asked.removals and not self._restless():
+            self._refusals.searched(asked.above, now)
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
         return await self._hold(best if best is not None and self._approved(best) else None)
@@ -350,7 +321,3 @@ class Disruption:
 
 def _kind(proposal: Proposal) -> str:
     return "multi" if len(proposal.candidates) > 1 else "single"
-
-
-def _ends(pod: Pod) -> bool:
-    return pod.finished or pod.terminating

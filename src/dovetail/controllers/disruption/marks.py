@@ -98,9 +98,12 @@ class Marks:
         pool = context.mirror.pools.store.get(claim.node_pool)
         if pool is None:
             return None
-        conditions = of_claim(claim, context.clock.now())
-        event = self._event(claim)
-        quiet = self._quiet(claim, pool, conditions, event or claim.status.last_pod_event_time)
+        now = context.clock.now()
+        conditions = of_claim(claim, now)
+        event, since = self._event(claim, now), _since(claim, conditions, now)
+        if event is None and since is None:
+            event = now
+        quiet = self._quiet(claim, pool, conditions, event or since or now)
         again = await self._drift(claim, pool, conditions)
         fields = {"lastPodEventTime": stamp(event)} if event is not None else {}
         if conditions.changed or fields:
@@ -114,23 +117,20 @@ class Marks:
                 self._events.pop(name)
         return min(each for each in (quiet, again, LOOK) if each is not None)
 
-    def _event(self, claim: NodeClaim) -> datetime | None:
+    def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
         """A pod event that the claim's status does not have yet."""
         event, known = self._events.get(claim.name), claim.status.last_pod_event_time
-        if event is None or (known is not None and event - known < TOGETHER):
+        if event is None or (known is not None and known <= now and event - known < TOGETHER):
             return None
         return event
 
-    def _quiet(
-        self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime | None
-    ) -> float | None:
+    def _quiet(self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime) -> float | None:
         """Mark the claim Consolidatable, or say in how many seconds it may be."""
         after = pool.spec.disruption.consolidate_after
         if pool.static or after == "Never" or not claim.is_true("Initialized"):
             conditions.clear("Consolidatable")
             return None
-        since = max(filter(None, (last, conditions.since("Initialized"))))
-        left = duration.parse(after) - (self._context.clock.now() - since)
+        left = duration.parse(after) - (self._context.clock.now() - last)
         if left > timedelta(0):
             conditions.clear("Consolidatable")
             return left.total_seconds()
@@ -197,6 +197,12 @@ class Marks:
         except MachineNotFound:
             return None  # gone is garbage collection's business
         return await context.cloud.drift(msgspec.to_builtins(claim), machine, node_class)
+
+
+def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
+    """When pods last came or went, or the machine was ready for them. A date to come was written by a wrong clock."""
+    moments = (claim.status.last_pod_event_time, conditions.since("Initialized"))
+    return max((at for at in moments if at is not None and at <= now), default=None)
 
 
 def _ending(pod: Pod | None) -> bool:

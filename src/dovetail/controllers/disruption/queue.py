@@ -73,7 +73,6 @@ class Queue:
         return True
 
     async def run(self) -> None:
-        self._resume()
         while True:
             for command in tuple(self.commands.values()):
                 try:
@@ -193,6 +192,8 @@ class Queue:
             return False
         try:
             await tainting.add(context, candidate.node)
+            if context.safety.stops(command.reason):
+                return False
             await _write_reason(context, claim, command.reason)
         except (Conflict, NotFound):
             return False
@@ -262,7 +263,7 @@ class Queue:
                 if owner is not None and owner.kind == "ReplicaSet":
                     self._places.setdefault(command.id, []).append((owner.uid, pod.metadata.uid, target))
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Take up the commands that an earlier life wrote on its replacements."""
         found: dict[str, tuple[dict[str, Any], list[str]]] = {}
         for claim in self._context.mirror.claims.store.all():

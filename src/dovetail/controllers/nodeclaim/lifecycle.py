@@ -40,6 +40,8 @@ class Lifecycle:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._launcher = Launcher(context)
+        #: When this process saw a claim appear, and when it launched it: our own time, which nobody can set.
+        self._seen: dict[tuple[str, str], float] = {}
         self._worker = Worker("nodeclaim.lifecycle", self.reconcile, context.log, context.chance, workers=100)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODES, self._node_changed)
@@ -53,10 +55,15 @@ class Lifecycle:
         await self._worker.run()
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
-        if change.new is not None:
-            self._worker.add(change.key)
-        else:
-            self._launcher.forget(change.object.metadata.uid)
+        uid = change.object.metadata.uid
+        if change.new is None:
+            self._launcher.forget(uid)
+            self._seen.pop((uid, "Launched"), None)
+            self._seen.pop((uid, "Registered"), None)
+            return
+        if change.old is None:
+            self._seen[uid, "Launched"] = self._context.clock.monotonic()
+        self._worker.add(change.key)
 
     def _node_changed(self, change: Change[Node]) -> None:
         claim = self._context.mirror.claim_for(change.object)
@@ -115,6 +122,7 @@ class Lifecycle:
             allocatable=format_resources(machine.allocatable),
         )
         conditions.true("Launched")
+        self._seen[claim.metadata.uid, "Registered"] = self._context.clock.monotonic()
         return machine
 
     async def _register(
@@ -189,7 +197,7 @@ class Lifecycle:
         launched = conditions.status("Launched") == TRUE
         step = "Registered" if launched else "Launched"
         limit = settings.registration_timeout if launched else settings.launch_timeout
-        left = limit - (context.clock.now() - conditions.since(step)).total_seconds()
+        left = limit - self._waited(claim, conditions, step)
         if left > 0:
             return min(left, self._launcher.pause(claim.metadata.uid) or left)
         context.health.note(claim, False, conditions.get("Launched"))
@@ -205,6 +213,13 @@ class Lifecycle:
             reason=reason,
         )
         return None
+
+    def _waited(self, claim: NodeClaim, conditions: Conditions, step: str) -> float:
+        """Seconds since a step was due. The clock on the wall is asked only about what an earlier life has begun."""
+        since = self._seen.get((claim.metadata.uid, step))
+        if since is not None:
+            return self._context.clock.monotonic() - since
+        return (self._context.clock.now() - conditions.since(step)).total_seconds()
 
     # -- the writes
 

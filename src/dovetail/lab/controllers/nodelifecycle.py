@@ -147,8 +147,8 @@ class NodeLifecycle:
             for node in list(self._suspects()):
                 try:
                     await self._silent(node)
-                except NotFound:
-                    continue
+                except (NotFound, Conflict):
+                    continue  # it is gone, or has spoken since
                 except (ApiError, Disconnected):
                     break  # the server is in trouble: judge nobody by that
 
@@ -182,7 +182,10 @@ class NodeLifecycle:
             items.append(item)
         order = [*dict.fromkeys([each.type for each in node.status.conditions] + [str(item["type"]) for item in items])]
         items.sort(key=lambda item: order.index(str(item["type"])))
-        body = {"status": {"conditions": items, "$setElementOrder/conditions": [{"type": kind} for kind in order]}}
+        body = {
+            "metadata": {"resourceVersion": node.metadata.resource_version},
+            "status": {"conditions": items, "$setElementOrder/conditions": [{"type": kind} for kind in order]},
+        }
         await self._kit.kube.patch(NODES, node.metadata.name, body, kind="strategic", subresource="status")
         if never:
             return
