@@ -80,14 +80,12 @@ class Bare:
         if self.journal is not None:
             self.server.settled = self.journal.settled
         self.collector = Collector(self.server, delay=0.5)
-        self.undertaker = Undertaker(self.server, token)
         self.identity = tls.make(clock.now())
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-")
         self.mount = HttpMount(self.server, port=port, context=self.identity.context(Path(self._folder.name)))
 
     async def start(self) -> str:
         self.collector.start()
-        self.undertaker.start()
         try:
             await self.mount.start()
         except OSError as error:
@@ -101,7 +99,6 @@ class Bare:
 
     async def stop(self) -> None:
         await self.mount.stop()
-        await self.undertaker.stop()
         if self.journal is not None:
             self.journal.close()
         self._folder.cleanup()
@@ -115,8 +112,10 @@ async def serve(port: int, config: Path, token: str | None, data: Path | None, s
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
     bare = Bare(Clock(loop), chance, port, token or chance.child("token").uid(), data)
+    undertaker = Undertaker(bare.server, bare.token)
     try:
         url = await bare.start()
+        undertaker.start()
         write_private(config, bare.kubeconfig())
         say(f"API server  {url}")
         say(f"kubeconfig  {config}")
@@ -125,6 +124,7 @@ async def serve(port: int, config: Path, token: str | None, data: Path | None, s
             loop.add_signal_handler(each, done.set)
         await done.wait()
     finally:
+        await undertaker.stop()
         await bare.stop()
 
 

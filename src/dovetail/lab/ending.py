@@ -14,11 +14,10 @@ from dovetail.kube.inprocess import InProcess
 from dovetail.kube.resources import NAMESPACES
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
-from dovetail.lab.controllers.namespaces import FINALIZER, conditions, empty
+from dovetail.lab.controllers.namespaces import FINALIZER, PATIENCE, conditions, empty
 
 Json = dict[str, Any]
-#: How long a namespace is left alone after its deletion, and between two looks at it.
-PATIENCE = 5.0
+#: Seconds between two looks at a namespace.
 PAUSE = 1.0
 
 

@@ -18,7 +18,8 @@ from dovetail.lab.controllers.views import Json
 from dovetail.lab.controllers.worker import Worker
 
 FINALIZER = "kubernetes"
-_PROTECTED = "/api/v1"
+#: How long a namespace is left alone after it was deleted, or changed since.
+PATIENCE = 5.0
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ class Namespaces:
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None and "deletionTimestamp" in new["metadata"]:
-            self.worker.add(new["metadata"]["name"])
+            self.worker.add_after(new["metadata"]["name"], PATIENCE)
 
     async def _reconcile(self, name: str) -> float | None:
         namespace = self._namespaces.get(name)
@@ -107,7 +108,7 @@ class Namespaces:
                 return 0.1
             await self._namespaces.seen(namespace["metadata"]["resourceVersion"])
         if left.resources:
-            return 1.0
+            return PATIENCE if "pods." in left.resources else 1.0
         return await self._finalize(namespace)
 
     async def _finalize(self, namespace: Json) -> float | None:
