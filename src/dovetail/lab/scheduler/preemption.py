@@ -48,16 +48,18 @@ def preempt(
     refusal = _ineligible(pod, cluster, decision)
     if refusal:
         return Outcome(None, refusal)
+    resolvable = [name for name, rejection in decision.rejections.items() if rejection.resolvable]
+    if cluster.lowest >= pod.priority:
+        return Outcome(None, unhelpful(decision.total, dict.fromkeys(resolvable, _NOBODY_LOWER)))
     fit = Fit(pod, cluster)
     found: list[Victims] = []
     failed: dict[str, Rejection] = {}
-    for name, rejection in decision.rejections.items():
-        if rejection.resolvable:
-            answer = _victims_on(fit, cluster.nodes[name], budgets, nominated)
-            if isinstance(answer, Victims):
-                found.append(answer)
-            else:
-                failed[name] = answer
+    for name in resolvable:
+        answer = _victims_on(fit, cluster.nodes[name], budgets, nominated)
+        if isinstance(answer, Victims):
+            found.append(answer)
+        else:
+            failed[name] = answer
     if not found:
         return Outcome(None, unhelpful(decision.total, failed))
     return Outcome(min(found, key=_hurt))

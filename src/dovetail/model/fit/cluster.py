@@ -6,6 +6,8 @@ nobody knows waits until the node appears.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -31,6 +33,7 @@ class Cluster:
         self.owners = owners or Owners()
         self._homeless: dict[str, dict[str, PodInfo]] = {}
         self._placed: dict[str, str] = {}
+        self._priorities: Counter[int] = Counter()
         self.generation = 0
         self.namespace_generation = 0
         self.touched: dict[str, None] = {}
@@ -92,6 +95,7 @@ class Cluster:
         else:
             node.add(info)
         self._placed[info.key] = name
+        self._priorities[info.priority] += 1
         self.storage.use(info.pod, 1)
         self._touch(name)
 
@@ -113,6 +117,7 @@ class Cluster:
         node = self.nodes.get(name)
         info = node.remove(key) if node is not None else self._homeless.get(name, {}).pop(key, None)
         if info is not None:
+            self._priorities[info.priority] -= 1
             self.storage.use(info.pod, -1)
         self._touch(name)
         return info
@@ -120,6 +125,11 @@ class Cluster:
     def _touch(self, name: str) -> None:
         self.generation += 1
         self.touched[name] = None
+
+    @property
+    def lowest(self) -> float:
+        """The lowest priority of the pods that are placed."""
+        return min((priority for priority, count in self._priorities.items() if count), default=math.inf)
 
     def placed_on(self, key: str) -> str | None:
         """The node a pod is counted on."""
