@@ -7,6 +7,7 @@ their place must be cheaper whichever of its offerings is sold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -91,7 +92,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a choice is made from, beside the candidates. `search` is `simulate` with more effort.
 
     `removals` are sets that might go as a whole, `thinned` those that could go without buying, by room alone; `fresh`
-    is what all the pods would cost on an empty cluster; machines that were `refused` lately are not asked about again.
+    is what all the pods would cost on an empty cluster, `above` what the fleet costs more, as a share of it; machines
+    that were `refused` lately are not asked about again.
     """
 
     simulate: Simulate
@@ -100,6 +102,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     removals: tuple[tuple[Candidate, ...], ...] = ()
     thinned: tuple[Candidate, ...] = ()
     fresh: float | None = None
+    above: float = math.inf
     refused: Mapping[str, Rejection] = MappingProxyType({})
     spot_to_spot: bool = False
     baseline: float = 0.0

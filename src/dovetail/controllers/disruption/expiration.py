@@ -35,8 +35,3 @@ def due(claims: Iterable[NodeClaim], now: datetime) -> list[NodeClaim]:
     """Claims past their date, oldest date first."""
     dated = [(when, claim.name, claim) for claim in claims if (when := date(claim)) is not None and when <= now]
     return [claim for _, _, claim in sorted(dated, key=lambda row: row[:2])]
-
-
-def next_date(claims: Iterable[NodeClaim], now: datetime) -> datetime | None:
-    """The next date still to come."""
-    return min((when for claim in claims if (when := date(claim)) is not None and when > now), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -56,16 +57,20 @@ class Simulation:
 
     def question(
         self, candidates: Sequence[Candidate], allowances: Allowances, refused: Mapping[str, Rejection], *,
-        spot_to_spot: bool,
+        spot_to_spot: bool, vain: float = -math.inf,
     ) -> Question:  # fmt: skip
-        """All that a choice among the candidates is made from."""
+        """All that a choice among the candidates is made from.
+
+        In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are looked for.
+        """
         fresh = self.fresh(candidates)
+        above = sum(each.price or 0.0 for each in candidates) / fresh - 1.0 if fresh else math.inf
         there = Room(self._snapshot.nodes, self._snapshot.memory)
         return Question(
             simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
-            removals=tuple(self.removals(candidates, there, allowances.left, fresh)),
-            thinned=tuple(self.thinned(candidates, there, allowances.left, fresh)), fresh=fresh, refused=refused,
-            spot_to_spot=spot_to_spot, baseline=self.baseline(),
+            removals=tuple(self.removals(candidates, there, allowances.left, fresh)) if above > vain else (),
+            thinned=tuple(self.thinned(candidates, there, allowances.left, fresh)), fresh=fresh, above=above,
+            refused=refused, spot_to_spot=spot_to_spot, baseline=self.baseline(),
         )  # fmt: skip
 
     def without(

@@ -36,13 +36,13 @@ def queued(pod: Pod) -> bool:
     what is there first, so planning for these as well buys nothing that the scheduler's word would not.
     """
     return (
-        not pod.spec.node_name
+        condition(pod.status.conditions, "PodScheduled") is None
+        and not pod.spec.node_name
         and not pod.finished
         and not pod.terminating
         and pod.spec.scheduler_name == "default-scheduler"
         and not pod.spec.scheduling_gates
         and not pod.status.nominated_node_name
-        and condition(pod.status.conditions, "PodScheduled") is None
         and not owned_by(pod, "DaemonSet", "Node")
     )
 
