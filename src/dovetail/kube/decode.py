@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from dovetail.model.meta import view
+
 T = TypeVar("T")
 
 #: The type of callers that want the object as it came.
@@ -48,7 +50,10 @@ def decode(data: bytes | msgspec.Raw, type: type[T]) -> T:
     decoder = _decoders.get(type)
     if decoder is None:
         decoder = _decoders[type] = msgspec.json.Decoder(type)
-    decoded: T = decoder.decode(data)
+    try:
+        decoded: T = decoder.decode(data)
+    except msgspec.ValidationError:
+        return view(msgspec.json.decode(data), type)  # a server writes null where Go has no list: it means none
     return decoded
 
 
