@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid
+from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -20,7 +20,19 @@ class LeaseStrategy(KindStrategy):
             found.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
         if transitions is not None and transitions < 0:
             found.append(invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0"))
-        if spec.get("preferredHolder") and not spec.get("strategy"):
-            text = "may only be specified if `strategy` is defined"
-            found.append(forbidden("spec.preferredHolder", text))
         return found
+
+    def prepare_create(self, obj: Object, ctx: Context) -> None:
+        super().prepare_create(obj, ctx)
+        _without_strategy(obj)
+
+    def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        super().prepare_update(obj, old, ctx)
+        _without_strategy(obj)
+
+
+def _without_strategy(obj: Object) -> None:
+    """Coordinated election is a feature that is off: who asks for it does not get it."""
+    spec = obj.get("spec") or {}
+    for field in ("strategy", "preferredHolder"):
+        spec.pop(field, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid
 from dovetail.lab.apiserver.kinds import formats, metadata
-from dovetail.lab.apiserver.kinds.addresses import valid_cidr
+from dovetail.lab.apiserver.kinds.addresses import network, valid_cidr
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
 from dovetail.lab.apiserver.kinds.pod.placement import taint_effect
@@ -35,6 +35,17 @@ def check_taints(taints: Sequence[Mapping[str, Any]], path: str) -> list[FieldEr
             detail = "taints must be unique by key and effect pair"
             found.append(FieldError(error.type, at, shown, detail))
         seen.add((effect, key))
+    return found
+
+
+def _pod_ranges(ranges: list[str]) -> list[FieldError]:
+    found: list[FieldError] = []
+    for index, text in enumerate(ranges):
+        found += valid_cidr(text, f"spec.podCIDRs[{index}]")
+    families = [each.version for each in map(network, ranges) if each is not None]
+    if len(ranges) > 1 and sorted(families) != [4, 6]:
+        text = "may specify no more than one CIDR for each IP family"
+        found.append(invalid("spec.podCIDRs", ranges, text))
     return found
 
 
@@ -75,9 +86,7 @@ class NodeStrategy(KindStrategy):
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         found = check_taints(obj["spec"].get("taints") or (), "metadata.taints") + self._resources(obj)
-        for index, text in enumerate(obj["spec"].get("podCIDRs") or ()):
-            found += valid_cidr(text, f"spec.podCIDRs[{index}]")
-        return found
+        return found + _pod_ranges(obj["spec"].get("podCIDRs") or [])
 
     def _resources(self, obj: Object) -> list[FieldError]:
         found: list[FieldError] = []

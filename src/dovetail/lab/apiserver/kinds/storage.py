@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
@@ -13,6 +15,27 @@ from dovetail.lab.apiserver.registry import Context, Object
 
 _GROUP_POLICIES = ("File", "None", "ReadWriteOnceWithFSType")
 _LIFECYCLES = ("Persistent", "Ephemeral")
+
+
+def _topologies(terms: Sequence[Object]) -> list[FieldError]:
+    """Topologies that repeat nothing: for the server, one that asks for nothing repeats as many as there are."""
+    found: list[FieldError] = []
+    seen: list[dict[str, set[str]]] = [{} for _ in terms]
+    for index, term in enumerate(terms):
+        at = f"allowedTopologies[{index}].matchLabelExpressions"
+        asked: dict[str, set[str]] = {}
+        for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
+            key, values = expression.get("key", ""), expression.get("values") or []
+            if not values:
+                found.append(required(f"{at}[{number}].values"))
+            found += [duplicate(f"{at}[{number}].values[{i}]", v) for i, v in enumerate(values) if v in values[:i]]
+            found += label_name(key, f"{at}[{number}].key")
+            if key in asked:
+                found.append(duplicate(f"{at}[{number}].key", key))
+            asked[key] = set(values)
+        found += [duplicate(at, "")] * seen.count(asked)
+        seen.append(asked)
+    return found
 
 
 class StorageClassStrategy(KindStrategy):
@@ -32,15 +55,7 @@ class StorageClassStrategy(KindStrategy):
         if mode not in ("Immediate", "WaitForFirstConsumer"):
             known = ("Immediate", "WaitForFirstConsumer")
             found.append(unsupported("volumeBindingMode", mode, known) if mode else required("volumeBindingMode"))
-        for index, term in enumerate(obj.get("allowedTopologies") or ()):
-            for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
-                at = f"allowedTopologies[{index}].matchLabelExpressions[{number}]"
-                values = expression.get("values") or []
-                if not values:
-                    found.append(required(f"{at}.values"))
-                found += [duplicate(f"{at}.values[{i}]", v) for i, v in enumerate(values) if v in values[:i]]
-                found += label_name(expression.get("key", ""), f"{at}.key")
-        return found
+        return found + _topologies(obj.get("allowedTopologies") or ())
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         fields = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
