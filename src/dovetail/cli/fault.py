@@ -15,7 +15,8 @@ import click
 def fault(kind: str, node: str, seconds: float, amount: float) -> None:
     """Break something in a running lab.
 
-    KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, conflict-storm, watch-cut or watch-stale.
+    KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, conflict-storm, watch-cut, watch-stale,
+    watch-drop or watch-twice.
     """
     from dovetail.lab.residence import find
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from dovetail.lab.up import Running
 
 REFRESH_SECONDS = 1.0
-#: Events that are kept, and lines of them that are shown: what many say alike is one line.
-KEPT_EVENTS, SHOWN_LINES = 200, 8
+KEPT_EVENTS = 200
+#: Lines of events that any screen has room for, and what stands above them on a larger one.
+SHOWN_LINES, ABOVE = 8, 18
 #: Seconds for which a warning that was told is not told again.
 TOLD = 60.0
 
@@ -26,7 +27,7 @@ TOLD = 60.0
 def welcome(running: Running, names: list[str]) -> list[str]:
     """The first screen."""
     settings = running.settings
-    zones = ", ".join(settings.zones)
+    zones = ", ".join(settings.zones[: len(names) or None])
     speed = "" if settings.speed == 1 else f", {settings.speed:g} seconds a second"
     plane = "embedded" if settings.control_plane == "embedded" else "Kubernetes v1.36.3"
     kept = f"kept in {settings.data}" if settings.data else "in memory"
@@ -120,10 +121,10 @@ class View:
         counts = Counter(_state(pod) for pod in self._pods.all())
         up = sum(_ready(node) for node in self._nodes.all())
         total = len(self._nodes.objects)
-        nodes = f"{total} nodes" if up == total else f"{up} of {total} nodes ready"
+        nodes = f"{total} node{'' if total == 1 else 's'}" + ("" if up == total else f", {up} ready")
         order = ("running", "starting", "pending", "failed", "done", "going")
         pods = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
-        return f"{nodes}; {pods or 'no'} pods"
+        return f"{nodes}; pods: {pods or 'none'}"
 
     def _screen(self) -> RenderableType:
         from rich.console import Group
@@ -131,7 +132,8 @@ class View:
 
         clock = self._running.lab.clock.now().strftime("%H:%M:%S")
         lines: list[Any] = [Text(f"\n{clock}  {self._summary()}", style="bold")]
-        for events in list(together(self._events).values())[-SHOWN_LINES:]:
+        shown = max(SHOWN_LINES, self._console.height - ABOVE)
+        for events in list(together(self._events).values())[-shown:]:
             style = "yellow" if events[-1].get("type") == "Warning" else "dim"
             lines.append(Text(_line(events), style=style, overflow="ellipsis", no_wrap=True))
         return Group(*lines)

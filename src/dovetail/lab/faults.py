@@ -87,7 +87,7 @@ class Faults:
             asyncio.get_running_loop().call_later(seconds, mend)
 
     def _node(self, fault: Fault) -> str:
-        """The node by name, by number counted round, or the first."""
+        """The node by name, the first part of it, or number counted round; else the first."""
         names = sorted(name for name, seat in self._fleet.seats.items() if seat.registered)
         if fault.node in names:
             return fault.node
@@ -95,6 +95,9 @@ class Faults:
             raise UnknownFault("no machine runs here")
         if fault.node == "":
             return names[0]
+        short = [name for name in names if name.partition(".")[0] == fault.node]
+        if len(short) == 1:
+            return short[0]
         if fault.node.isdigit():
             return names[int(fault.node) % len(names)]
         raise UnknownFault(f"no machine {fault.node!r} runs here; there are {', '.join(names[:5])}")

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dovetail.model.instancetype import Resources
+from dovetail.model.lint.spelling import nearest
 
 GIB = 1024**3
 MIB = 1024**2
@@ -76,10 +77,19 @@ class UnknownType(ValueError):
 
 
 def size_of(instance_type: str) -> Size:
-    size = SIZES.get(instance_type)
-    if size is None:
-        raise UnknownType(f"machine type {instance_type!r} is not known here; known: {', '.join(sorted(SIZES))}")
-    return size
+    """The size of a type: one at hand, or any of the catalogue."""
+    return SIZES.get(instance_type) or _catalogued(instance_type)
+
+
+def _catalogued(name: str) -> Size:
+    from dovetail.cloud import catalogue
+    from dovetail.cloud.aws import capacity
+
+    spec = catalogue.specs().get(name)
+    if spec is None:
+        near = nearest(name, catalogue.specs())
+        raise UnknownType(f"no machine type {name!r}; {f'did you mean {near}?' if near else 'try m5.large'}")
+    return Size(spec.vcpus, spec.memory_mib / 1024, capacity.capacity(spec)["pods"], spec.arches[0])
 
 
 def resources_of(size: Size) -> tuple[Resources, Resources]:
