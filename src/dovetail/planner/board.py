@@ -8,8 +8,6 @@ through views of the same arrays, which costs a fraction of indexing them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 from dovetail.planner.allowance import allow_member, allow_owner
@@ -281,7 +279,8 @@ class Board:
 
     def open(self, column: int) -> int:
         """A fresh machine on a column of the menu."""
-        if self.gone:
+        reused = bool(self.gone)
+        if reused:
             at = self.gone.pop()
         else:
             at = self.size
@@ -289,9 +288,11 @@ class Board:
                 self._grow()
             self.size += 1
             self.contents.append(_NOTHING)
-        self.free[:, at] = self.menu.capacity[:, column]
-        self.host_counts[:, at] = 0
-        self.host_owners[:, at] = 0
+        for dim, amount in enumerate(self.menu.sizes[column]):
+            self._free[dim, at] = amount
+        if reused:
+            self.host_counts[:, at] = 0
+            self.host_owners[:, at] = 0
         self._stand(at, column, 1)
         return at
 
@@ -305,13 +306,15 @@ class Board:
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
         self.column[at] = column if sign > 0 else -1
-        for lying, where in zip(self.domains, menu.domains, strict=True):
-            lying[at] = where[column] if sign > 0 else -1
+        for axis, where in enumerate(menu.places[column]):
+            self._lying[axis, at] = where if sign > 0 else -1
 
     def move(self, at: int, column: int) -> None:
         """Let a machine stand on another column of the same domains."""
         before = int(self.column[at])
-        self.free[:, at] += self.menu.capacity[:, column] - self.menu.capacity[:, before]
+        sizes = self.menu.sizes
+        for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
+            self._free[dim, at] += now - was
         self._stand(at, before, -1)
         self._stand(at, column, 1)
 
@@ -374,41 +377,12 @@ class Board:
         held = before.contents
         return [at for at in self.bought() if at >= before.size or self.contents[at] is not held[at]]
 
+    def lying(self, axis: int, at: int) -> int:
+        """The domain of an axis that a machine lies in."""
+        return self._lying[axis, at]
+
     def used(self, at: int) -> Ints:
         return np.asarray(self.menu.capacity[:, self.column[at]] - self.free[:, at])
-
-    def holding(self, at: int, more: Ints | None = None, ask: Ask | None = None) -> Bools:
-        """The columns on which a machine could stand with what is on it (and `more` beside)."""
-        menu, column = self.menu, int(self.column[at])
-        self.problem.work += 1
-        used = self.used(at) if more is None else self.used(at) + more
-        ok: Bools = menu.kinds == menu.kinds[column]
-        for dim, amount in enumerate(used.tolist()):
-            ok &= menu.capacity[dim] >= amount
-        axes: set[str] = set()
-        seen: set[int] = set()
-        for one in (*(self.asks[number] for number in self.contents[at]), *((ask,) if ask is not None else ())):
-            if id(one.columns) not in seen:
-                seen.add(id(one.columns))
-                ok &= one.columns
-            axes.update(one.keys)
-        for key in axes:
-            axis = self.axis_at[key]
-            ok &= menu.domains[axis] == self.domains[axis][at]
-        if self.problem.diversity is not None:
-            held = [self.asks[number] for number in self.contents[at]]
-            ok = self.problem.diversity.filtered(ok, [*held, ask] if ask is not None else held)
-        return ok
-
-    def shrink(self, machines: Iterable[int] | None = None) -> None:
-        """Let machines to buy (all, or some) stand on the cheapest column that holds them."""
-        for at in self.bought() if machines is None else machines:
-            ok = self.holding(at)
-            if self.problem.binding or self.problem.reservations:
-                ok = self.affordable(ok, at)
-            best = int(ok.argmax())
-            if ok[best] and best != self.column[at]:
-                self.move(at, best)
 
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]

@@ -215,6 +215,11 @@ class Columns:
             self._amounts[name] = known
         return known
 
+    def largest(self, name: str, pool: int) -> int:
+        """What the largest type of a pool has of a resource in all."""
+        types = self.pools[pool].types
+        return self.recall(("largest", pool, name), lambda: max((t.capacity.get(name, 0) for t in types), default=0))
+
     def set_amounts(self, name: str, values: Ints) -> None:
         """A dimension that is not in the type's capacity: attachable volumes, host ports."""
         self._amounts[name] = values - self._overhead[name] if name in self._overhead else values

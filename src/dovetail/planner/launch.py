@@ -34,7 +34,6 @@ class Launcher:
         self.zones: Counter[str] = Counter()
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
         self._stories = 0
-        self._sizes: dict[str, int] = {}
         self._kinds: dict[int, int] = {}
         self._charged = [name for name in sorted(self.columns.charged()) if not name.startswith((PORT, ATTACH))]
         self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
@@ -88,16 +87,10 @@ class Launcher:
             charge = self.problem.menu.limited.get(name)
             own = column.type.capacity.get(name, 0) if charge is None else int(charge[at])
             most = own + max(0, left) // max(1, self.counts[column.pool])
-            if most >= self._largest(name):
+            if most >= self.columns.largest(name, column.pool):
                 continue
             mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
         return mask
-
-    def _largest(self, name: str) -> int:
-        known = self._sizes.get(name)
-        if known is None:
-            known = self._sizes[name] = max((each.type.capacity.get(name, 0) for each in self.columns.rows), default=0)
-        return known
 
     def _listed(self, mask: int) -> tuple[Choice, ...]:
         return self.columns.recall(

@@ -14,6 +14,9 @@ import numpy as np
 from dovetail.planner.cells import Axis
 from dovetail.planner.columns import Bools, Columns, Floats, Ints
 
+#: What a machine of unknown price counts as where prices are compared.
+_UNPRICED = 1e9
+
 
 class Menu:
     """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
@@ -28,8 +31,15 @@ class Menu:
         self.capacity = np.ascontiguousarray(
             np.array([columns.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
         )
+        self.sizes: list[list[int]] = self.capacity.T.tolist()
+        """What each column holds, for those who look at one alone; so are `places`, where each lies on every axis."""
+        self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
+        """The same for dividing by: what is asked of nothing fills nothing."""
+        self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
         self.pools: Ints = np.array([columns.rows[int(at)].pool for at in kept], dtype=np.int64)
         self.domains = [axis.columns[kept] for axis in axes]
+        self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
+        self.places = self.places or [()] * self.size
         self.limited = {
             name: np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
             for name in limited

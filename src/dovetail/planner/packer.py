@@ -15,6 +15,7 @@ from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import UNLIMITED, Problem
+from dovetail.planner.sizing import holding
 from dovetail.planner.standing import Standing
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
@@ -36,8 +37,8 @@ class Packer:
         self.waiting: Floats = np.zeros(len(problem.dims))
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
-        self.targets = Targets(self)
-        self.standing = Standing(self)
+        self.targets = Targets(problem)
+        self.standing = Standing()
         self._singles: dict[tuple[int, int], Bools] = {}
         self._open_to: dict[object, set[int]] = {}
         """The domains in which a kind of pod can always have a machine of its own."""
@@ -49,10 +50,9 @@ class Packer:
         """Put up to `count` pods of the ask somewhere; returns how many found a place."""
         if not ask.restricted:
             return self._fill(ask, count, None, None)
-        axes = [self.board.axis_at[key] for key in ask.keys]
-        if len(axes) == 1:
-            return self._on_axis(ask, count, axes[0])
-        return self._on_axes(ask, count, axes)
+        if len(ask.keys) == 1:
+            return self._on_axis(ask, count, self.board.axis_at[ask.keys[0]])
+        return self._on_axes(ask, count, [self.board.axis_at[key] for key in ask.keys])
 
     def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
         """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
@@ -124,9 +124,10 @@ class Packer:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
         others = self.board.allowed(ask, axis, self.lenient, cell)
         counts, universe = self.board.counts[cell.slot], cell.among
-        usable = self._turned([at for at in universe if others[at] > 0 and at not in blocked])
+        usable = [at for at in universe if others[at] > 0 and at not in blocked]
         if not usable:
             return 0
+        usable = self._turned(usable) if self.strategy.turn else usable
         skew = cell.group.max_skew
         top = skew if len(universe) < cell.group.min_domains else UNLIMITED
         if len(usable) < len(universe) and cell.group.kind == SPREAD:
@@ -152,7 +153,7 @@ class Packer:
         kind = (id(ask.columns), id(ask.steps), axis)
         open_to = self._open_to.get(kind)
         if open_to is None:
-            open_to = set(self.problem.menu.domains[axis][self.targets.candidates(ask, None, None)].tolist())
+            open_to = set(self.problem.menu.domains[axis][self.targets.candidates(self, ask, None, None)].tolist())
             self._open_to[kind] = open_to
         return open_to.issuperset(usable)
 
@@ -268,7 +269,7 @@ class Packer:
         """Fill machines that stand, in their order."""
         if self._alone(ask):
             return self._onto_one(ask, count, self.board.domains[axis] if axis is not None else None, domains)
-        return self.standing.fill(ask, count, axis, domains)
+        return self.standing.fill(self, ask, count, axis, domains)
 
     def _onto_one(self, ask: Ask, count: int, lying: Ints | None, domains: Bools | None) -> int:
         """Put as many as go onto the machine that takes most."""
@@ -279,7 +280,7 @@ class Packer:
         if not len(bins):
             return 0
         best = int(room.argmax())
-        self.standing.put(ask, int(bins[best]), int(room[best]))
+        self.standing.put(self.board, ask, int(bins[best]), int(room[best]))
         return int(room[best])
 
     def _inside(self, bins: Ints) -> Ints:
@@ -295,14 +296,15 @@ class Packer:
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
         return bool(ask.host_owned) and any(
-            cell.group.kind == AFFINITY and cell in ask.own and self.standing.nobody(cell) for cell in ask.host_owned
+            cell.group.kind == AFFINITY and cell in ask.own and self.standing.nobody(self.board, cell)
+            for cell in ask.host_owned
         )
 
     def _open(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         per = self.board.per_new(ask)
         got = 0
         while got < count and per > 0 and self.budget > 0:
-            chosen = self.targets.best(ask, count - got, per, axis, domains)
+            chosen = self.targets.best(self, ask, count - got, per, axis, domains)
             if chosen is None:
                 break
             column, fits = chosen
@@ -313,7 +315,7 @@ class Packer:
             for _ in range(1 if alone else min(machines, self.budget)):
                 take = min(fits, count - got)
                 self.budget -= 1
-                self.standing.put(ask, self.board.open(column), take)
+                self.standing.put(self.board, ask, self.board.open(column), take)
                 got += take
             if alone:
                 got += self._into_standing(ask, count - got, axis, domains) if got < count else 0
@@ -344,7 +346,7 @@ class Packer:
         best: tuple[int, int] | None = None
         least = float("inf")
         for at in bins[:64]:
-            ok = board.holding(int(at), ask.request, ask)
+            ok = holding(board, int(at), ask.request, ask)
             if self.problem.binding or self.problem.reservations:
                 ok = board.affordable(ok, int(at))
             column = int(ok.argmax())

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
+from itertools import chain
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
 from dovetail.planner.snapshot import MinValues, Snapshot
+from dovetail.planner.stairs import Stairs
 from dovetail.planner.storage import attached
 from dovetail.planner.tolerance import bears
 from dovetail.planner.wishes import wishes_of
@@ -65,11 +67,14 @@ class Problem:
         for group, where in self.fears.items():
             if group in self.cells:
                 add_owners(self.cells[group], where)
-        self._asks: dict[tuple[int, int], Ask] = {}
+        self._asks: list[list[Ask]] = []
+        self._known_masks: dict[object, int] = {}
         self._known_ties: dict[object, Ties] = {}
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
         self._known_nodes: dict[object, Bools] = {}
+        self.stairs: dict[object, tuple[Stairs, object]] = {}
+        """The stairs that machines climb, with the masks they are known by."""
         self.weighted = False
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
@@ -212,15 +217,14 @@ class Problem:
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""
-        total: Counter[str] = Counter()
-        for one in self.classes:
-            for name, amount in one.requests.items():
-                total[name] += amount * one.count
+        counts: list[int] = self.counts.tolist()
+        columns: list[list[int]] = self.requests.T.tolist()
+        asked = {name: sum(map(mul, column, counts)) for name, column in zip(self.dims, columns, strict=True)}
         found: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
-                largest = max((kind.capacity.get(name, 0) for kind in self.pools[index].types), default=0)
-                worst = self.total if name == "nodes" else 8 * total[name] + largest * min(self.total, 64)
+                largest = self.columns.largest(name, index)
+                worst = self.total if name == "nodes" else 8 * asked.get(name, 0) + largest * min(self.total, 64)
                 if amount < worst:
                     found.add(name)
         return sorted(found)
@@ -241,30 +245,34 @@ class Problem:
     # -- asks ---------------------------------------------------------------------------------------------------
 
     def _compile_asks(self) -> None:
+        self.requests = np.array(
+            [[one.requests.get(name, 0) for name in self.dims] for one in self.classes], dtype=np.int64
+        ).reshape(len(self.classes), len(self.dims))
+        """What a pod of each class asks for, by dimension."""
+        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
         self.binding = self._binding()
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
         self.menu = self._menu(masks, limited)
-        number = 0
-        shown: dict[int, Bools] = {}
+        shown = {mask: as_bools(self.columns, self.menu, mask) for mask in dict.fromkeys(masks)}
         sizes: dict[tuple[int, ...], Size] = {}
-        for one in self.classes:
-            amounts = tuple(one.requests.get(name, 0) for name in self.dims)
+        number = 0
+        for one, row in zip(self.classes, self.requests.tolist(), strict=True):
+            amounts = tuple(row)
             size = sizes.get(amounts)
             if size is None:
                 size = sizes[amounts] = Size(amounts)
-            for rung, level in enumerate(one.levels):
+            rungs: list[Ask] = []
+            for level in one.levels:
                 ask = Ask(number, one, level, size, self._ties(one, level))
-                mask = ask.mask = masks[number]
-                columns = shown.get(mask)
-                if columns is None:
-                    columns = shown[mask] = as_bools(self.columns, self.menu, mask)
-                ask.columns = columns
+                ask.mask, ask.columns = masks[number], shown[masks[number]]
                 if self.nodes:
                     ask.nodes = self._nodes_for(ask)
-                self._asks[one.index, rung] = ask
+                rungs.append(ask)
                 number += 1
+            self._asks.append(rungs)
+        self.first_asks = [rungs[0] for rungs in self._asks]
 
     def _ties(self, one: PodClass, level: Level) -> Ties:
         """Which cells matter to a class on a rung; those that own and belong to the same have them in common."""
@@ -293,6 +301,7 @@ class Problem:
         state = self.__dict__.copy()
         for name in ("snapshot", "roster", "daemons", "fears", *(each for each in state if each.startswith("_known"))):
             state.pop(name, None)
+        state["stairs"] = {}
         state["nodes"] = [None] * len(self.nodes)
         state["pools"] = [replace(pool, types=()) for pool in self.pools]
         if self.diversity is None:
@@ -300,15 +309,23 @@ class Problem:
         return state
 
     def ask(self, one: PodClass, rung: int) -> Ask:
-        return self._asks[one.index, rung]
+        return self._asks[one.index][rung]
+
+    def rungs(self, one: PodClass) -> list[Ask]:
+        return self._asks[one.index]
 
     def asks(self) -> Iterable[Ask]:
-        return self._asks.values()
+        return chain.from_iterable(self._asks)
 
     def _mask(self, one: PodClass, level: Level) -> int:
-        columns = self.columns
-        mask = columns.any_term(level.terms) & columns.any_term(one.storage.alternatives) & columns.available
-        return mask & tolerated(columns, one.shape.tolerations, level.bears_prefer)
+        key = (level.terms, level.bears_prefer, one.shape.tolerated, one.storage.alternatives)
+        known = self._known_masks.get(key)
+        if known is None:
+            columns = self.columns
+            mask = columns.any_term(level.terms) & columns.any_term(one.storage.alternatives) & columns.available
+            known = mask & tolerated(columns, one.shape.tolerations, level.bears_prefer)
+            self._known_masks[key] = known
+        return known
 
     def _nodes_for(self, ask: Ask) -> Bools:
         key = (ask.level.terms, ask.cls.storage.alternatives, ask.cls.shape.tolerations, ask.level.bears_prefer)

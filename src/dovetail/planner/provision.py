@@ -64,13 +64,19 @@ def provision(
     `optimiser` says where that is done: here, or in a process apart.
     """
     start = stopwatch()
-    with quiet():
-        problem, packings = _first(snapshot)
-        plan = plan_of(problem, packings[0]) if deadline is None else None
-    if deadline is not None:
+    if deadline is None:
+        with quiet():
+            plan = plan_of(*_quickly(snapshot))
+    else:
+        with quiet():
+            problem, packings = _first(snapshot)
         plan = _bettered(problem, packings, seed, deadline, stopwatch() - start, optimiser)
-    assert plan is not None
     return _timed(plan, stopwatch() - start)
+
+
+def _quickly(snapshot: Snapshot) -> tuple[Problem, Packing]:
+    problem, packings = _first(snapshot)
+    return problem, packings[0]
 
 
 def quoted(snapshot: Snapshot) -> float | None:

@@ -10,12 +10,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Floats
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
+from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept, weighed
@@ -120,13 +122,13 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
     packer = Packer(problem, strategy)
     order = class_order(problem, strategy)
     waiting = demands(problem)
-    packer.waiting += waiting.sum(axis=0)
     wanted: list[bool] = np.any(waiting, axis=1).tolist()
-    giants = {one.index: one.count for one in order if not wanted[one.index]}
+    giants = {one.index: one.count for one in order if not wanted[one.index]} if not all(wanted) else {}
     order = [one for one in order if one.index not in giants] if giants else order
     left: dict[int, int] = {}
-    for one in order:
-        packer.waiting -= waiting[one.index]
+    asked = waiting[[one.index for one in order]]
+    for one, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
+        packer.waiting = after
         missing = _place_class(packer, one, one.count)
         if missing:
             left[one.index] = missing
@@ -139,7 +141,7 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
             left = lenient
         else:
             packer.board = strict
-    packer.board.shrink()
+    shrink(packer.board)
     return Packing(packer.board, left | giants)
 
 
@@ -158,17 +160,17 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
     """What each class asks for in all. Pods larger than any machine ask for nothing: nothing is bought for them."""
     if not problem.classes:
         return np.zeros((0, len(problem.dims)))
-    requests = np.array([problem.ask(one, 0).request for one in problem.classes], dtype=np.float64)
+    requests = problem.requests.astype(np.float64)
     most = np.maximum(problem.menu.capacity.max(axis=1, initial=0), problem.free.max(axis=1, initial=0))
     requests[(requests > most).any(axis=1)] = 0.0
-    return np.asarray(requests * np.array([[float(one.count)] for one in problem.classes]))
+    return np.asarray(requests * problem.counts[:, None])
 
 
 def _place_class(packer: Packer, one: PodClass, count: int) -> int:
     if one.error:
         return count
-    for rung in range(len(one.levels)):
-        count -= packer.place(packer.problem.ask(one, rung), count)
+    for ask in packer.problem.rungs(one):
+        count -= packer.place(ask, count)
         if not count:
             break
     return count
@@ -180,13 +182,14 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     sizes = _sizes(problem, strategy, total)
 
     def key(one: PodClass) -> tuple[float, ...]:
+        ask = problem.first_asks[one.index]
         priority = -one.priority if strategy.by_priority else 0
         if strategy.order == "reference":
             return (priority, *reference_key(one))
         if strategy.order == "zones":
-            return (depth[one.index], priority, -float(bool(problem.ask(one, 0).domain_owned)), *reference_key(one))
+            return (depth[one.index], priority, -float(bool(ask.domain_owned)), *reference_key(one))
         choice = openness[one.index] if strategy.level else 0
-        return (depth[one.index], priority, choice, -_loneliness(problem, one), -sizes[one.index], one.index)
+        return (depth[one.index], priority, choice, -_loneliness(ask), -sizes[one.index], one.index)
 
     openness = _openness(problem) if strategy.level else []
     return sorted(problem.classes, key=key)
@@ -196,10 +199,12 @@ def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
     """How large each class's pods are, as shares of what is asked for in all."""
     if not problem.classes:
         return []
-    shares = np.array([problem.ask(one, 0).request for one in problem.classes]) / total
+    shares = problem.requests / total
     if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
-        return [float(each) for each in shares[:, problem.dims.index(strategy.order)]]
-    return [float(each) for each in (shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1))]
+        found = shares[:, problem.dims.index(strategy.order)]
+    else:
+        found = shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1)
+    return found.tolist()  # type: ignore[no-any-return]
 
 
 def reference_key(one: PodClass) -> tuple[float, ...]:
@@ -211,8 +216,7 @@ def _openness(problem: Problem) -> list[int]:
     """How many domains each class may choose among where others look at it: those with little choice go first."""
     known: dict[int, int] = {}
     found = []
-    for one in problem.classes:
-        ask = problem.ask(one, 0)
+    for ask in problem.first_asks:
         if ask.restricted and id(ask.columns) not in known:
             known[id(ask.columns)] = sum(len(np.unique(lying[ask.columns])) for lying in problem.menu.domains)
         found.append(known[id(ask.columns)] if ask.restricted else 0)
@@ -220,25 +224,24 @@ def _openness(problem: Problem) -> list[int]:
     return [each or most for each in found]
 
 
-def _loneliness(problem: Problem, one: PodClass) -> float:
+def _loneliness(ask: Ask) -> float:
     """Pods that want a machine each come early: others fill what they leave."""
-    for cell in problem.ask(one, 0).host_owned:
-        if cell.group.kind in (ANTI, SPREAD) and cell.group in one.members:
-            return 1.0
-    return 0.0
+    lonely = any(cell.group.kind in (ANTI, SPREAD) and cell in ask.own for cell in ask.host_owned)
+    return 1.0 if lonely else 0.0
 
 
 def _depths(problem: Problem) -> dict[int, int]:
     """How far down the chain of affinities a class stands; those it leans on come first. Circles end by themselves."""
     depth = {one.index: 0 for one in problem.classes}
     leans = {
-        one.index: [
+        ask.cls.index: [
             cell.group
-            for cell in (*problem.ask(one, 0).host_owned, *problem.ask(one, 0).domain_owned)
-            if cell.group not in one.members
-            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in problem.ask(one, 0).wishes))
+            for cell in (*ask.host_owned, *ask.domain_owned)
+            if cell not in ask.own
+            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in ask.wishes))
         ]
-        for one in problem.classes
+        for ask in problem.first_asks
+        if len(ask.own) < len(ask.host_owned) + len(ask.domain_owned)
     }
     wanted = {group for groups in leans.values() for group in groups}
     for _ in range(_LONGEST_CHAIN if wanted else 0):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dovetail.planner.asks import Ask
+from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
@@ -35,8 +36,7 @@ class _Hosts:
 class Standing:
     """Answers for one packer about the board it has."""
 
-    def __init__(self, packer: Packer) -> None:
-        self._packer = packer
+    def __init__(self) -> None:
         self._alive: dict[object, tuple[int, int]] = {}
         self._hosts: dict[int, _Hosts] = {}
 
@@ -45,17 +45,17 @@ class Standing:
         self._alive.clear()
         self._hosts.clear()
 
-    def fill(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
+    def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, lenient, diversity = self._packer.board, self._packer.lenient, self._packer.problem.diversity
+        board, lenient, diversity = packer.board, packer.lenient, packer.problem.diversity
         kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"",
-                *((other, chosen.tobytes()) for other, chosen in self._packer.extra))  # fmt: skip
-        alive = self._holding(kind, ask, axis, domains)
+                *((other, chosen.tobytes()) for other, chosen in packer.extra))  # fmt: skip
+        alive = self._holding(packer, kind, ask, axis, domains)
         ruled = bool(ask.host_owned or ask.host_members)
-        left = alive & ~self._barred(ask, lenient) if ruled else alive
+        left = alive & ~self._barred(board, ask, lenient) if ruled else alive
         if not left:
             return 0
-        self._packer.problem.work += 1
+        packer.problem.work += 1
         got, dead = 0, 0
         while left and got < count:
             lowest = left & -left
@@ -68,29 +68,29 @@ class Standing:
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)
             if diversity is None or board.diverse(ask, at):
-                self.put(ask, at, take)
+                self.put(board, ask, at, take)
                 got += take
         if dead:
             self._alive[kind] = (alive ^ dead, board.size)
         return got
 
-    def _holding(self, kind: object, ask: Ask, axis: int | None, domains: Bools | None) -> int:
+    def _holding(self, packer: Packer, kind: object, ask: Ask, axis: int | None, domains: Bools | None) -> int:
         """The machines that suit a kind of pod and had room for one when they were last looked at."""
-        board = self._packer.board
+        board = packer.board
         alive, seen = self._alive.get(kind, (0, 0))
         if seen < board.size:
             fresh = board.fitting(ask, seen, board.domains[axis] if axis is not None else None, domains)
-            for other, chosen in self._packer.extra:
+            for other, chosen in packer.extra:
                 fresh = fresh[chosen[board.domains[other][fresh]]]
             alive |= _bits_at(fresh, seen, board.size)
             self._alive[kind] = (alive, board.size)
         return alive
 
-    def _barred(self, ask: Ask, lenient: bool) -> int:
+    def _barred(self, board: Board, ask: Ask, lenient: bool) -> int:
         """The machines that hostname rules close to the ask."""
         barred = 0
         for cell in ask.host_owned:
-            known = self._known(cell)
+            known = self._known(board, cell)
             if cell.group.kind == SPREAD:
                 barred |= known.full if cell in ask.own else known.over
             elif cell.group.kind == ANTI:
@@ -99,23 +99,21 @@ class Standing:
                 barred |= ~known.some
         for cell in ask.host_members:
             if cell.group.kind == ANTI:
-                barred |= self._known(cell).promised
+                barred |= self._known(board, cell).promised
             elif cell.group.kind == SPREAD and not lenient:
-                known = self._known(cell)
+                known = self._known(board, cell)
                 barred |= known.promised & known.full
         return barred
 
-    def _known(self, cell: Cell) -> _Hosts:
+    def _known(self, board: Board, cell: Cell) -> _Hosts:
         known = self._hosts.get(cell.slot)
         if known is None:
-            board = self._packer.board
             counts, owners = board.host_counts[cell.slot, : board.size], board.host_owners[cell.slot, : board.size]
             known = self._hosts[cell.slot] = _Hosts(counts, owners, cell.group.max_skew)
         return known
 
-    def put(self, ask: Ask, at: int, count: int) -> None:
+    def put(self, board: Board, ask: Ask, at: int, count: int) -> None:
         """Put pods of the ask on a machine, and note what that closes."""
-        board = self._packer.board
         board.put(ask, at, count)
         bit = 1 << at
         for cell in ask.host_members:
@@ -132,9 +130,9 @@ class Standing:
             if known is not None:
                 known.promised |= bit
 
-    def nobody(self, cell: Cell) -> bool:
+    def nobody(self, board: Board, cell: Cell) -> bool:
         """Whether a hostname cell counts no pod on any machine."""
-        return not self._known(cell).some
+        return not self._known(board, cell).some
 
 
 def bits(chosen: Bools) -> int:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) -> dict[int, int]:
     """How many of `count` pods each of some domains gets; of equal ones those named first are served first."""
+    if count == 1:
+        lowest_of_all = min(domains, key=counts.__getitem__)
+        return {lowest_of_all: 1} if counts[lowest_of_all] < top else {}
     heights = {at: counts[at] for at in sorted(domains, key=counts.__getitem__) if counts[at] < top}
     found: dict[int, int] = {}
     while count and heights:

@@ -12,6 +12,7 @@ from dovetail.model.labels import ZONE
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Ints
+from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.wishes import unkept
 
@@ -76,7 +77,7 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
     for ask, count in asks.items():
         twin.put(ask, at, -count)
     if twin.contents[at]:
-        twin.shrink((at,))
+        shrink(twin, (at,))
     else:
         twin.close(at)
     ok = (menu.kinds == kind) & (menu.domains[axis] == domain)

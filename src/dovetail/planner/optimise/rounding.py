@@ -20,6 +20,7 @@ from dovetail.planner.optimise.bound import Demand, Fluid, fluid, holding, shari
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
+from dovetail.planner.sizing import shrink
 from dovetail.planner.strategy import Strategy
 
 #: Shares that the relaxation has at most: for the search, and for the quick answer.
@@ -105,7 +106,7 @@ class Rounding:
             packer.waiting -= demand.ask.request * demand.count
             if packer.place_at(demand.ask, int(demand.count), where) < int(demand.count):
                 return None
-        packer.board.shrink(packer.board.changed(self.board))
+        shrink(packer.board, packer.board.changed(self.board))
         return packer.board
 
     def _share(self, ask: Ask) -> float:
@@ -238,5 +239,5 @@ def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], larg
     found = Rounding(problem, start, largest).run(seconds)
     if found is None:
         return None
-    found.shrink()
+    shrink(found)
     return Packing(found, start.left)

@@ -18,6 +18,7 @@ from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, hopeless, pack
+from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept, weighed
@@ -160,7 +161,7 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
         if _placed(packer, ask, pods[number], climb) < pods[number]:
             return None
     board = packer.board
-    board.shrink(board.changed(before))
+    shrink(board, board.changed(before))
     if not sound(board) or (board.existing and _left_behind(board)):
         return None
     return board

@@ -15,6 +15,7 @@ from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.reference.greedy import Greedy, Outcome
+from dovetail.planner.sizing import shrink
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept
 from dovetail.planner.yardstick import Yardstick
@@ -55,7 +56,7 @@ def _packing(problem: Problem, outcome: Outcome) -> Packing:
     for at in board.bought():
         if not board.contents[at]:
             board.close(at)
-    board.shrink()
+    shrink(board)
     return Packing(board, {index: count for index, count in left.items() if count})
 
 
