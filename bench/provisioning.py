@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -32,7 +33,7 @@ from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import Endpoint
 from dovetail.lab.aws.market import Market
 from dovetail.lab.aws.trouble import Trouble, asked
-from dovetail.lab.aws.wire import Answer, Environ
+from dovetail.lab.aws.wire import Answer, Environ, body_of
 from dovetail.lab.bare import Bare
 from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.kubelet.fleet import Pace
@@ -45,6 +46,7 @@ FAMILIES = frozenset({"c5", "m5", "r5"})
 SINGLES = 60
 #: Seconds without a new machine after which there will be none.
 QUIET = 8.0
+_COUNT = re.compile(r"TotalTargetCapacity=(\d+)")
 
 
 # -- the lab's process
@@ -55,7 +57,9 @@ class Told(Trouble):
 
     def answer(self, environ: Environ) -> Answer | None:
         if asked(environ)[1] == "CreateFleet":
-            sys.stdout.write(json.dumps({"fleet": time.time()}) + "\n")  # one write: many threads tell
+            count = int(_COUNT.findall(body_of(environ).decode())[0])
+            told = json.dumps({"fleet": time.time(), "machines": count})
+            sys.stdout.write(told + "\n")  # one write: many threads tell
             sys.stdout.flush()
         return super().answer(environ)
 
@@ -136,7 +140,11 @@ class Stage:
         self.kube = kube
 
     def fleets(self) -> list[float]:
+        """When machines were asked for, call by call."""
         return [line["fleet"] for line in self.lab.said if "fleet" in line]
+
+    def machines(self) -> int:
+        return sum(line.get("machines", 0) for line in self.lab.said)
 
     async def created(self, count: int) -> float:
         """When there were so many pods, by what their owners say."""
@@ -153,7 +161,7 @@ class Stage:
         while len(self.fleets()) != last[0] or time.time() - last[1] < QUIET:
             await asyncio.sleep(0.5)
             claims = len((await self.kube.list(kinds.NODECLAIMS)).items)
-            if len(self.fleets()) != last[0] or len(self.fleets()) < claims:
+            if len(self.fleets()) != last[0] or self.machines() < claims:
                 last = (len(self.fleets()), time.time())
 
     async def pods(self, name: str, replicas: int, cpu: str, memory: str) -> None:
@@ -191,14 +199,16 @@ async def _stage(folder: Path, nodes: int) -> Stage:
 
 async def burst(folder: Path) -> None:
     stage = await _stage(folder, 0)
-    before, ours, lab = len(stage.fleets()), stage.ours.cpu(), stage.lab.cpu()
+    before, ours, lab = stage.machines(), stage.ours.cpu(), stage.lab.cpu()
+    calls = len(stage.fleets())
     for number, (cpu, memory) in enumerate(MIX):
         await stage.pods(f"mix{number}", 1000 // len(MIX), cpu, memory)
     created = await stage.created(1001)
     await stage.settled()
     took = stage.fleets()[-1] - created
     print(
-        f"1,000 mixed pods, empty cluster: {len(stage.fleets()) - before} machines, the last asked for {took:.2f} s"
+        f"1,000 mixed pods, empty cluster: {stage.machines() - before} machines in {len(stage.fleets()) - calls} calls,"
+        f" the last asked for {took:.2f} s"
         f" after the last pod came (batch window {WINDOW:.0f} s included);"
         f" CPU {stage.ours.cpu() - ours:.1f} s ours, {stage.lab.cpu() - lab:.1f} s the lab's"
     )
