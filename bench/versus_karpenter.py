@@ -154,6 +154,8 @@ class Problem:
             labels |= {ZONE: machine["zone"], "karpenter.sh/capacity-type": machine["capacityType"],
                        "node.kubernetes.io/instance-type": machine["instanceType"], _LABELS: machine["nodePool"],
                        **teams[machine["nodePool"]]}  # fmt: skip
+            labels |= {each["key"]: each["values"][0] for each in machine["requirements"]
+                       if each["operator"] == "In" and each["key"] not in labels}  # fmt: skip
             machines[machine["name"]] = (labels, machine["nodePool"])
         places = {pod: place.get("node") or place.get("machine") for pod, place in self.ours["pods"].items()}
         return self._scene(machines, {pod: place for pod, place in places.items() if place})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -18,7 +18,9 @@ from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, p
 from dovetail.planner.quiet import quiet
 from dovetail.planner.reference.replay import reference
 from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
+from dovetail.planner.verify import verify
 from dovetail.planner.zones import owed
 
 if TYPE_CHECKING:
@@ -95,15 +97,37 @@ def _first(snapshot: Snapshot) -> tuple[Problem, list[Packing]]:
     if not few(problem):
         return problem, [quick(problem)]
     problem.yardstick, followed = reference(problem)
+    _put_last(problem, problem.yardstick.names)
     watched = problem.order.matters and problem.order.clear()
     packing, other = quick(problem, thorough=not watched), min(followed, key=_rank)
     if watched:
         patient = Problem(snapshot, owners_first=True)
         patient.yardstick = problem.yardstick
+        _put_last(patient, problem.yardstick.names)
         packing = min((quick(patient), carried(packing, patient)), key=_rank)
         problem, other = patient, carried(other, patient)
-    best, second = sorted((packing, other), key=_rank)
-    return problem, [best, second] if best.lacking and not second.lacking else [best]
+    best = _holding(problem, (packing, other))
+    return problem, [best, other] if best.lacking and not other.lacking else [best]
+
+
+def _put_last(problem: Problem, names: frozenset[str]) -> None:
+    """Of pods that are alike, those go short that the reference leaves out."""
+    for one in problem.classes if names else ():
+        one.pods.sort(key=names.__contains__)
+
+
+def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:
+    """The best packing that the verifier has nothing against. It is asked where it depends on the order of pods."""
+    every = [*packings]
+    every += [each.cautious for each in every if each.cautious is not None]
+    ranked = sorted(every, key=_rank)
+    return next((each for each in ranked if _holds(problem, each)), ranked[-1])
+
+
+def _holds(problem: Problem, packing: Packing) -> bool:
+    if not few(problem) or (not problem.owners_first and sound(packing.board) and hosts_sound(packing.board)):
+        return True
+    return not verify(plan_of(problem, packing), problem.snapshot)
 
 
 def _rank(packing: Packing) -> tuple[float, ...]:
@@ -123,8 +147,9 @@ def _bettered(
         start = other if found.packing.lacking else found.packing
         again = ask(problem, start, seed + 1, deadline * (1 - share), spent * (1 - share))
         found = min((found, again), key=lambda each: each.packing.rank)
+    packing = _holding(problem, (found.packing, first))
     words = WORDS if found.bound is not None else ""
-    return plan_of(problem, found.packing, tier=2, bound=found.bound, bound_of=words)
+    return plan_of(problem, packing, tier=2, bound=found.bound, bound_of=words)
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:

@@ -33,11 +33,13 @@ _POURABLE = 40
 class Packing:
     """A finished board, the pods that found no place, the price, and the wishes given up, or not kept in the end."""
 
-    __slots__ = ("board", "cost", "given_up", "left", "unkept")
+    __slots__ = ("board", "cautious", "cost", "given_up", "left", "unkept")
 
-    def __init__(self, board: Board, left: dict[int, int]) -> None:
+    def __init__(self, board: Board, left: dict[int, int], cautious: Packing | None = None) -> None:
         self.board = board
         self.left = left
+        self.cautious = cautious
+        """The same without pods for which the order matters in which others arrive."""
         self.cost = board.cost()
         self.unkept = unkept(board)
         self.given_up = sum(
@@ -133,16 +135,20 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         if missing:
             left[one.index] = missing
     left = _again(packer, order, left)
-    if left:
-        strict = packer.board.clone()
-        packer.lenient = True
-        lenient = _again(packer, order, left)
-        if few(problem) or (sound(packer.board) and hosts_sound(packer.board)):
-            left = lenient
-        else:
-            packer.board = strict
-    shrink(packer.board)
-    return Packing(packer.board, left | giants)
+    if not left:
+        return _packing(packer.board, giants)
+    strict = packer.board.clone()
+    packer.lenient = True
+    lenient = _again(packer, order, left)
+    if sound(packer.board) and hosts_sound(packer.board):
+        return _packing(packer.board, lenient | giants)
+    cautious = _packing(strict, left | giants)
+    return _packing(packer.board, lenient | giants, cautious) if few(problem) else cautious
+
+
+def _packing(board: Board, left: dict[int, int], cautious: Packing | None = None) -> Packing:
+    shrink(board)
+    return Packing(board, left, cautious)
 
 
 def _again(packer: Packer, order: list[PodClass], left: dict[int, int]) -> dict[int, int]:

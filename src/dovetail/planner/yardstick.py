@@ -17,23 +17,27 @@ _SAME = 1e-9
 
 
 class Yardstick(msgspec.Struct, frozen=True):
-    """Pods left out by class, wishes not kept, zones of the machines bought, and their price."""
+    """What the reference comes to: pods left out by class with the price of the others, in each way that chance has it.
 
-    left: Mapping[int, int]
+    Of all ways together: the fewest wishes not kept and the most zones; and of one, who is left out by name.
+    """
+
+    prices: tuple[tuple[Mapping[int, int], float], ...]
     unkept: int
     zones: int
-    price: float
+    names: frozenset[str] = frozenset()
 
     def missing(self, left: Mapping[int, int]) -> int:
         """How many go without that the reference places."""
-        return sum(max(0, count - self.left.get(index, 0)) for index, count in left.items())
+        return min(
+            sum(max(0, count - theirs.get(index, 0)) for index, count in left.items()) for theirs, _ in self.prices
+        )
 
-    def same(self, left: Mapping[int, int]) -> bool:
-        """Whether the same pods have a place."""
-        return {index: count for index, count in left.items() if count} == {
-            index: count for index, count in self.left.items() if count
-        }
+    def price(self, left: Mapping[int, int]) -> float | None:
+        """What the reference costs with the same pods left out, if it has them so."""
+        return min((price for theirs, price in self.prices if theirs == left), default=None)
 
     def dearer(self, left: Mapping[int, int], cost: float) -> bool:
         """Whether a packing costs more for the same pods."""
-        return self.same(left) and cost > self.price * (1 + _SAME) + _SAME
+        price = self.price(left)
+        return price is not None and cost > price * (1 + _SAME) + _SAME

@@ -31,11 +31,12 @@ def reach(board: Board) -> int:
 
 
 def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
-    """The zones that a board should have, and what it may cost more to have them."""
+    """The zones that a board should have, and what more of them may cost at most."""
     yardstick, cost = board.problem.yardstick, board.cost()
     if yardstick is None:
-        return 0, 0.0
-    return yardstick.zones, max(0.0, yardstick.price - cost) if yardstick.same(left) else _OWED * cost
+        return 0, float("inf")
+    price = yardstick.price(left)
+    return yardstick.zones, max(0.0, price - cost) if price is not None else _OWED * cost
 
 
 def widened(board: Board, left: Mapping[int, int]) -> Board:

@@ -28,11 +28,12 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Who went where in which order, the columns each claim may be, and how many of each class went without."""
+    """Who went where in which order, the columns each claim may be, and who went without: by class, and by name."""
 
     placed: list[Placed]
     masks: dict[Place, int]
     left: dict[int, int]
+    names: frozenset[str]
     price: float
 
 
@@ -60,18 +61,18 @@ class Greedy:
         failed: dict[int, int] = {}
         idle = 0
         while queue and idle < len(queue):
-            one = queue.popleft()
+            one, name = queue.popleft()
             if failed.get(one.index) == len(self.placed) or not self._try(one):
                 failed[one.index] = len(self.placed)
-                queue.append(one)
+                queue.append((one, name))
                 idle += 1
             else:
                 idle = 0
-        for one in queue:
+        for one, _ in queue:
             left[one.index] = left.get(one.index, 0) + 1
         masks = {claim.number: self.market.final(claim) for claim in self.claims}
         price = sum(self.market.price(claim) for claim in self.claims)
-        return Outcome(self.placed, masks, left, price)
+        return Outcome(self.placed, masks, left, frozenset(name for _, name in queue), price)
 
     def _try(self, one: PodClass) -> bool:
         try:
@@ -148,7 +149,7 @@ def _joined(one: PodClass, rung: int, at: int) -> tuple[tuple[str, str, tuple[st
     return terms[at] if at < len(terms) else terms[-1]
 
 
-def _queue(problem: Problem) -> list[PodClass]:
+def _queue(problem: Problem) -> list[tuple[PodClass, str]]:
     """Most CPU first, then most memory, then the oldest, then by UID."""
     asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
     keyed = []
@@ -156,5 +157,5 @@ def _queue(problem: Problem) -> list[PodClass]:
         size = (-one.requests.get("cpu", 0), -one.requests.get("memory", 0))
         for name in one.pods:
             made = asked[name].creation_timestamp
-            keyed.append((*size, made.isoformat() if made is not None else "", asked[name].uid, one.index))
-    return [problem.classes[index] for *_, index in sorted(keyed)]
+            keyed.append((*size, made.isoformat() if made is not None else "", asked[name].uid, one.index, name))
+    return [(problem.classes[index], name) for *_, index, name in sorted(keyed)]

@@ -16,6 +16,7 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.reference.greedy import Greedy, Outcome
 from dovetail.planner.sizing import shrink
+from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept
 from dovetail.planner.yardstick import Yardstick
@@ -29,10 +30,10 @@ def reference(problem: Problem) -> tuple[Yardstick, list[Packing]]:
     outcomes = [Greedy(problem, turn).run() for turn in range(_TURNS)]
     return (
         Yardstick(
-            left={index: min(each.left.get(index, 0) for each in outcomes) for index in outcomes[0].left},
-            unkept=min(unkept(_replayed(problem, each, strictly=False)[0]) for each in outcomes),
+            prices=tuple((each.left, each.price) for each in outcomes),
+            unkept=min(unkept(_replayed(problem, each, None)[0]) for each in outcomes),
             zones=max(_zones(problem, each) for each in outcomes),
-            price=min(each.price for each in outcomes),
+            names=outcomes[0].names,
         ),
         [_packing(problem, each) for each in outcomes],
     )
@@ -43,7 +44,15 @@ def _zones(problem: Problem, outcome: Outcome) -> int:
 
 
 def _packing(problem: Problem, outcome: Outcome) -> Packing:
-    board, refused = _replayed(problem, outcome, strictly=True)
+    """A packing that follows the outcome, and one beside it that holds in whatever order pods arrive."""
+    loose = _followed(problem, outcome, lenient=True)
+    if sound(loose.board) and hosts_sound(loose.board):
+        return loose
+    return Packing(loose.board, loose.left, _followed(problem, outcome, lenient=False))
+
+
+def _followed(problem: Problem, outcome: Outcome, lenient: bool) -> Packing:
+    board, refused = _replayed(problem, outcome, lenient)
     packer = Packer(problem, Strategy(), board)
     left: dict[int, int] = dict(outcome.left)
     for index, count in refused.items():
@@ -60,14 +69,17 @@ def _packing(problem: Problem, outcome: Outcome) -> Packing:
     return Packing(board, {index: count for index, count in left.items() if count})
 
 
-def _replayed(problem: Problem, outcome: Outcome, strictly: bool) -> tuple[Board, dict[int, int]]:
-    """The board, and how many of each class it would not take where the reference had them."""
+def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple[Board, dict[int, int]]:
+    """The board, and how many of each class it would not take where the reference had them.
+
+    `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
+    """
     board = Board(problem)
     bins = {place: _opened(problem, board, mask) for place, mask in outcome.masks.items()}
     refused: dict[int, int] = {}
     for each in outcome.placed:
         at = each.place if each.place >= 0 else bins[each.place]
-        if at < 0 or (strictly and not _admits(board, each.ask, at)):
+        if at < 0 or (lenient is not None and not _admits(board, each.ask, at, lenient)):
             refused[each.ask.cls.index] = refused.get(each.ask.cls.index, 0) + 1
         else:
             board.put(each.ask, at, 1)
@@ -80,13 +92,13 @@ def _opened(problem: Problem, board: Board, mask: int) -> int:
     return board.open(int(ok.argmax())) if ok.any() else -1
 
 
-def _admits(board: Board, ask: Ask, at: int) -> bool:
-    """Whether one more pod of the ask may go onto a machine, by every rule; bystanders of spreads may come later."""
+def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
+    """Whether one more pod of the ask may go onto a machine, by every rule."""
     if (board.free[:, at] < ask.request).any():
         return False
     for key in ask.keys:
         axis = board.axis_at[key]
-        if board.allowance(ask, axis, lenient=True)[board.domains[axis][at]] < 1:
+        if board.allowance(ask, axis, lenient)[board.domains[axis][at]] < 1:
             return False
-    bins, _ = board.shares(ask, np.array([at]), 1, lenient=True)
+    bins, _ = board.shares(ask, np.array([at]), 1, lenient)
     return len(bins) == 1
