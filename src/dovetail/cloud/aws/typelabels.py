@@ -8,12 +8,11 @@ from dovetail.cloud.aws.spec import Spec
 
 PREFIX = "karpenter.k8s.aws/"
 _NAME = re.compile(r"^([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
-_KEBAB = re.compile(r"[^a-z0-9]+")
 _ARCH = {"x86_64": "amd64", "arm64": "arm64"}
 
 
 def _kebab(text: str) -> str:
-    return _KEBAB.sub("-", text.lower()).strip("-")
+    return text.lower().replace(" ", "-")
 
 
 def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str, ...]]:
