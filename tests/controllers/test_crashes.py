@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.cloud.simulated.cloud import SimulatedCloud
@@ -79,6 +80,27 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
         world.start()
         await asyncio.sleep(2 * PERIOD + 90)
         assert not [m for m in world.cloud.standing() if m.provider_id == claim["status"]["providerID"]]
+
+    tell(story)
+
+
+def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await world.stop()
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        (first,) = world.cloud.standing()
+        second = msgspec.structs.replace(first, provider_id=f"{first.provider_id}2")
+        world.cloud.adopt([second])
+        world.start()
+
+        async def alone() -> bool:
+            return [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
+
+        await world.until(alone, within=PERIOD)
 
     tell(story)
 

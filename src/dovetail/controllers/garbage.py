@@ -89,14 +89,13 @@ class Garbage:
         context, now = self._context, self._context.clock.monotonic()
         oldest = context.clock.now() - YOUNG
         claims = context.mirror.claims.store.all()
-        uids, ids = {claim.metadata.uid for claim in claims}, {claim.status.provider_id for claim in claims}
+        owned = {claim.status.provider_id or claim.metadata.uid for claim in claims}
         orphans = [
             machine
             for machine in machines
             if machine.state == "running"
             and machine.created < oldest
-            and machine.claim_uid not in uids
-            and machine.provider_id not in ids
+            and not owned & {machine.provider_id, machine.claim_uid}
             and await self._orphaned(machine)
         ]
         self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
@@ -112,7 +111,7 @@ class Garbage:
             )
 
     async def _orphaned(self, machine: Machine) -> bool:
-        """Whether the server says that the claim which the machine was bought for is not there."""
+        """Whether the server says that the claim which the machine was bought for is not there, or has another."""
         name = machine.claim_name
         if name is None:
             return False
@@ -120,7 +119,7 @@ class Garbage:
             claim = await self._context.kube.get(NODECLAIMS, name, type=NodeClaim)
         except NotFound as answer:
             return answer.details.get("name") == name  # otherwise it does not know the kind just now
-        return claim.metadata.uid != machine.claim_uid and claim.status.provider_id != machine.provider_id
+        return (claim.status.provider_id or claim.metadata.uid) not in (machine.provider_id, machine.claim_uid)
 
     def _certain(self, orphans: list[Machine], fleet: int) -> list[Machine]:
         """Those of the orphans that may be ended now."""
