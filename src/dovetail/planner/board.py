@@ -92,7 +92,7 @@ class Board:
         `domains` narrows to machines that lie in some domains of an axis (`lying`).
         """
         end = self.size
-        ok = self._suitable(ask, start, end)
+        ok = self.suitable(ask, start, end)
         if lying is not None and domains is not None:
             ok &= domains[lying[start:end]]
         for dim, amount in ask.steps:
@@ -140,7 +140,15 @@ class Board:
                 most = min(most, cell.group.max_skew - self._members[cell.slot, at])
         return most
 
-    def _suitable(self, ask: Ask, start: int, end: int) -> Bools:
+    def roomy(self, ask: Ask) -> Bools:
+        """The machines that have room for a pod of the ask, whether or not they suit it."""
+        ok: Bools = np.ones(self.size, dtype=np.bool_)
+        for dim, amount in ask.steps:
+            ok &= self.free[dim, : self.size] >= amount
+        return ok
+
+    def suitable(self, ask: Ask, start: int, end: int) -> Bools:
+        """Which of some machines, in their order, the ask accepts."""
         first = self.existing
         if end <= first:
             return ask.nodes[start:end].copy()
@@ -204,11 +212,8 @@ class Board:
 
     # -- domains ------------------------------------------------------------------------------------------------
 
-    def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> Ints:
+    def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> list[int]:
         """How many more pods each domain of an axis, and lying nowhere (last), may take by all cells `but` one."""
-        return np.array(self.allowed(ask, axis, lenient, but), dtype=np.int64)
-
-    def allowed(self, ask: Ask, axis: int, lenient: bool, but: Cell | None) -> list[int]:
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
         for cell in ask.domain_owned:
             if cell.place == axis and cell is not but:

@@ -7,6 +7,7 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 
 import msgspec
 
@@ -34,7 +35,7 @@ class PodClass:
         self.levels = levels
         self.members = members
         self.pods: list[str] = []
-        self.requests: dict[str, int] = dict(shape.requests)
+        self.requests: Mapping[str, int] = shape.requests
         self.priority = 0
         self.error = shape.error or storage.error
 
@@ -58,14 +59,14 @@ def classes_of(
     owned = [g for each in rungs for g in (*each.levels[0].hard, *each.levels[0].soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
-    counted: dict[tuple[str, tuple[tuple[str, str], ...]], frozenset[Group]] = {}
+    same: dict[frozenset[Group], frozenset[Group]] = {}
+    counted: dict[object, frozenset[Group]] = {}
     for each in rungs:
         shape = each.shape
-        who = (shape.namespace, tuple(sorted(shape.labels.items())) if groups else ())
-        members = counted.get(who)
+        members = counted.get(shape.who) if groups else frozenset()
         if members is None:
             members = frozenset(g for g in groups if g.counts(shape.namespace, shape.labels))
-            counted[who] = members
+            members = counted[shape.who] = same.setdefault(members, members)
         key = _merge_key(each, members, snapshot)
         found = merged.get(key)
         if found is None:
@@ -82,22 +83,42 @@ def _by_shape(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
 ) -> list[_Rungs]:
     by_shape: dict[Shape, list[str]] = {}
-    memory = snapshot.memory
-    running, before = memory.table("pods"), memory.table("pending")
-    waiting: dict[str, tuple[Pod, Shape]] = {}
-    for pod in sorted(snapshot.pending, key=_pod_order):
-        uid = pod.metadata.uid
-        known = before.get(uid) or running.get(uid)
-        shape = known[1] if known is not None and known[0] is pod else interned(pod, memory)
-        waiting[uid] = (pod, shape)
-        by_shape.setdefault(shape, []).append(pod_key(pod))
-    memory.tables["pending"] = waiting
+    for one in sorted(_waiting(snapshot), key=_order):
+        by_shape.setdefault(one.shape, []).append(one.name)
     found = []
     for shape, names in by_shape.items():
         storage = storage_of(shape.claims, snapshot)
         spreads = shape.spreads or _default_spreads(shape, snapshot)
         found.append(_Rungs(shape, storage, _levels(shape, spreads, snapshot, namespaces, dislikes), names))
     return found
+
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A pending pod as it is remembered from one snapshot to the next."""
+
+    pod: Pod
+    shape: Shape
+    name: str
+    order: tuple[str, str, str, str, int, str]
+
+
+_order = attrgetter("order")
+
+
+def _waiting(snapshot: Snapshot) -> list[_Waiting]:
+    """The pending pods; of those that were pending before nothing is worked out again."""
+    memory = snapshot.memory
+    running, before = memory.table("pods"), memory.table("pending")
+    waiting: list[_Waiting] = []
+    for pod in snapshot.pending:
+        known = before.get(id(pod))
+        if known is None:
+            at_work = running.get(pod.metadata.uid)
+            shape = at_work[1] if at_work is not None and at_work[0] is pod else interned(pod, memory)
+            known = _Waiting(pod, shape, pod_key(pod), _pod_order(pod))
+        waiting.append(known)
+    memory.tables["pending"] = {id(each.pod): each for each in waiting}
+    return waiting
 
 
 def _levels(
@@ -108,16 +129,14 @@ def _levels(
     dislikes: bool,
 ) -> tuple[Level, ...]:
     """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
-    interned = snapshot.memory.table("levels")
-    if spreads is not shape.spreads or any(near.namespace_selector for near in (*shape.affinity, *shape.anti)):
-        levels = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
-        return interned.setdefault(levels, levels)  # type: ignore[no-any-return]
-    table = snapshot.memory.table("ladders")
-    key = (shape, snapshot.preferences, dislikes)
-    known: tuple[Level, ...] | None = table.get(key)
+    table, key = snapshot.memory.table("ladders"), (shape, snapshot.preferences, dislikes)
+    known: tuple[Level, ...] | None = table.get(key) if spreads is shape.spreads else None
     if known is None:
         levels = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
-        known = table[key] = interned.setdefault(levels, levels)
+        known = snapshot.memory.table("levels").setdefault(levels, levels)
+        alone = spreads is shape.spreads and not any(n.namespace_selector for n in (*shape.affinity, *shape.anti))
+        if alone:
+            table[key] = known
     return known
 
 

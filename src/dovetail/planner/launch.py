@@ -35,13 +35,15 @@ class Launcher:
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
         self._stories = 0
         self._kinds: dict[int, int] = {}
+        self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = [name for name in sorted(self.columns.charged()) if not name.startswith((PORT, ATTACH))]
         self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
         self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[int(self.problem.menu.full[self.board.column[at]])]
-        mask = self.offerings(at, column)
+        used: list[int] = self.board.used(at).tolist()
+        mask = self.offerings(at, column, used)
         pool = self.problem.pools[column.pool]
         choices = self._spread_zones(self._listed(mask))
         return Machine(
@@ -49,9 +51,9 @@ class Launcher:
             pool=pool.name,
             offerings=choices,
             requirements=self._required(mask, column, pool),
-            requests=self._requests(at, choices[0], column),
+            requests=self._requests(used, choices[0], column),
             pods=pods,
-            labels={key: value for key, value in column.flavour if value is not None},
+            labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
             cheaper=cheaper(self.problem, self.board, at, column) if self._told() else (),
         )
 
@@ -60,8 +62,8 @@ class Launcher:
         self._stories += 1
         return self._stories <= _MOST_STORIES
 
-    def offerings(self, at: int, column: Column) -> int:
-        """All columns that hold what is on a machine."""
+    def offerings(self, at: int, column: Column, used: list[int]) -> int:
+        """All columns that hold what is on a machine and is `used` of it."""
         board, columns = self.board, self.columns
         mask = self._kinds.get(column.index)
         if mask is None:
@@ -73,7 +75,7 @@ class Launcher:
             axes.update(ask.keys)
         for key in axes:
             mask &= columns.by_label(key).get(columns.label(column, key), 0)
-        for name, amount in zip(self.problem.dims, board.used(at).tolist(), strict=True):
+        for name, amount in zip(self.problem.dims, used, strict=True):
             if amount:
                 mask &= columns.holding(name, amount)
         return self._within_limits(mask, column, int(board.column[at]))
@@ -117,15 +119,13 @@ class Launcher:
             known = self._turned[id(choices), best] = (choices[best], *choices[:best], *choices[best + 1 :])
         return known
 
-    def _requests(self, at: int, choice: Choice, column: Column) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for number, count in self.board.contents[at].items():
-            for name, amount in self.board.asks[number].cls.shape.requests.items():
-                total[name] = total.get(name, 0) + amount * count
-        if self._charged:
-            index = self._index(choice, column)
-            for name in self._charged:
-                total[name] = total.get(name, 0) + int(self.columns.overhead(name)[index])
+    def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
+        total = {name: used[dim] for dim, name in self._resources if used[dim]}
+        if not self._charged:
+            return total
+        index = self._index(choice, column)
+        for name in self._charged:
+            total[name] = total.get(name, 0) + int(self.columns.overhead(name)[index])
         return {name: amount for name, amount in sorted(total.items()) if amount}
 
     def _index(self, choice: Choice, column: Column) -> int:

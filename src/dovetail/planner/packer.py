@@ -39,7 +39,7 @@ class Packer:
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(problem)
         self.standing = Standing()
-        self._singles: dict[tuple[int, int], Bools] = {}
+        self._masks: dict[tuple[int, ...], Bools] = {}
         self._open_to: dict[object, set[int]] = {}
         """The domains in which a kind of pod can always have a machine of its own."""
         self._balances: dict[tuple[int, int], tuple[Cell | None, bool]] = {}
@@ -56,7 +56,7 @@ class Packer:
 
     def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
         """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
-        chosen = [(axis, self._only(axis, domain)) for axis, domain in enumerate(where) if domain >= 0]
+        chosen = [(axis, self._chosen(axis, domain)) for axis, domain in enumerate(where) if domain >= 0]
         if not chosen:
             return self._fill(ask, count, None, None)
         self.extra = chosen[1:]
@@ -77,7 +77,8 @@ class Packer:
                 got = self._level(ask, wanted, axis, balance, blocked)
             if not got and not (level and own):
                 allowed = self.board.allowance(ask, axis, self.lenient)
-                allowed[list(blocked)] = 0
+                for domain in blocked:
+                    allowed[domain] = 0
                 got = self._anywhere(ask, wanted, axis, allowed, blocked)
             if got and settle:
                 got += self._settled(ask, count - done - got, axis)
@@ -91,8 +92,8 @@ class Packer:
         done = 0
         while done < count and not self._first_of_its_kind(ask, axis):
             allowed = self.board.allowance(ask, axis, self.lenient)
-            domains = self._order(np.flatnonzero(allowed[:-1] > 0))
-            tries = (self._into(ask, min(count - done, int(allowed[at])), axis, self._only(axis, at)) for at in domains)
+            domains = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
+            tries = (self._into(ask, min(count - done, allowed[at]), axis, self._chosen(axis, at)) for at in domains)
             got = next((each for each in tries if each), 0)
             if not got:
                 break
@@ -122,7 +123,7 @@ class Packer:
 
     def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
-        others = self.board.allowed(ask, axis, self.lenient, cell)
+        others = self.board.allowance(ask, axis, self.lenient, cell)
         counts, universe = self.board.counts[cell.slot], cell.among
         usable = [at for at in universe if others[at] > 0 and at not in blocked]
         if not usable:
@@ -138,7 +139,7 @@ class Packer:
         got = 0
         for domain, quota in quotas(counts, usable, count, top).items():
             wanted = min(quota, others[domain])
-            served = self._fill(ask, wanted, axis, self._only(axis, domain))
+            served = self._fill(ask, wanted, axis, self._chosen(axis, domain))
             got += served
             if served < wanted:
                 blocked.add(domain)
@@ -157,35 +158,33 @@ class Packer:
             self._open_to[kind] = open_to
         return open_to.issuperset(usable)
 
-    def _order(self, domains: Ints) -> list[int]:
-        return self._turned(domains.tolist())
-
     def _turned(self, domains: list[int]) -> list[int]:
         turn = self.strategy.turn % len(domains) if domains else 0
         return domains[turn:] + domains[:turn]
 
-    def _only(self, axis: int, domain: int) -> Bools:
-        chosen = self._singles.get((axis, domain))
+    def _chosen(self, axis: int, *domains: int) -> Bools:
+        """Some domains of an axis as a mask."""
+        chosen = self._masks.get((axis, *domains))
         if chosen is None:
-            chosen = self._singles[axis, domain] = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
-            chosen[domain] = True
+            chosen = self._masks[axis, *domains] = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
+            chosen[list(domains)] = True
         return chosen
 
-    def _anywhere(self, ask: Ask, count: int, axis: int, allowed: Ints, blocked: set[int]) -> int:
+    def _anywhere(self, ask: Ask, count: int, axis: int, allowed: list[int], blocked: set[int]) -> int:
         if self._first_of_its_kind(ask, axis):
             return self._found(ask, count, axis, allowed)
-        free = allowed >= count
-        if free.any():
-            got = self._fill(ask, count, axis, free)
+        nowhere = len(allowed) - 1
+        free = [at for at, most in enumerate(allowed) if most >= count]
+        if free:
+            got = self._fill(ask, count, axis, self._chosen(axis, *free))
             if got:
                 return got
-            blocked.update(int(at) for at in np.flatnonzero(free[:-1]))
-            allowed[free] = 0
-        for domain in self._order(np.flatnonzero(allowed > 0)):
-            got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
+            blocked.update(at for at in free if at < nowhere)
+        for domain in self._turned([at for at, most in enumerate(allowed) if 0 < most < count]):
+            got = self._fill(ask, allowed[domain], axis, self._chosen(axis, domain))
             if got:
                 return got
-            if domain < len(allowed) - 1:
+            if domain < nowhere:
                 blocked.add(domain)
         return 0
 
@@ -197,14 +196,14 @@ class Packer:
                 return True
         return False
 
-    def _found(self, ask: Ask, count: int, axis: int, allowed: Ints) -> int:
+    def _found(self, ask: Ask, count: int, axis: int, allowed: list[int]) -> int:
         """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
         best, best_got = -1, 0
-        candidates = self._order(np.flatnonzero(allowed[:-1] > 0))
+        candidates = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
         before = self.board
         for domain in candidates:
             self.board = before.clone() if len(candidates) > 1 else before
-            got = self._fill(ask, min(count, int(allowed[domain])), axis, self._only(axis, domain))
+            got = self._fill(ask, min(count, allowed[domain]), axis, self._chosen(axis, domain))
             if got == count:
                 return got
             self.standing.forget()
@@ -213,7 +212,7 @@ class Packer:
         if best < 0 or len(candidates) == 1:
             return best_got
         self.board = before
-        return self._fill(ask, min(count, int(allowed[best])), axis, self._only(axis, best))
+        return self._fill(ask, min(count, allowed[best]), axis, self._chosen(axis, best))
 
     def _on_axes(self, ask: Ask, count: int, axes: list[int]) -> int:
         """Several topology keys at once: pod by pod, lowest counts first."""
@@ -229,7 +228,7 @@ class Packer:
         for axis in axes:
             allowed = self.board.allowance(ask, axis, self.lenient)
             heights = self._heights(ask, axis)
-            domains = self._order(np.flatnonzero(allowed > 0))
+            domains = self._turned([at for at, most in enumerate(allowed) if most > 0])
             options = [(h + int(heights[at]), (*path, at)) for h, path in options for at in domains]
             options = sorted(options, key=lambda option: option[0])[:512]
         for _, path in options:
@@ -267,7 +266,7 @@ class Packer:
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Fill machines that stand, in their order."""
-        if self._alone(ask):
+        if ask.host_owned and self._alone(ask):
             return self._onto_one(ask, count, self.board.domains[axis] if axis is not None else None, domains)
         return self.standing.fill(self, ask, count, axis, domains)
 
@@ -295,7 +294,7 @@ class Packer:
 
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
-        return bool(ask.host_owned) and any(
+        return any(
             cell.group.kind == AFFINITY and cell in ask.own and self.standing.nobody(self.board, cell)
             for cell in ask.host_owned
         )

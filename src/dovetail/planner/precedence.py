@@ -24,7 +24,13 @@ class Precedence:
                 if group.kind == SPREAD:
                     self._owners.setdefault(group, []).append(one)
         owned = self._owners.keys()
-        self._foreign = {one.index: (owned & one.members).difference(one.levels[0].hard) for one in classes}
+        known: dict[tuple[int, int], set[Group]] = {}
+        self._foreign: dict[int, set[Group]] = {}
+        for one in classes:
+            key = (id(one.levels[0]), id(one.members))
+            if key not in known:
+                known[key] = (owned & one.members).difference(one.levels[0].hard)
+            self._foreign[one.index] = known[key]
         self.matters = any(self._foreign.values())
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from itertools import chain
 from operator import mul
@@ -100,8 +101,7 @@ class Problem:
     def _compile_classes(self) -> None:
         running = self.roster.fearful()
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
-        for pod in self.snapshot.pending:
-            name = pod.metadata.namespace or "default"
+        for name in {pod.metadata.namespace or "default" for pod in self.snapshot.pending}:
             namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
         self.fears: dict[Group, dict[int, int]] = {}
         for shape, rows in running:
@@ -113,16 +113,17 @@ class Problem:
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
         self.total = sum(one.count for one in self.classes)
-        counted = {group for one in self.classes for group in one.members}
-        owned = {group for one in self.classes for group in (*one.levels[0].hard, *one.levels[0].soft)}
+        counted = set[Group]().union(*{one.members for one in self.classes})
+        owned = {group for level in {one.levels[0] for one in self.classes} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
         self.order = Precedence(self.classes)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def _compile_columns(self) -> None:
-        terms: list[Term] = [term for one in self.classes for level in one.levels for term in level.terms]
-        terms += [term for one in self.classes for term in one.storage.alternatives]
+        rungs = dict.fromkeys(level for one in self.classes for level in one.levels)
+        terms: list[Term] = [term for level in rungs for term in level.terms]
+        terms += [term for one in self.classes for term in one.storage.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
         asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
         key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
@@ -143,21 +144,18 @@ class Problem:
 
     def _compile_dimensions(self) -> None:
         addresses: dict[tuple[str, int], set[str]] = {}
-        held = [port for one in self.classes for port in one.shape.ports]
+        held = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
         held += [port for daemon in self.daemons for port in daemon.shape.ports]
         held += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
         for ip, protocol, number in held:
             addresses.setdefault((protocol, number), set()).add(ip)
-        drivers: set[str] = set()
         for one in self.classes:
-            one.requests = {**one.shape.requests, **port_requests(one.shape.ports, addresses)}
-            for driver, _ in one.storage.attached:
-                name = ATTACH + driver
-                one.requests[name] = one.requests.get(name, 0) + 1
-                drivers.add(name)
-            if any(amount > TOO_MUCH for amount in one.requests.values()):
+            if one.shape.ports or one.storage.attached:
+                volumes = Counter(ATTACH + driver for driver, _ in one.storage.attached)
+                one.requests = {**one.shape.requests, **port_requests(one.shape.ports, addresses), **volumes}
+            if max(one.requests.values(), default=0) > TOO_MUCH:
                 one.requests = {name: min(amount, TOO_MUCH) for name, amount in one.requests.items()}
-        self.dims = sorted({name for one in self.classes for name in one.requests} | {"pods"})
+        self.dims = sorted({"pods"}.union(*(one.requests for one in self.classes)))
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))

@@ -49,13 +49,15 @@ class Shape:
 
     __slots__ = (
         "affinity", "amounts", "anti", "claims", "controller", "daemon", "error", "labels", "namespace", "ports",
-        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerated", "tolerations",
+        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerated", "tolerations", "who",
     )  # fmt: skip
 
     def __init__(self, pod: Pod) -> None:
         spec, meta = pod.spec, pod.metadata
         self.namespace = meta.namespace or "default"
         self.labels: Mapping[str, str] = meta.labels
+        self.who = (self.namespace, tuple(sorted(meta.labels.items())))
+        """By what selectors know the pods."""
         self.tolerations: tuple[Toleration, ...] = spec.tolerations
         self.priority = spec.priority
         self.priority_class = spec.priority_class_name

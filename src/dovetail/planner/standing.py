@@ -1,6 +1,6 @@
 """Standing: which machines may still take a pod of a kind, as bits of an integer, bit b for machine b.
 
-While a packing grows, room only shrinks and hostname counts only rise. So a machine that was too full for a kind of
+While a packing grows, room only shrinks and hostname counts only rise. So a machine that was too full for a size of
 pod, or closed to it by a hostname rule, stays so; what was found once is kept, and most machines are never looked at
 again. Whatever else happens to a board, all of it is forgotten.
 """
@@ -33,58 +33,85 @@ class _Hosts:
         self.promised = bits(owners > 0)
 
 
+class _Seen:
+    """Machines that a question was answered with yes for, of as many as there were when it was last asked."""
+
+    __slots__ = ("size", "yes")
+
+    def __init__(self) -> None:
+        self.yes = 0
+        self.size = 0
+
+
 class Standing:
     """Answers for one packer about the board it has."""
 
     def __init__(self) -> None:
-        self._alive: dict[object, tuple[int, int]] = {}
+        self._suiting: dict[tuple[int, int], _Seen] = {}
+        self._lying: dict[tuple[int, bytes], _Seen] = {}
+        self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
 
     def forget(self) -> None:
         """Something other than putting pods and opening machines has happened."""
-        self._alive.clear()
+        self._suiting.clear()
+        self._lying.clear()
+        self._full.clear()
         self._hosts.clear()
 
     def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, lenient, diversity = packer.board, packer.lenient, packer.problem.diversity
-        kind = (id(ask.steps), id(ask.columns), id(ask.nodes), axis, domains.tobytes() if domains is not None else b"",
-                *((other, chosen.tobytes()) for other, chosen in packer.extra))  # fmt: skip
-        alive = self._holding(packer, kind, ask, axis, domains)
+        board, lenient = packer.board, packer.lenient
+        full = self._full.get(id(ask.steps))
+        if full is None:
+            full = bits(~board.roomy(ask))
+        left = self._suits(board, ask) & ~full
+        if axis is not None and domains is not None:
+            left &= self._within(board, axis, domains)
+        for other, chosen in packer.extra:
+            left &= self._within(board, other, chosen)
         ruled = bool(ask.host_owned or ask.host_members)
-        left = alive & ~self._barred(board, ask, lenient) if ruled else alive
-        if not left:
-            return 0
-        packer.problem.work += 1
-        got, dead = 0, 0
+        if ruled and left:
+            left &= ~self._barred(board, ask, lenient)
+        if left:
+            packer.problem.work += 1
+        got = 0
         while left and got < count:
             lowest = left & -left
             left ^= lowest
             at = lowest.bit_length() - 1
             take = board.holds(ask, at, count - got)
             if not take:
-                dead |= lowest
+                full |= lowest
                 continue
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)
-            if diversity is None or board.diverse(ask, at):
+            if packer.problem.diversity is None or board.diverse(ask, at):
                 self.put(board, ask, at, take)
                 got += take
-        if dead:
-            self._alive[kind] = (alive ^ dead, board.size)
+        self._full[id(ask.steps)] = full
         return got
 
-    def _holding(self, packer: Packer, kind: object, ask: Ask, axis: int | None, domains: Bools | None) -> int:
-        """The machines that suit a kind of pod and had room for one when they were last looked at."""
-        board = packer.board
-        alive, seen = self._alive.get(kind, (0, 0))
-        if seen < board.size:
-            fresh = board.fitting(ask, seen, board.domains[axis] if axis is not None else None, domains)
-            for other, chosen in packer.extra:
-                fresh = fresh[chosen[board.domains[other][fresh]]]
-            alive |= _bits_at(fresh, seen, board.size)
-            self._alive[kind] = (alive, board.size)
-        return alive
+    def _suits(self, board: Board, ask: Ask) -> int:
+        """The machines that pods of the ask accept."""
+        seen = self._suiting.get((id(ask.columns), id(ask.nodes)))
+        if seen is None:
+            seen = self._suiting[id(ask.columns), id(ask.nodes)] = _Seen()
+        if seen.size < board.size:
+            seen.yes |= bits(board.suitable(ask, seen.size, board.size)) << seen.size
+            seen.size = board.size
+        return seen.yes
+
+    def _within(self, board: Board, axis: int, domains: Bools) -> int:
+        """The machines that lie in some domains."""
+        key = (axis, domains.tobytes())
+        seen = self._lying.get(key)
+        if seen is None:
+            seen = self._lying[key] = _Seen()
+        if seen.size < board.size:
+            seen.yes |= bits(domains[board.domains[axis, seen.size : board.size]]) << seen.size
+            seen.size = board.size
+        return seen.yes
 
     def _barred(self, board: Board, ask: Ask, lenient: bool) -> int:
         """The machines that hostname rules close to the ask."""
@@ -138,12 +165,3 @@ class Standing:
 def bits(chosen: Bools) -> int:
     """The places of an array that are true, as an integer."""
     return int.from_bytes(np.packbits(chosen, bitorder="little").tobytes(), "little")
-
-
-def _bits_at(places: Ints, start: int, end: int) -> int:
-    """Some of the machines from `start` to `end`, as an integer."""
-    if len(places) <= 8:
-        return sum(1 << at for at in places.tolist())
-    chosen = np.zeros(end - start, dtype=np.bool_)
-    chosen[places - start] = True
-    return bits(chosen) << start
