@@ -13,6 +13,7 @@ from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.access import User
 from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.kubernetes import ADMIN_TOKEN
 
@@ -21,7 +22,9 @@ def core() -> ApiServer:
     """A fresh server that knows one administrator, like the real one beside it."""
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     admin = User("admin", ("system:masters", "system:authenticated"), "admin")
-    return ApiServer(clock=clock, chance=Chance(1), tokens={ADMIN_TOKEN: admin})
+    server = ApiServer(clock=clock, chance=Chance(1), tokens={ADMIN_TOKEN: admin})
+    seed_defaults(server, clock.now())
+    return server
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from dovetail.clock import Clock, run_scaled
 from dovetail.lab.apiserver import access, tls
 from dovetail.lab.apiserver.garbage import Collector
 from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store
@@ -77,6 +78,7 @@ class Bare:
             except DataError as error:
                 raise StartError(str(error)) from error
         self.server = make(clock, chance, store=store, tokens={token: access.ADMIN})
+        seed_defaults(self.server, clock.now())
         if self.journal is not None:
             self.server.settled = self.journal.settled
         self.collector = Collector(self.server, delay=0.5)

@@ -22,7 +22,6 @@ from dovetail.clock import Clock
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
 from dovetail.lab.ages import Aged
-from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
@@ -146,7 +145,6 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         write_private(settings.kubeconfig, bare.kubeconfig())
         server = bare.server
         assert isinstance(server, LabServer)
-        seed_defaults(server, clock.now())
         transport = InProcess(server, {"authorization": f"Bearer {token}"})
         parts = Parts(pace=_pace(settings), storage=settings.autoscaler)
         lab = Lab(transport, clock, chance, parts, server=server, extras=extras)

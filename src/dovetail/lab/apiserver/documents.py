@@ -141,7 +141,7 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _construct_map)
 
 
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """The value, and a complaint for every key given twice."""
+    """The first document's value, and a complaint for every key given twice."""
     if body.lstrip()[:1] == b"{":
         try:
             return parse_json(body)
@@ -150,7 +150,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
     try:
         loader = _Loader(body.decode("utf-8", "replace"))
         loader.duplicates = []
-        value = loader.get_single_data()
+        value = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise SyntaxProblem(_yaml_problem(error)) from error
     return value, loader.duplicates
