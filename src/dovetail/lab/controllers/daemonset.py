@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from dovetail.lab.controllers.deployment.rollout import share
 from dovetail.lab.controllers.history import HASH_LABEL
 from dovetail.lab.controllers.pods import available_in, finished, ready, terminating
 from dovetail.lab.controllers.tainteviction import tolerates
@@ -90,72 +89,44 @@ class Plan(msgspec.Struct, frozen=True):
 
     create: list[str]
     delete: list[PodView]
-    failed: list[PodView] = []
-    succeeded: list[PodView] = []
+    failed: list[PodView] = msgspec.field(default_factory=list)
+    succeeded: list[PodView] = msgspec.field(default_factory=list)
 
 
 Belongs = Callable[[NodeView], tuple[bool, bool]]
+#: Of the pods on one node, those that are too many.
+Surplus = Callable[[Sequence[PodView]], list[PodView]]
 
 
-def manage(nodes: Iterable[NodeView], by_node: Mapping[str, Sequence[PodView]], rule: Belongs, surge: int = 0) -> Plan:
-    """One pod a node that wants one, none elsewhere."""
-    create: list[str] = []
-    delete: list[PodView] = []
-    failed: list[PodView] = []
-    succeeded: list[PodView] = []
-    known = set()
+def manage(
+    nodes: Iterable[NodeView],
+    by_node: Mapping[str, Sequence[PodView]],
+    rule: Belongs,
+    surplus: Surplus,
+    surging: bool = False,
+) -> Plan:
+    """One pod a node that wants one, none elsewhere; while a new one replaces an old one, both."""
+    plan = Plan([], [])
     for node in nodes:
-        known.add(node.metadata.name)
         pods = by_node.get(node.metadata.name, ())
         should, may = rule(node)
+        living = [pod for pod in pods if not terminating(pod)]
         if should and not pods:
-            create.append(node.metadata.name)
+            plan.create.append(node.metadata.name)
         elif not may:
-            delete += [pod for pod in pods if not terminating(pod)]
+            plan.delete.extend(living)
         else:
-            living = []
-            for pod in pods:
-                if terminating(pod):
-                    continue
-                if pod.status.phase == "Failed":
-                    failed.append(pod)
-                elif pod.status.phase == "Succeeded":
-                    succeeded.append(pod)
-                else:
-                    living.append(pod)
-            if surge == 0 and len(living) > 1:
-                delete += sorted(living, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name))[1:]
-    return Plan(create, [*delete, *failed, *succeeded], failed, succeeded)
+            plan.failed.extend(pod for pod in living if pod.status.phase == "Failed")
+            plan.succeeded.extend(pod for pod in living if pod.status.phase == "Succeeded")
+            running = sorted((pod for pod in living if not finished(pod)), key=_age)
+            plan.delete.extend(surplus(running))
+            if surging and should and not running:
+                plan.create.append(node.metadata.name)  # another may come before the last has gone
+    return Plan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
 
 
-def roll(
-    workload: Json, nodes: Sequence[NodeView], by_node: Mapping[str, Sequence[PodView]], revision: str, now: datetime
-) -> list[PodView]:
-    """Old pods to take away next, within maxUnavailable."""
-    strategy = workload["spec"].get("updateStrategy", {})
-    if strategy.get("type", "RollingUpdate") != "RollingUpdate":
-        return []
-    wanted = [node.metadata.name for node in nodes if belongs(workload, node)[0]]
-    rolling = strategy.get("rollingUpdate") or {}
-    allowed = share(rolling.get("maxUnavailable", 1), len(wanted), up=True)
-    surge = share(rolling.get("maxSurge", 0), len(wanted), up=True)
-    if surge == 0:
-        allowed = max(1, allowed)
-    min_ready = int(workload["spec"].get("minReadySeconds", 0))
-    gone, sick, fine = 0, [], []
-    for name in wanted:
-        pods = [pod for pod in by_node.get(name, ()) if not finished(pod)]
-        old = [p for p in pods if p.metadata.labels.get(HASH_LABEL) != revision and not terminating(p)]
-        new = [p for p in pods if p.metadata.labels.get(HASH_LABEL) == revision and not terminating(p)]
-        if not old:
-            gone += not any(available_in(pod, min_ready, now) <= 0 for pod in new)
-        elif available_in(old[0], min_ready, now) <= 0:
-            fine.append(old[0])
-        else:
-            sick.append(old[0])
-            gone += 1
-    room = max(0, allowed - gone)
-    return [*sick, *fine[:room]]
+def _age(pod: PodView) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
 def status_of(

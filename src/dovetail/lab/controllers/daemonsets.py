@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import DAEMONSETS, PODS
-from dovetail.lab.controllers.daemonset import belongs, manage, pinned, roll, status_of, tolerations
-from dovetail.lab.controllers.deployment.rollout import share
+from dovetail.lab.controllers.claim import claim_pods, strays_of
+from dovetail.lab.controllers.daemonset import belongs, manage, pinned, status_of, tolerations
+from dovetail.lab.controllers.daemonupdate import Update
 from dovetail.lab.controllers.history import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.podtemplate import pod_of
@@ -16,6 +20,7 @@ from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
+from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "DaemonSet")
 
@@ -52,13 +57,17 @@ class DaemonSets:
         workload = self._sets.get(key)
         if workload is None or "deletionTimestamp" in workload["metadata"]:
             return None
+        selector = msgspec.convert(workload["spec"]["selector"], LabelSelector)
+        await claim_pods(self._kit, _KIND, workload["metadata"], selector, strays_of(self._pods(workload), selector))
         revision = await self._history.current(workload)
         code = hash_of(revision)
         error: ApiError | None = None
         try:
-            await self._manage(workload, code)
-            nodes = list(self._kit.nodes.all())
-            await self._delete(workload, roll(workload, nodes, self._by_node(workload), code, self._kit.now()))
+            update = Update(workload, code, self._kit.now())
+            await self._manage(update)
+            plan = update.step(list(self._kit.nodes.all()), self._by_node(workload))
+            await self._delete(workload, plan.delete)
+            await self._create(workload, plan.create, code)
         except ApiError as problem:
             error = problem
         nodes = list(self._kit.nodes.all())
@@ -82,11 +91,10 @@ class DaemonSets:
             found.setdefault(pod.spec.node_name or target, []).append(pod)
         return found
 
-    async def _manage(self, workload: Json, code: str) -> None:
-        nodes = list(self._kit.nodes.all())
-        surge = (workload["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}).get("maxSurge", 0)
-        total = share(surge, len(nodes), up=True)
-        plan = manage(nodes, self._by_node(workload), lambda node: belongs(workload, node), total)
+    async def _manage(self, update: Update) -> None:
+        workload = update.workload
+        rule = partial(belongs, workload)
+        plan = manage(self._kit.nodes.all(), self._by_node(workload), rule, update.surplus, update.surging)
         about = Involved.of(*_KIND, workload["metadata"])
         for pods, reason, word, tell in (
             (plan.failed, "FailedDaemonPod", "failed", self._kit.recorder.warning),
@@ -96,7 +104,7 @@ class DaemonSets:
                 text = f"Found {word} daemon pod {pod.metadata.key} on node {pod.spec.node_name}, will try to "
                 tell(about, reason, f"{text}{'kill' if word == 'failed' else 'delete'} it")
         await self._delete(workload, plan.delete)
-        await self._create(workload, plan.create, code)
+        await self._create(workload, plan.create, update.revision)
 
     async def _create(self, workload: Json, nodes: Sequence[str], code: str) -> None:
         template = workload["spec"]["template"]

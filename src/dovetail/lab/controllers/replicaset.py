@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
-from dovetail.lab.controllers.claim import adopt, release, to_adopt
+from dovetail.lab.controllers.claim import claim_pods
 from dovetail.lab.controllers.deployment.rollout import replicas
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.instants import stamp
@@ -149,11 +149,8 @@ class ReplicaSets:
         return self._rosters.get(rs["metadata"]["uid"]) or Roster()
 
     async def _claim(self, rs: Json) -> None:
-        metadata, selector = rs["metadata"], self._selector(rs)
-        for pod in self._roster(rs).strays(selector):
-            await release(self._kit.kube, PODS, _identity(pod), metadata["uid"])
-        for pod in to_adopt(self._kit.pods.by("orphans", metadata["namespace"]), selector):
-            await adopt(self._kit.kube, PODS, _identity(pod), self._kind, metadata)
+        selector = self._selector(rs)
+        await claim_pods(self._kit, self._kind, rs["metadata"], selector, self._roster(rs).strays(selector))
 
     async def _scale(self, rs: Json) -> None:
         while True:
@@ -207,7 +204,3 @@ class ReplicaSets:
 def _namespace_is_going(error: ApiError) -> bool:
     causes = (error.body or {}).get("details", {}).get("causes", [])
     return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
-
-
-def _identity(pod: PodView) -> tuple[str, str, str]:
-    return pod.metadata.name, pod.metadata.namespace, pod.metadata.uid

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from dovetail.kube.errors import AlreadyExists, ApiError, NotFound
 from dovetail.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, STATEFULSETS
+from dovetail.lab.controllers.claim import claim_pods, strays_of
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.history import HASH_LABEL, SET_HASH_LABEL, History, template_of
 from dovetail.lab.controllers.kit import Kit
@@ -22,6 +25,7 @@ from dovetail.lab.controllers.statefulset import (
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
+from dovetail.model.selector import LabelSelector
 
 _KIND = ("apps/v1", "StatefulSet")
 
@@ -51,6 +55,7 @@ class StatefulSets:
         workload = self._sets.get(key)
         if workload is None:
             return None
+        await self._claim(workload)
         newest = await self._history.current(workload)
         updated = newest["metadata"]["name"]
         pods = self._pods(workload)
@@ -69,6 +74,17 @@ class StatefulSets:
             raise error
         min_ready = int(workload["spec"].get("minReadySeconds", 0))
         return float(min_ready) if min_ready and pods else None
+
+    async def _claim(self, workload: Json) -> None:
+        """Pods of its names that lost their set are the set's again."""
+        if "deletionTimestamp" in workload["metadata"]:
+            return
+        selector = msgspec.convert(workload["spec"]["selector"], LabelSelector)
+        name = workload["metadata"]["name"]
+        strays = strays_of(self._pods(workload), selector)
+        await claim_pods(
+            self._kit, _KIND, workload["metadata"], selector, strays, lambda pod: ordinal(name, pod.metadata.name) >= 0
+        )
 
     def _pods(self, workload: Json) -> list[PodView]:
         return self._kit.pods.by("owner", workload["metadata"]["uid"])

@@ -76,7 +76,7 @@ class Deployments:
             orphan = not any(ref.get("controller") for ref in rs["metadata"].get("ownerReferences", ()))
             if orphan and selector.matches(rs["metadata"].get("labels", {})) and "deletionTimestamp" not in metadata:
                 identity = (rs["metadata"]["name"], rs["metadata"]["namespace"], rs["metadata"]["uid"])
-                await adopt(self._kit.kube, REPLICASETS, identity, _KIND, metadata)
+                await self._sets.seen(await adopt(self._kit.kube, REPLICASETS, identity, _KIND, metadata))
         return self._sets.by("owner", metadata["uid"])
 
     async def _note_pause(self, deployment: Json) -> Json:
