@@ -28,6 +28,16 @@ def test_every_reference_of_every_document_leads_somewhere() -> None:
     ask(scenario)
 
 
+def test_an_old_kubectl_gets_a_document_it_can_read_and_leaves_the_checking_to_the_server() -> None:
+    async def scenario(asker: Asker) -> None:
+        accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+        response = await asker.raw("GET", "/openapi/v2", accept=accept)
+        assert response.status == 200 and response.headers["content-type"] == accept.replace("@", ".")
+        assert response.body.startswith(b"\x0a\x032.0")
+
+    ask(scenario)
+
+
 def test_the_old_document_holds_every_kind() -> None:
     async def scenario(asker: Asker) -> None:
         document = await asker.ok("GET", "/openapi/v2")

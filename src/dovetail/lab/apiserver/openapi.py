@@ -51,6 +51,21 @@ _WORDS = {
 _INFO = {"title": "Kubernetes", "version": "1.36"}
 
 
+_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+
+
+def old_document() -> Response:
+    """For kubectl up to 1.28, which asks in protobuf and only to check fields itself.
+
+    A document that knows no kind makes it leave that to the server, which does it better.
+    """
+    title, version = _INFO["title"].encode(), _INFO["version"].encode()
+    info = b"\x0a" + bytes([len(title)]) + title + b"\x12" + bytes([len(version)]) + version
+    body = b"\x0a\x032.0" + b"\x12" + bytes([len(info)]) + info + b"\x42\x00" + b"\x4a\x00"
+    media = _PROTOBUF.replace("@", ".")  # the name that is asked for is no media type
+    return Response(status=200, headers={"content-type": media, "vary": "Accept"}, body=body)
+
+
 class OpenApi:
     """The index and one document for each group and version."""
 
@@ -62,7 +77,7 @@ class OpenApi:
         if len(parts) >= 2 and parts[1] == "v3":
             return self.index() if len(parts) == 2 else self.document("/".join(parts[2:]))
         if parts[1:] == ["v2"]:
-            return self.version_two()
+            return old_document() if _PROTOBUF in request.headers.get("accept", "") else self.version_two()
         raise PlainError()
 
     def versions(self) -> list[tuple[str, str]]:
