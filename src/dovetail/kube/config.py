@@ -22,6 +22,9 @@ from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
+#: The way out of a file that cannot be used.
+_ANOTHER = "mend it, or set KUBECONFIG to another"
+
 
 class Connection(msgspec.Struct, frozen=True):
     """All that is needed to speak to one API server."""
@@ -87,7 +90,7 @@ def load(path: str | Path | None = None, context: str | None = None) -> Connecti
     if path is not None:
         file = Path(path).expanduser()
         if not file.exists():
-            raise ConfigError(f"{file}: no such kubeconfig")
+            raise ConfigError(f"{file}: no such kubeconfig: choose another, or let `dovetail up` write one")
         return from_kubeconfig([file], context)
     listed = [Path(name).expanduser() for name in os.environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     files = [file for file in listed or [Path.home() / ".kube" / "config"] if file.exists()]
@@ -157,13 +160,14 @@ def _read(file: Path) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as problem:
-        raise ConfigError(f"{file}: cannot be read: {problem.strerror}") from problem
+        raise ConfigError(f"{file}: cannot be read: {problem.strerror}; {_ANOTHER}") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not YAML: {_in_one_line(problem)}") from problem
+        raise ConfigError(f"{file}: is not YAML: {_in_one_line(problem)}; {_ANOTHER}") from problem
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise ConfigError(f"{file}: is not a kubeconfig: a mapping with clusters, users and contexts is expected")
+        text = "is not a kubeconfig: a mapping with clusters, users and contexts is expected"
+        raise ConfigError(f"{file}: {text}; {_ANOTHER}")
     return document
 
 
