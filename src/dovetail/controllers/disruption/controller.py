@@ -169,10 +169,10 @@ class Disruption:
 
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
-        ready = [
-            each for each in self._quiet(self.field.candidates)
-            if not each.empty and self._policy(each.pool) != "WhenEmpty" and self._moves.may(each)
-        ]
+        quiet = self._quiet(self.field.candidates)
+        ready = self._moves.free(
+            [each for each in quiet if not each.empty and self._policy(each.pool) != "WhenEmpty"]
+        )
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
             self._proposal = None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate
@@ -21,40 +21,39 @@ class Moves:
         self._context = context
         self._moved: dict[str, deque[float]] = {}
 
-    def may(self, candidate: Candidate) -> bool:
-        """Whether everybody on the machine may still be moved this hour."""
+    def free(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """The machines on which everybody may still be moved this hour."""
+        self._forget()
         if not self._moved:
-            return True
-        now = self._context.clock.monotonic()
-        for whose, count in self._owners(self._pods(candidate)).items():
-            moved = self._moved.get(whose)
-            while moved and moved[0] <= now - HOUR:
+            return list(candidates)
+        sizes = Counter(map(owner, self._context.mirror.pods.store.all()))
+        return [each for each in candidates if self._may(each, sizes)]
+
+    def _may(self, candidate: Candidate, sizes: Mapping[str, int]) -> bool:
+        return all(
+            whose not in self._moved or len(self._moved[whose]) + count <= AN_HOUR * max(1, sizes[whose])
+            for whose, count in self._owners(candidate).items()
+        )
+
+    def _forget(self) -> None:
+        before = self._context.clock.monotonic() - HOUR
+        for moved in self._moved.values():
+            while moved and moved[0] <= before:
                 moved.popleft()
-            if moved and len(moved) + count > AN_HOUR * self._size(whose):
-                return False
-        return True
+        self._moved = {whose: moved for whose, moved in self._moved.items() if moved}
 
     def note(self, candidates: Iterable[Candidate]) -> None:
         now = self._context.clock.monotonic()
         for candidate in candidates:
-            for whose, count in self._owners(self._pods(candidate)).items():
+            for whose, count in self._owners(candidate).items():
                 self._moved.setdefault(whose, deque()).extend([now] * count)
-        self._moved = {whose: times for whose, times in self._moved.items() if times and times[-1] > now - HOUR}
+        self._forget()
 
-    def _pods(self, candidate: Candidate) -> list[Pod]:
+    def _owners(self, candidate: Candidate) -> Counter[str]:
+        """Whose pods would be moved, and how many of each."""
         wanted = set(candidate.pods)
-        return [pod for pod in self._context.mirror.pods_on(candidate.node) if pod.metadata.key in wanted]
-
-    def _size(self, whose: str) -> int:
-        """How many pods the workload has now, at least one."""
-        pods = self._context.mirror.pods.store.all()
-        return max(1, sum(owner(pod) == whose for pod in pods))
-
-    def _owners(self, pods: Iterable[Pod]) -> dict[str, int]:
-        counts: dict[str, int] = {}
-        for pod in pods:
-            counts[owner(pod)] = counts.get(owner(pod), 0) + 1
-        return counts
+        pods = self._context.mirror.pods_on(candidate.node)
+        return Counter(owner(pod) for pod in pods if pod.metadata.key in wanted)
 
 
 def owner(pod: Pod) -> str:
