@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from tests.cloud.aws.conftest import DISCOVERY, Account
 
@@ -246,5 +246,36 @@ def test_a_launch_template_of_ones_own_is_used_as_it_is_and_missed_by_name(accou
         found = await aws.get(bought.provider_id)
         assert (found.image_id, found.network["security-groups"]) == ("ami-own", account.world.security_group)
         assert found.tags["karpenter.sh/nodepool"] == "default"
+
+    account.run(talk)
+
+
+def test_a_class_whose_subnets_are_full_says_so_and_others_lose_those_subnets_alone(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        roomy = await account.ready(aws)
+        first = roomy["status"]["subnets"][0]
+        tiny = await account.ready(aws, subnetSelectorTerms=[{"id": first["id"]}])
+        order = await account.order(aws, "c-full", tiny, "m5.large", kind="on-demand")
+        account.endpoint.market.refuse(("*", first["zone"], "*"), "InsufficientFreeAddressesInSubnet")
+        with pytest.raises(InsufficientCapacity):
+            await aws.launch(order)
+        with pytest.raises(CloudError, match=rf"in {first['zone']} has free addresses; add subnets.*SUBNET_FULL"):
+            await aws.instance_types({}, tiny)
+        zones = {o.zone for t in await aws.instance_types({}, roomy) for o in t.offerings if o.available}
+        assert zones == {subnet["zone"] for subnet in roomy["status"]["subnets"]} - {first["zone"]}
+
+    account.run(talk)
+
+
+def test_a_class_that_goes_takes_its_own_profile_and_no_other(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        kept = await account.ready(aws)
+        going = account.node_class() | {"metadata": {"name": "going", "uid": "class-2"}}
+        made = (await aws.resolve(going)).status["instanceProfile"]
+        assert made != kept["status"]["instanceProfile"]
+        await aws.release(going)
+        profiles = account.endpoint.backend("iam", "aws").instance_profiles.values()
+        names = {profile.name for profile in profiles}
+        assert kept["status"]["instanceProfile"] in names and made not in names
 
     account.run(talk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -36,6 +36,13 @@ async def asked(answer: Awaitable[T]) -> T:
         raise
     except Exception as error:  # whatever botocore raises is classified in one place
         raise explain(code_of(error), message_of(error)) from error
+
+
+def full(node_class: Mapping[str, Any], zones: Iterable[str]) -> CloudError:
+    """No address is left in these zones for machines of a class."""
+    name = node_class["metadata"]["name"]
+    said = f"no subnet of EC2NodeClass {name!r} in {', '.join(sorted(zones))} has free addresses"
+    return explain("InsufficientFreeAddressesInSubnet", said)
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -113,11 +120,7 @@ class Buying:
         """One launch template for each image, pod count and reservation among the options, with its overrides."""
         name = launch.node_class["metadata"]["name"]
         if not any(option.offering.zone in subnets for option in options):
-            zones = sorted({option.offering.zone for option in options})
-            for zone in zones:
-                self._parts.unavailable.mark(("*", zone, "*"))
-            said = f"no subnet of {name!r} in {', '.join(zones)} has free addresses"
-            raise explain("InsufficientFreeAddressesInSubnet", said)
+            raise full(launch.node_class, {option.offering.zone for option in options})
         if template := own(launch.node_class):
             return [_config(template, fleet.overrides(options, subnets))]
         images = await asked(

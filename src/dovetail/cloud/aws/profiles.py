@@ -52,10 +52,13 @@ class Profiles:
         return await self._known.get(name, ask)
 
     async def release(self, class_uid: str) -> None:
-        """Take away every profile of a class."""
+        """Take away every profile of a class, and none of another's: some servers do not look at the prefix."""
         self._known.forget()
-        answer = await self._calls("iam", "list_instance_profiles", PathPrefix=self.path(class_uid))
+        path = self.path(class_uid)
+        answer = await self._calls("iam", "list_instance_profiles", PathPrefix=path)
         for profile in answer.get("InstanceProfiles", ()):
+            if profile.get("Path") != path:
+                continue
             name = profile["InstanceProfileName"]
             for role in profile.get("Roles", ()):
                 await self._quietly(

@@ -11,7 +11,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, cluster, drift, health, machines
 from dovetail.cloud.aws.ageing import Ageing
-from dovetail.cloud.aws.buying import Buying, Parts, asked
+from dovetail.cloud.aws.buying import Buying, Parts, asked, full
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.messages import Queue
@@ -115,7 +115,9 @@ class Aws:
         spec = node_class["spec"]
         subnets = await asked(self._network.subnets(spec.get("subnetSelectorTerms") or ()))
         held = await asked(self._reservations.select(spec.get("capacityReservationSelectorTerms") or ()))
-        zones = {subnet.zone: subnet.zone_id for subnet in subnets}
+        zones = {subnet.zone: subnet.zone_id for subnet in subnets if self._network.room(subnet) > 0}
+        if subnets and not zones:
+            raise full(node_class, {subnet.zone for subnet in subnets})
         return await asked(self._types.list(node_class, zones, held))
 
     async def launch(self, launch: Launch) -> Machine:

@@ -68,7 +68,7 @@ async def _nodes_left(context: Context, claim: NodeClaim) -> bool:
 async def _lost(context: Context, claim: NodeClaim) -> str:
     """The machine that was bought for a claim whose status never learnt of it."""
     for machine in await context.cloud.machines():
-        if machine.claim_uid == claim.metadata.uid:
+        if machine.claim_uid == claim.metadata.uid and context.mirror.owner(machine.provider_id) is None:
             return machine.provider_id
     return ""
 

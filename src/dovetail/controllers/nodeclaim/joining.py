@@ -81,6 +81,8 @@ class Joining:
         if why is None:
             return
         message = f"Machine runs and has not joined the cluster: {why}"
+        for pod in waiting_for(context, claim):
+            context.notices.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
         if context.notices.publish(claim, "Warning", "NodeNotJoined", message):
             context.log.error(
                 "machine has not joined", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name), error=why

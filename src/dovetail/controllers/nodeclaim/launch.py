@@ -75,6 +75,7 @@ class Launcher:
         context.safety.launch(False, problem.message)
         self._count(claim, problem)
         if await self._given_up(claim, problem):
+            self._failures[claim.metadata.uid] = (0, context.clock.monotonic() + LONGEST_PAUSE)
             return
         failures = self._failures.get(claim.metadata.uid, (0, 0.0))[0] + 1
         seconds = min(LONGEST_PAUSE, 2.0 ** (failures - 1)) * (1.0 + 0.2 * context.chance.random())
@@ -119,6 +120,9 @@ class Launcher:
         context.metrics.cloud_seconds.labels("nodeclaim.lifecycle", "Create", context.cloud.name).observe(
             context.clock.monotonic() - began
         )
+        owner = context.mirror.owner(machine.provider_id)
+        if owner is not None and owner.metadata.uid != claim.metadata.uid:
+            raise CloudError("MachineTaken", f"{machine.provider_id} is NodeClaim {owner.name}'s machine", Remedy.RETRY)
         return machine
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
