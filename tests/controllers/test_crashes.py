@@ -84,6 +84,32 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
     tell(story)
 
 
+def test_a_machine_that_one_claim_has_is_never_anothers(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await world.stop()
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        (machine,) = world.cloud.standing()
+        metadata = {key: claim["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+        body = {**claim, "metadata": {"name": "default-other", **metadata}, "status": {}}
+        other = await world.kube.create(kinds.NODECLAIMS, body)
+        # The cloud's books are wrong: it says that the machine was bought for the new claim.
+        world.cloud.adopt([msgspec.structs.replace(machine, claim_uid=other["metadata"]["uid"])])
+        world.start()
+
+        async def gone() -> bool:
+            return "default-other" not in {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+
+        await world.until(gone, within=900, step=5)
+        assert [each.provider_id for each in world.cloud.standing()] == [claim["status"]["providerID"]]
+        assert world.cloud.sold == 1
+
+    tell(story)
+
+
 def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)

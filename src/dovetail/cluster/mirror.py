@@ -7,7 +7,7 @@ machine changed, so that a cut costs what changed. Nothing here decides anything
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -135,7 +135,7 @@ class Mirror:
 
     # -- reading
 
-    def unbound(self) -> Iterable[Pod]:
+    def unbound(self) -> Collection[Pod]:
         """Pods without a node that are not finished, in the order they came."""
         return self._unbound.values()
 
@@ -155,7 +155,11 @@ class Mirror:
         return [node for node in map(self.nodes.store.get, names) if node is not None] if names else []
 
     def claim_for(self, node: Node) -> NodeClaim | None:
-        name = self._claim_of.get(node.spec.provider_id) if node.spec.provider_id else None
+        return self.owner(node.spec.provider_id)
+
+    def owner(self, provider_id: str) -> NodeClaim | None:
+        """The claim whose status names a machine."""
+        name = self._claim_of.get(provider_id) if provider_id else None
         return self.claims.store.get(name) if name else None
 
     @property
