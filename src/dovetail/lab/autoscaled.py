@@ -28,6 +28,8 @@ from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds import crds
 
 HOUR = 3600.0
+#: Seconds between looks at prices that move.
+REPRICED = 5.0
 #: Somebody who does something to every machine that boots, given its name.
 Meddler = Callable[[str], Awaitable[None]]
 
@@ -152,12 +154,14 @@ class Autoscaled:
                     self.totals["machines bought"] += 1
                     self.changed = lab.clock.monotonic()
                     group.create_task(self._boot(lab, cloud, machine), name=f"boot {machine.provider_id}")
+            self._booting &= standing.keys()
             for provider in [each for each in self._joined if each not in standing]:
                 self.totals["machines given back"] += 1
                 self.changed = lab.clock.monotonic()
                 lab.fleet.vanish(self._joined.pop(provider))
+                self._addresses.pop(provider, None)
             try:
-                async with asyncio.timeout(5.0):
+                async with asyncio.timeout(REPRICED if cloud.market.curves else cloud.next_end()):
                     await cloud.changed()
             except TimeoutError:
                 continue
@@ -200,7 +204,6 @@ class Autoscaled:
 
     def _address(self, provider_id: str) -> str:
         if self._asked.reuse:
-            self._addresses = {each: number for each, number in self._addresses.items() if each in self._joined}
             taken = set(self._addresses.values())
             number = next(each for each in range(1, len(taken) + 2) if each not in taken)
         else:
@@ -211,8 +214,8 @@ class Autoscaled:
     def _account(self, now: float, standing: Any, cloud: Seller) -> None:
         self.dollars = self.bill(now)
         self._since = now
-        prices = [cloud.price(each.instance_type, each.zone, each.capacity_type) for each in standing]
-        self._rate = sum(each for each in prices if each is not None)
+        counts = Counter((each.instance_type, each.zone, each.capacity_type) for each in standing)
+        self._rate = sum(count * (cloud.price(*offering) or 0.0) for offering, count in counts.items())
 
     def _log(self, line: str) -> None:
         message = msgspec.json.decode(line).get("message", "")

@@ -8,7 +8,7 @@ terminated, I9 nobody is moved for cost all the time, I10 the cloud is not flood
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -32,8 +32,9 @@ WINDOW, FOR_EACH, ANYWAY = 600.0, 3, 10
 DOUBLE, ORPHAN = 60.0, 600.0
 #: Moves for cost an hour, for each pod of a workload and anyway.
 MOVES, MOVES_ANYWAY = 3, 3
-#: Calls of the cloud a second, over a minute.
+#: Calls of the cloud a second, over a minute; but those for single machines that a real cloud is asked for together.
 CALLS = 10.0
+GATHERED = frozenset({"get", "launch", "terminate"})
 VOLUNTARY = frozenset({"Empty", "Drifted", "Underutilized"})
 
 
@@ -53,6 +54,7 @@ class Promises:
         self._claims: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
         self._pods: dict[str, _Resident] = {}
+        self._sizes: Counter[str] = Counter()
         self._nodes: set[str] = set()
         self._busiest: deque[tuple[float, int]] = deque()
         self._bought: deque[float] = deque()
@@ -76,8 +78,7 @@ class Promises:
         for what, since in self._doubts.items():
             if now - since > standing[what]:
                 self._break(what)
-        # Looks at single machines are gathered: hundreds are one call of a real cloud.
-        calls = sum(count for name, count in self._cloud.calls.items() if name != "get")
+        calls = sum(count for name, count in self._cloud.calls.items() if name not in GATHERED)
         if calls - self._calls > CALLS * LOOK:
             self._break(f"I10: {calls - self._calls} calls of the cloud within {LOOK:g} s")
         self._calls = calls
@@ -119,19 +120,29 @@ class Promises:
     def _pod(self, event: Event) -> None:
         if event.record is None:
             if event.previous is not None:
-                self._pods.pop(event.previous.obj["metadata"]["uid"], None)
+                self._pod_gone(event.previous.obj["metadata"]["uid"])
             return
         metadata = event.record.obj["metadata"]
         owners = metadata.get("ownerReferences") or ()
         if any(each["kind"] in ("DaemonSet", "Node") for each in owners):
             return
         owner = next((each["uid"] for each in owners if each.get("controller")), metadata["uid"])
-        if metadata["uid"] not in self._pods:
+        known = self._pods.get(metadata["uid"])
+        self._sizes[owner] += 1
+        if known is not None:
+            self._sizes[known.owner] -= 1
+        else:
             now, count = self._clock.monotonic(), len(self._pods) + 1
             while self._busiest and self._busiest[-1][1] <= count:
                 self._busiest.pop()
             self._busiest.append((now, count))
         self._pods[metadata["uid"]] = _Resident(event.record.obj["spec"].get("nodeName", ""), owner)
+
+    def _pod_gone(self, uid: str) -> None:
+        self._attempts.pop(uid, None)
+        gone = self._pods.pop(uid, None)
+        if gone is not None:
+            self._sizes[gone.owner] -= 1
 
     def _claim(self, event: Event) -> None:
         old = self._claims.pop(event.key, None)
@@ -185,7 +196,7 @@ class Promises:
         now = self._clock.monotonic()
         for owner in [each.owner for each in self._pods.values() if each.node == claim.status.node_name]:
             moves = len(_recent(self._moved.setdefault(owner, deque()), now, HOUR))
-            size = sum(each.owner == owner for each in self._pods.values())
+            size = self._sizes[owner]
             if moves > MOVES * size + MOVES_ANYWAY:
                 self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
 

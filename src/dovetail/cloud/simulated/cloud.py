@@ -73,6 +73,7 @@ class SimulatedCloud:
         self._chance = chance
         self._catalogue = tuple(catalogue)
         self._types = {t.name: t for t in self._catalogue}
+        self._reserves = any(o.reservation_id is not None for t in self._catalogue for o in t.offerings)
         self.unavailable = Unavailable(clock, self.market.unavailable_for)
         self._machines: dict[str, Machine] = {}
         self._by_token: dict[str, str] = {}
@@ -114,7 +115,7 @@ class SimulatedCloud:
 
     def _reserved_in_use(self) -> tuple[tuple[str, int], ...]:
         used: dict[str, int] = {}
-        for machine in self._machines.values():
+        for machine in self._machines.values() if self._reserves else ():
             if machine.capacity_type == "reserved":
                 reservation = machine.tags.get("reservation", "")
                 used[reservation] = used.get(reservation, 0) + 1
