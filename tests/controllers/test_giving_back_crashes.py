@@ -182,9 +182,10 @@ async def _rested(world: Any, story: Story, kill: int | None) -> None:
 
 
 def _slow(story: Story) -> Any:
-    return pytest.param(story, marks=(pytest.mark.slow, pytest.mark.timeout(900)))
+    return pytest.param(story, marks=pytest.mark.slow)
 
 
+@pytest.mark.timeout(900)  # dozens of lives: seconds of work, minutes on a machine that others use too
 @pytest.mark.parametrize("story", [*STORIES, *map(_slow, BY_OTHERS)], ids=lambda story: story.name)
 def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, story: Story) -> None:
     writes: list[int] = []

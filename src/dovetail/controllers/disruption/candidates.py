@@ -30,6 +30,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False) -> Field:
     """Look at every managed machine. `waive_pods`: pods do not block a machine whose end has a date anyway."""
+    context.mirror.expire()
     known = prices(pools)
     found, blocked = [], {}
     for claim in context.mirror.claims.store.all():

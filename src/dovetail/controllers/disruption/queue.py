@@ -46,6 +46,7 @@ class Queue:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.commands: dict[str, Command] = {}
+        self._some = asyncio.Event()
         self._places: dict[str, list[tuple[str, str, Target]]] = {}
 
     def busy(self) -> frozenset[str]:
@@ -69,11 +70,15 @@ class Queue:
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
         context.mirror.mark(each.provider_id for each in command.candidates)
         self.commands[command.id] = command
+        self._some.set()
         self._tell(command, plan)
         return True
 
     async def run(self) -> None:
         while True:
+            if not self.commands:
+                self._some.clear()
+                await self._some.wait()
             for command in tuple(self.commands.values()):
                 try:
                     await self._step(command)

@@ -48,6 +48,7 @@ class Provisioner:
         self._refused: dict[str, tuple[int, float]] = {}
         self._told: dict[str, str] = {}
         self._attempts = Attempts()
+        self._somebody = asyncio.Event()
         context.mirror.listen(PODS, self._pod_changed)
         context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -68,6 +69,8 @@ class Provisioner:
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new
+        if pod is not None and not pod.spec.node_name:
+            self._somebody.set()
         if pod is None:
             self._refused.pop(change.object.metadata.uid, None)
             self._told.pop(change.object.metadata.uid, None)
@@ -104,6 +107,9 @@ class Provisioner:
     async def _look_again(self) -> None:
         """Pods without a place are tried again, ever less often; everybody else was tried at once."""
         while True:
+            if not self._context.mirror.unbound():
+                self._somebody.clear()
+                await self._somebody.wait()
             await asyncio.sleep(1.0)
             now = self._context.clock.monotonic()
             for pod in pending.waiting(self._context.mirror):
