@@ -15,7 +15,7 @@ from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group, toleration_key
 from dovetail.planner.ladder import Level, ladder
-from dovetail.planner.shape import Shape, Spread, interned
+from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.storage import Storage, storage_of
 
@@ -108,14 +108,12 @@ _order = attrgetter("order")
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
     """The pending pods; of those that were pending before nothing is worked out again."""
     memory = snapshot.memory
-    running, before = memory.table("pods"), memory.table("pending")
+    before = memory.table("pending")
     waiting: list[_Waiting] = []
     for pod in snapshot.pending:
         known = before.get(id(pod))
         if known is None:
-            at_work = running.get(pod.metadata.uid)
-            shape = at_work[1] if at_work is not None and at_work[0] is pod else interned(pod, memory)
-            known = _Waiting(pod, shape, pod_key(pod), _pod_order(pod))
+            known = _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
         waiting.append(known)
     memory.tables["pending"] = {id(each.pod): each for each in waiting}
     return waiting

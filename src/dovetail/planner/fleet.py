@@ -12,7 +12,7 @@ from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import DaemonSet, Pod, Toleration
 from dovetail.planner.clauses import NODE_NAME, Term, all_hold
 from dovetail.planner.memory import Memory
-from dovetail.planner.shape import Shape, shape_of
+from dovetail.planner.shape import Shape, last_shape_of, shape_of
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.tolerance import bears
 
@@ -79,25 +79,53 @@ class NodeFacts:
         self.shapes: dict[Shape, int] = {}
         self.ports: set[tuple[str, str, int]] = set()
         self.claims: set[tuple[str, str | None]] = set()
-        used: dict[str, int] = {}
+        self.used: dict[str, int] = {}
+        self.unserved: Counter[str] = Counter()
         by_uid = memory.table("pods")
         for pod in node.pods:
-            if pod.finished:
-                continue
             known = by_uid.get(pod.metadata.uid)
-            shape: Shape = known[1] if known is not None and known[0] is pod else shape_of(pod, memory)
-            for name, amount in shape.amounts:
-                used[name] = used.get(name, 0) + amount
-            if shape.ports:
-                self.ports.update(shape.ports)
-            if shape.claims:
-                self.claims.update(shape.claims)
-            if shape.daemon:
-                self.daemon_used[shape.controller] = shape.requests
-            if not pod.terminating:
-                self.shapes[shape] = self.shapes.get(shape, 0) + 1
-        self.used: Counter[str] = Counter(used)
-        self.unserved: Counter[str] = Counter()
+            self._add(pod, known[1] if known is not None and known[0] is pod else shape_of(pod, memory))
+
+    def _add(self, pod: Pod, shape: Shape) -> None:
+        if pod.finished:
+            return
+        for name, amount in shape.amounts:
+            self.used[name] = self.used.get(name, 0) + amount
+        if shape.ports:
+            self.ports.update(shape.ports)
+        if shape.claims:
+            self.claims.update(shape.claims)
+        if shape.daemon:
+            self.daemon_used[shape.controller] = shape.requests
+        if not pod.terminating:
+            self.shapes[shape] = self.shapes.get(shape, 0) + 1
+
+    def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
+        """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
+        before, now = {id(pod): pod for pod in old.pods}, {id(pod): pod for pod in node.pods}
+        gone = [(pod, last_shape_of(pod, memory)) for key, pod in before.items() if key not in now]
+        if node.labels != old.labels or any(shape.ports or shape.claims or shape.daemon for _, shape in gone):
+            return None
+        twin = object.__new__(NodeFacts)
+        twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, dict(self.daemon_used)
+        twin.ports, twin.claims = set(self.ports), set(self.claims)
+        twin.used, twin.shapes = dict(self.used), dict(self.shapes)
+        for pod, shape in gone:
+            twin._take(pod, shape)
+        for key, pod in now.items():
+            if key not in before:
+                twin._add(pod, shape_of(pod, memory))
+        return twin
+
+    def _take(self, pod: Pod, shape: Shape) -> None:
+        if pod.finished:
+            return
+        for name, amount in shape.amounts:
+            self.used[name] -= amount
+        if not pod.terminating:
+            self.shapes[shape] -= 1
+            if not self.shapes[shape]:
+                del self.shapes[shape]
 
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
         """Work out what daemons that belong here, and are not here yet, will still take."""
@@ -125,11 +153,10 @@ def node_labels(node: NodeState) -> dict[str, str]:
 
 def facts_of(node: NodeState, memory: Memory) -> NodeFacts:
     table = memory.table("nodes")
-    known = table.get(node.name)
+    known: tuple[NodeState, NodeFacts] | None = table.get(node.name)
     if known is not None and known[0] is node:
-        found: NodeFacts = known[1]
-        return found
-    facts = NodeFacts(node, memory)
+        return known[1]
+    facts = (known[1].after(known[0], node, memory) if known is not None else None) or NodeFacts(node, memory)
     table[node.name] = (node, facts)
     return facts
 

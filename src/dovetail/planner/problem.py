@@ -156,6 +156,10 @@ class Problem:
             if max(one.requests.values(), default=0) > TOO_MUCH:
                 one.requests = {name: min(amount, TOO_MUCH) for name, amount in one.requests.items()}
         self.dims = sorted({"pods"}.union(*(one.requests for one in self.classes)))
+        asked = [[one.requests.get(name, 0) for name in self.dims] for one in self.classes]
+        self.requests = np.array(asked, dtype=np.int64).reshape(len(self.classes), len(self.dims))
+        """What a pod of each class asks for, by dimension."""
+        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
@@ -195,6 +199,8 @@ class Problem:
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
         remaining = [dict(pool.limits) for pool in self.pools]
+        if not any(remaining):
+            return remaining
         at = {pool.name: index for index, pool in enumerate(self.pools)}
         for node in self.nodes:
             if node.pool is None or node.pool not in at:
@@ -206,9 +212,11 @@ class Problem:
 
     def _reservations(self) -> dict[str, int]:
         """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
+        rows = self.columns.rows
+        offers = self.columns.recall("reservations", lambda: [c.offering for c in rows if c.offering.reservation_id])
         found: dict[str, int] = {}
-        for column in self.columns.rows:
-            name, count = column.offering.reservation_id, column.offering.reservation_capacity
+        for offering in offers:
+            name, count = offering.reservation_id, offering.reservation_capacity
             if name is not None and count is not None:
                 found[name] = min(found.get(name, count), count)
         return found
@@ -232,9 +240,9 @@ class Problem:
         self.rows: Ints = np.arange(len(self.nodes))
         if len(self.nodes) < _MANY or not self.classes:
             return
-        ok: Bools = np.ones(len(self.nodes), dtype=np.bool_)
-        for dim, name in enumerate(self.dims):
-            ok &= self.free[dim] >= min(one.requests.get(name, 0) for one in self.classes)
+        ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
+        if ok.all():
+            return
         self.rows = np.flatnonzero(ok)
         self.free = np.ascontiguousarray(self.free[:, self.rows])
         self.nodes = [self.nodes[at] for at in self.rows]
@@ -243,11 +251,6 @@ class Problem:
     # -- asks ---------------------------------------------------------------------------------------------------
 
     def _compile_asks(self) -> None:
-        self.requests = np.array(
-            [[one.requests.get(name, 0) for name in self.dims] for one in self.classes], dtype=np.int64
-        ).reshape(len(self.classes), len(self.dims))
-        """What a pod of each class asks for, by dimension."""
-        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
         self.binding = self._binding()
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]

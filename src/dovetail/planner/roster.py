@@ -73,14 +73,18 @@ class Roster:
         self.facts = [facts_of(node, self._memory) for node in self.nodes]
         for row, fact in enumerate(self.facts):
             fact.settle(self.nodes[row], daemons)
-            self._count(row, fact, 1)
+            for shape, count in fact.shapes.items():
+                self._where(shape)[row] = count
 
     def _replace(self, row: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
-        self._count(row, self.facts[row], -1)
-        fact = facts_of(node, self._memory)
+        before, fact = self.facts[row], facts_of(node, self._memory)
         fact.settle(node, daemons)
         self.nodes[row], self.facts[row] = node, fact
-        self._count(row, fact, 1)
+        for shape in before.shapes.keys() - fact.shapes.keys():
+            del self._shapes[shape][row]
+        for shape, count in fact.shapes.items():
+            if before.shapes.get(shape) != count:
+                self._where(shape)[row] = count
         for name, free in self._free.items():
             free[row] = self._room(row, name)
         for key, values in self._values.items():
@@ -88,21 +92,18 @@ class Roster:
         for key, (known, codes) in self._codes.items():
             codes[row] = known.setdefault(fact.labels.get(key), len(known))
 
-    def _count(self, row: int, fact: NodeFacts, sign: int) -> None:
-        for shape, count in fact.shapes.items():
-            rows = self._shapes.get(shape)
-            if rows is None:
-                rows = self._shapes[shape] = {}
-                for pair in shape.labels.items():
-                    self._by_pair.setdefault(pair, {})[shape] = None
-            if sign > 0:
-                rows[row] = count
-            else:
-                rows.pop(row, None)
+    def _where(self, shape: Shape) -> dict[int, int]:
+        """How many pods of a shape there are on each row."""
+        rows = self._shapes.get(shape)
+        if rows is None:
+            rows = self._shapes[shape] = {}
+            for pair in shape.labels.items():
+                self._by_pair.setdefault(pair, {})[shape] = None
+        return rows
 
     def _room(self, row: int, name: str) -> int:
         node, fact = self.nodes[row], self.facts[row]
-        room = node.allocatable.get(name, 0) - fact.used[name] - fact.unserved[name]
+        room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.unserved[name]
         return max(-_HUGE, min(room, _HUGE))
 
     def free(self, name: str) -> Ints:

@@ -86,7 +86,7 @@ class Shape:
         self.affinity = self._near(affinity.pod_affinity if affinity else None)
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
         self.ports = _ports(pod)
-        self.claims = tuple(sorted(claim_names(pod)))
+        self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller
         self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
         self.controller = owner.uid if owner is not None else ""
@@ -101,6 +101,8 @@ class Shape:
         return {name: amount for name, amount in requests.items() if amount > 0}
 
     def _near(self, source: object) -> tuple[Near, ...]:
+        if source is None:
+            return ()
         required: Iterable[PodAffinityTerm] = getattr(source, "required", ())
         preferred = getattr(source, "preferred", ())
         terms = [(term, 0) for term in required] + [(each.pod_affinity_term, each.weight) for each in preferred]
@@ -136,6 +138,8 @@ def _term(term: NodeSelectorTerm) -> Term:
 
 
 def _ports(pod: Pod) -> tuple[Port, ...]:
+    if not any(each.ports for each in (*pod.spec.containers, *pod.spec.init_containers)):
+        return ()
     sidecars = [each for each in pod.spec.init_containers if each.sidecar]
     found = {
         (port.host_ip if port.host_ip not in ("", "::") else "0.0.0.0", port.protocol or "TCP", port.host_port)
@@ -191,6 +195,12 @@ def shape_of(pod: Pod, memory: Memory) -> Shape:
     if pod.metadata.uid:
         by_uid[pod.metadata.uid] = (pod, shape)
     return shape
+
+
+def last_shape_of(pod: Pod, memory: Memory) -> Shape:
+    """The shape of a pod that is gone, or has become another object: it need not be remembered any longer."""
+    known = memory.table("pods").get(pod.metadata.uid)
+    return known[1] if known is not None and known[0] is pod else interned(pod, memory)
 
 
 def interned(pod: Pod, memory: Memory) -> Shape:
