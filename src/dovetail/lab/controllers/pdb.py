@@ -151,7 +151,7 @@ class DisruptionBudgets:
             self._pod_changed(None, pod)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        if not self._selectors:
+        if not self._selectors or (old is not None and new is not None and _counts_alike(old, new)):
             return
         pod = new or old
         assert pod is not None
@@ -213,6 +213,12 @@ class DisruptionBudgets:
         except NotFound:
             return
         await self._budgets.seen(written["metadata"]["resourceVersion"])
+
+
+def _counts_alike(old: PodView, new: PodView) -> bool:
+    """Whether a change of a pod is none to its budgets."""
+    same = ready(old) == ready(new) and terminating(old) == terminating(new)
+    return same and _labels_stay(old, new) and old.metadata.controller == new.metadata.controller
 
 
 def _labels_stay(old: PodView, new: PodView) -> bool:
