@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dovetail.planner.fleet import facts_of
 from dovetail.planner.memory import Memory
 from dovetail.planner.provision import provision
+from dovetail.planner.shape import Shape
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
@@ -71,3 +76,33 @@ def test_memory_forgets_pods_that_are_gone() -> None:
     memory.table("pods").update({str(n): n for n in range(50_000)})
     memory.trim(live=10)
     assert not memory.table("pods")
+
+
+@given(st.lists(st.lists(st.integers(0, 11), unique=True, max_size=8), min_size=2, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_what_pods_on_a_machine_amount_to_is_the_same_added_up_anew(visits: list[list[int]]) -> None:
+    """Daemons, ports and volumes are not merely summed; whoever of them goes must not be forgotten."""
+
+    def kind(at: int) -> dict[str, Any]:
+        owner = {"kind": "DaemonSet", "uid": f"d{at}", "controller": True}
+        volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+        ways: tuple[dict[str, Any], ...] = (
+            {}, {"labels": {"app": "web"}}, {"metadata": {"ownerReferences": [owner]}},
+            {"container": {"ports": [{"hostPort": 80}]}}, {"volumes": [volume]},
+        )  # fmt: skip
+        return ways[at % 5]
+
+    crowd = [pod(f"p{at}", cpu=f"{100 * (at // 5 + 1)}m", **kind(at)) for at in range(12)]
+    memory = Memory()
+    for visit in visits:
+        state = node("n", pods=tuple(crowd[at] for at in visit))
+        kept, fresh = facts_of(state, memory), facts_of(state, Memory())
+        assert {name: amount for name, amount in kept.used.items() if amount} == fresh.used
+        assert {_seen(shape): count for shape, count in kept.shapes.items()} == {
+            _seen(shape): count for shape, count in fresh.shapes.items()
+        }
+        assert (kept.ports, kept.claims, kept.daemon_used) == (fresh.ports, fresh.claims, fresh.daemon_used)
+
+
+def _seen(shape: Shape) -> object:
+    return (shape.amounts, shape.who, shape.ports, shape.claims, shape.daemon)

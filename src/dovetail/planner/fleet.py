@@ -104,17 +104,18 @@ class NodeFacts:
         """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
         before, now = {id(pod): pod for pod in old.pods}, {id(pod): pod for pod in node.pods}
         gone = [(pod, last_shape_of(pod, memory)) for key, pod in before.items() if key not in now]
-        if node.labels != old.labels or any(shape.ports or shape.claims or shape.daemon for _, shape in gone):
+        come = [(pod, shape_of(pod, memory)) for key, pod in now.items() if key not in before]
+        special = any(shape.ports or shape.claims for _, shape in gone)
+        if special or node.labels != old.labels or any(shape.daemon for _, shape in (*gone, *come)):
             return None
         twin = object.__new__(NodeFacts)
-        twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, dict(self.daemon_used)
+        twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, self.daemon_used
         twin.ports, twin.claims = set(self.ports), set(self.claims)
         twin.used, twin.shapes = dict(self.used), dict(self.shapes)
         for pod, shape in gone:
             twin._take(pod, shape)
-        for key, pod in now.items():
-            if key not in before:
-                twin._add(pod, shape_of(pod, memory))
+        for pod, shape in come:
+            twin._add(pod, shape)
         return twin
 
     def _take(self, pod: Pod, shape: Shape) -> None:
