@@ -347,7 +347,7 @@ class Board:
             if before >= 0 and name in self.left[int(menu.pools[before])]:
                 limits[menu.pools[before]] += menu.limited[name][before]
             ok &= menu.limited[name] <= limits[menu.pools]
-        if any(each is not None for each in menu.reservations):
+        if self.problem.reservations:
             self._within_reservations(ok, before)
         return ok
 

@@ -20,17 +20,17 @@ _WORTH = 0.015
 
 
 def dispersed(
-    machines: Sequence[Machine], suits: Callable[[Machine], bool], owed: tuple[int, float] = (0, float("inf"))
+    machines: Sequence[Machine], suits: Callable[[Machine], bool], owed: tuple[int, float] = (0, 0.0)
 ) -> tuple[Machine, ...]:
     """The machines, some kept to a zone that nobody uses yet, as far as what is left of their choice `suits`.
 
-    So many zones are `owed`, and may cost so much; more of them must be cheap as well.
+    So many zones are `owed`, and may cost so much; others are worth a small share of the price.
     """
     found = list(machines)
     worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), owed
     while True:
         used = Counter(machine.choice.zone for machine in found)
-        purse = spare if len(used) < wanted else min(worth, spare)
+        purse = max(worth, spare) if len(used) < wanted else worth
         offers = [
             (extra, at, zone)
             for at, machine in enumerate(found)

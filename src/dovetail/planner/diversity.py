@@ -32,28 +32,37 @@ class Diversity:
         self.columns: Columns = problem.columns
         self._larger: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
+        self._suits: dict[tuple[int, frozenset[str]], Bools] = {}
         self._reached: dict[tuple[str, int], int] = {}
 
     def filtered(self, ok: Bools, asks: Iterable[Ask]) -> Bools:
         """Of some columns of the menu, those on which a machine with these pods is diverse enough."""
-        held = list(asks)
-        menu = self.problem.menu
-        for at in np.flatnonzero(ok):
-            if int(menu.pools[at]) in self.problem.min_values and not self.enough(int(at), held):
-                ok[at] = False
-        return ok
+        return ok & self._suiting(asks)
 
     def enough(self, at: int, asks: Iterable[Ask]) -> bool:
+        """Whether a machine with these pods is diverse enough on a column of the menu."""
+        return bool(self._suiting(asks)[at])
+
+    def _suiting(self, asks: Iterable[Ask]) -> Bools:
+        """The columns of the menu on which a machine with these pods is diverse enough."""
         self.problem.work += 1
+        mask, keys = self.columns.everything, set()
+        for ask in asks:
+            mask &= ask.mask
+            keys.update(ask.keys)
+        common = (mask, frozenset(keys))
+        known = self._suits.get(common)
+        if known is None:
+            known = np.array([self._suits_at(at, *common) for at in range(self.problem.menu.size)], dtype=np.bool_)
+            self._suits[common] = known
+        return known
+
+    def _suits_at(self, at: int, mask: int, keys: Iterable[str]) -> bool:
         column = self.columns.rows[int(self.problem.menu.full[at])]
         needs = self.problem.min_values.get(column.pool)
         if not needs:
             return True
-        mask = self._at_least(at, column)
-        keys: set[str] = set()
-        for ask in asks:
-            mask &= ask.mask
-            keys.update(cell.group.key for cell in (*ask.domain_owned, *ask.domain_members))
+        mask &= self._at_least(at, column)
         for key in keys:
             mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
         known = self._enough.get((mask, column.pool))

@@ -99,13 +99,13 @@ def _first(snapshot: Snapshot) -> tuple[Problem, list[Packing]]:
     problem.yardstick, followed = reference(problem)
     _put_last(problem, problem.yardstick.names)
     watched = problem.order.matters and problem.order.clear()
-    packing, other = quick(problem, thorough=not watched), min(followed, key=_rank)
+    packing, other = quick(problem, not watched, followed), min(followed, key=_rank)
     if watched:
         patient = Problem(snapshot, owners_first=True)
         patient.yardstick = problem.yardstick
         _put_last(patient, problem.yardstick.names)
-        packing = min((quick(patient), carried(packing, patient)), key=_rank)
-        problem, other = patient, carried(other, patient)
+        packing, other = quick(patient, known=[carried(packing, patient)]), carried(other, patient)
+        problem = patient
     best = _holding(problem, (packing, other))
     return problem, [best, other] if best.lacking and not other.lacking else [best]
 
@@ -156,15 +156,23 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem, thorough: bool = True) -> Packing:
-    """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out."""
+def quick(problem: Problem, thorough: bool = True, known: Sequence[Packing] = ()) -> Packing:
+    """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out.
+
+    `known` are packings found otherwise.
+    """
     first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else (*_FIRST[:1], *_MANY)
-    best = min((pack(problem, strategy) for strategy in first), key=_rank)
+    best = min((*known, *(pack(problem, strategy) for strategy in first)), key=_rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)
-    if thorough and any(not hopeless(problem, problem.classes[index]) for index in best.left):
+    if thorough and _short_of(problem, best):
         best = _short(problem, best, first, _SHORT if few(problem) else _SHORT[:_BRIEF])
     return _evened(problem, best)
+
+
+def _short_of(problem: Problem, packing: Packing) -> bool:
+    """Whether somebody has no place who might have one."""
+    return any(not hopeless(problem, problem.classes[index]) for index in packing.left)
 
 
 def _evened(problem: Problem, best: Packing) -> Packing:
@@ -182,14 +190,15 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
 
     Whoever would have a place if pods were taken one by one in that order has one; beside them as many as possible.
     """
-    guide = pack(problem, _GUIDE)
+    guide, yardstick = pack(problem, _GUIDE), problem.yardstick
 
     def merit(each: Packing) -> tuple[object, ...]:
-        return (each.missing(guide), each.shortfall(problem), each.rank)
+        missing = each.missing(guide) if yardstick is None else yardstick.missing(each.left)
+        return (missing, each.shortfall(problem), each.rank)
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:
-        if problem.work - begin > _SHORT_WORK:
+        if problem.work - begin > _SHORT_WORK or not _short_of(problem, best):
             break
         best = min(best, pack(problem, strategy), key=merit)
     hints = hints_for(problem, best.left)

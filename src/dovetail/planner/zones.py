@@ -31,10 +31,10 @@ def reach(board: Board) -> int:
 
 
 def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
-    """The zones that a board should have, and what more of them may cost at most."""
+    """The zones that a board should have, and what it may cost more to have them."""
     yardstick, cost = board.problem.yardstick, board.cost()
     if yardstick is None:
-        return 0, float("inf")
+        return 0, 0.0
     price = yardstick.price(left)
     return yardstick.zones, max(0.0, price - cost) if price is not None else _OWED * cost
 

@@ -79,11 +79,19 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
     refused: dict[int, int] = {}
     for each in outcome.placed:
         at = each.place if each.place >= 0 else bins[each.place]
-        if at < 0 or (lenient is not None and not _admits(board, each.ask, at, lenient)):
+        ask = each.ask if lenient is None else _admitted(problem, board, each.ask, at, lenient)
+        if at < 0 or ask is None:
             refused[each.ask.cls.index] = refused.get(each.ask.cls.index, 0) + 1
         else:
-            board.put(each.ask, at, 1)
+            board.put(ask, at, 1)
     return board, refused
+
+
+def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) -> Ask | None:
+    """The ask, or one that gives up more, of which one more pod may go onto a machine."""
+    rungs = range(len(ask.level.given_up), len(ask.cls.levels)) if at >= 0 else ()
+    found = (problem.ask(ask.cls, rung) for rung in rungs)
+    return next((each for each in found if _admits(board, each, at, lenient)), None)
 
 
 def _opened(problem: Problem, board: Board, mask: int) -> int:

@@ -1,0 +1,122 @@
+"""The reference does what Karpenter is seen to do, good or bad: one behaviour each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from dovetail.model.instancetype import Offering
+from dovetail.model.objects import Pod
+from dovetail.planner.columns import lowest
+from dovetail.planner.problem import Problem
+from dovetail.planner.reference.greedy import Greedy, Outcome
+from dovetail.planner.snapshot import Pool, Snapshot
+
+from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, kind, near, node, pods, pool, spread
+
+
+class Run:
+    """An outcome in words: what each claim is, and who is on it or on a machine that was there."""
+
+    def __init__(self, *pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> None:
+        snapshot = Snapshot(pools=pools or (pool(),), pending=pending, **more)
+        self.problem = Problem(snapshot)
+        self.outcome: Outcome = Greedy(self.problem).run()
+
+    @property
+    def types(self) -> list[str]:
+        rows = self.problem.columns.rows
+        return sorted(rows[lowest(mask)].type.name for mask in self.outcome.masks.values())
+
+    @property
+    def loads(self) -> list[int]:
+        return sorted(Counter(each.place for each in self.outcome.placed if each.place < 0).values())
+
+    @property
+    def pools(self) -> set[str]:
+        rows = self.problem.columns.rows
+        return {self.problem.pools[rows[lowest(mask)].pool].name for mask in self.outcome.masks.values()}
+
+    @property
+    def left(self) -> int:
+        return sum(self.outcome.left.values())
+
+    @property
+    def given_up(self) -> int:
+        return sum(len(each.ask.level.given_up) for each in self.outcome.placed)
+
+
+def test_a_claim_grows_to_the_largest_type_before_another_is_opened() -> None:
+    assert Run(*pods(16)).types == ["large"]
+    assert Run(*pods(17)).types == ["large", "small"]
+
+
+def test_machines_that_are_there_come_first() -> None:
+    run = Run(*pods(3), nodes=(node("n1", cpu="2"),))
+    assert [each.place for each in run.outcome.placed] == [0, 0, -1]
+
+
+def test_of_open_claims_the_one_with_fewest_pods_takes_the_next() -> None:
+    alone = pods(2, "alone", cpu="2", **near("podAntiAffinity", HOSTNAME, app="alone"))
+    assert Run(*alone, *pods(4, "web", cpu="100m")).loads == [3, 3]
+
+
+def test_the_heaviest_pool_comes_first_and_then_the_last_by_name() -> None:
+    assert Run(*pods(1), pools=(pool("a"), pool("b"))).pools == {"b"}
+    assert Run(*pods(1), pools=(pool("a", weight=2), pool("b"))).pools == {"a"}
+
+
+def test_a_claim_counts_against_a_limit_as_the_largest_it_may_become() -> None:
+    """Two machines of 2 CPUs would do; the first is counted as one of 16."""
+    alone = pods(2, **near("podAntiAffinity", HOSTNAME))
+    assert Run(*alone, pools=(pool(limits={"cpu": 16_000}),)).left == 1
+
+
+def test_whoever_could_use_a_reservation_that_others_hold_waits() -> None:
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
+    shop = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, kept)),)
+    alone = pods(3, **near("podAntiAffinity", HOSTNAME))
+    run = Run(*alone, pools=(pool(types=shop),))
+    assert (run.left, run.outcome.price) == (2, 0.0)
+
+
+def test_a_spread_goes_to_the_domain_with_fewest_pods() -> None:
+    run = Run(*pods(6, **spread()))
+    assert run.loads == [2, 2, 2]
+
+
+def test_an_affinity_to_pods_whose_zone_is_open_fails() -> None:
+    others = pods(1, "db", cpu="2")
+    assert Run(*others, *pods(1, **near("podAffinity", ZONE, app="db"))).left == 1
+
+
+def test_anti_affinity_over_zones_blocks_every_zone_a_claim_may_end_in() -> None:
+    assert Run(*pods(3, **near("podAntiAffinity", ZONE))).left == 2
+
+
+def test_a_soft_rule_is_given_up_before_the_pod_goes_without() -> None:
+    run = Run(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1)))
+    assert (run.left, run.given_up) == (0, 2)
+
+
+def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
+    """Nothing reserved is sold, and yet it holds the others down to the skew."""
+    needs = ({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ("on-demand", "reserved")},)
+    soft = spread("karpenter.sh/capacity-type", whenUnsatisfiable="ScheduleAnyway")
+    run = Run(*pods(3, **soft), pools=(pool(types=(SMALL, MEDIUM, LARGE), requirements=needs),))
+    assert (run.left, run.given_up) == (0, 2)
+
+
+def test_alternatives_are_dropped_one_by_one_and_do_not_come_back() -> None:
+    def term(name: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}]}
+
+    terms = {"nodeSelectorTerms": [term("nothing"), term("medium")]}
+    wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    assert Run(*pods(1, affinity=wish)).types == ["medium"]
+
+
+def test_variety_that_a_pool_asks_for_is_left_to_every_claim() -> None:
+    needs = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
+    run = Run(*pods(16), pools=(pool(requirements=needs),))
+    assert run.types == ["medium", "medium", "medium", "medium"]

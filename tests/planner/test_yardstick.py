@@ -1,0 +1,86 @@
+"""No plan of few pods is worse than the reference: in pods placed, wishes kept, price or zones."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from dovetail.model.instancetype import Offering
+from dovetail.model.objects import Pod
+from dovetail.planner.problem import Problem
+from dovetail.planner.provision import provision
+from dovetail.planner.reference.replay import reference
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import HOSTNAME, LARGE, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
+
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+_NAMED = "preferred node affinity"
+CAPACITY = "karpenter.sh/capacity-type"
+
+
+def _prefers(key: str, *values: str) -> dict[str, Any]:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
+    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+
+
+def _mixed(chance: random.Random) -> tuple[Pod, ...]:
+    ways: tuple[dict[str, Any], ...] = (
+        {}, spread(), spread(HOSTNAME, 2), spread(whenUnsatisfiable="ScheduleAnyway"),
+        near("podAntiAffinity", HOSTNAME, weight=3), near("podAffinity", ZONE, weight=3),
+        near("podAntiAffinity", HOSTNAME), _prefers(ZONE, "z1"), _prefers("node.kubernetes.io/instance-type", "large"),
+    )  # fmt: skip
+    found: list[Pod] = []
+    for index in range(chance.randint(1, 4)):
+        cpu = chance.choice(("250m", "1", "3"))
+        for number in range(chance.randint(1, 9)):
+            found.append(pod(f"w{index}-{number}", cpu, labels={"app": "web"}, **ways[chance.randrange(len(ways))]))
+    return tuple(found)
+
+
+def test_no_plan_is_worse_than_the_reference() -> None:
+    for seed in range(30):
+        chance = random.Random(seed)
+        limits = chance.choice(({}, {}, {"cpu": 20_000}))
+        snapshot = Snapshot(pools=(pool(limits=limits),), pending=_mixed(chance))
+        yardstick, _ = reference(Problem(snapshot))
+        plan = provision(snapshot)
+        assert verify(plan, snapshot) == []
+        short = [sum(left.values()) for left, _ in yardstick.prices]
+        assert len(plan.unschedulable) <= max(short)
+        if len(plan.unschedulable) >= min(short):
+            assert plan.cost.per_hour <= max(price for _, price in yardstick.prices) + 1e-9
+
+
+def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve: Solve) -> None:
+    """An empty domain that only the pool names makes the reference give the spread up; keeping it costs on-demand."""
+    needs = ({"key": CAPACITY, "operator": "In", "values": ("on-demand", "spot", "reserved")},)
+    shop = (kind("small", 2, 8, 0.1, spot=True),)
+    owners = pods(8, cpu="900m", **spread(CAPACITY, whenUnsatisfiable="ScheduleAnyway"))
+    plan = solve(*owners, pools=(pool(types=shop, requirements=needs),), deadline=0.05)
+    kinds = [machine.choice.capacity_type for machine in plan.machines]
+    assert kinds.count("on-demand") <= 1
+
+
+def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
+    plan = solve(*pods(6, **_prefers("node.kubernetes.io/instance-type", "large")))
+    assert not any(_NAMED in given for place in plan.placements.values() for given in place.relaxed)
+
+
+def test_as_many_zones_are_used_as_the_reference_uses(solve: Solve) -> None:
+    """One machine in the cheapest zone would do; the reference opens one in each for the first three pods."""
+    prices = dict(zip(ZONES, (0.8, 0.82, 0.84), strict=True))
+    offers = tuple(Offering(zone=zone, capacity_type="on-demand", price=price) for zone, price in prices.items())
+    shop = (kind("large", 16, 64, 0.8, offerings=offers), kind("small", 2, 8, 0.11))
+    owners = pods(3, "web", cpu="3", **spread(whenUnsatisfiable="ScheduleAnyway"))
+    plan = solve(*owners, *pods(6, "fill", cpu="4"), pools=(pool(types=shop),), deadline=0.1)
+    assert len({machine.choice.zone for machine in plan.machines}) == 3
+
+
+def test_where_there_is_not_enough_whoever_the_reference_places_has_a_place(solve: Solve) -> None:
+    """Small and important, and yet the large ones come first there: nobody may miss them."""
+    large = pods(2, "large", cpu="7")
+    small = pods(16, "small", cpu="1", priority=1000)
+    plan = solve(*large, *small, pools=(pool(types=(LARGE,), limits={"cpu": 16_000}),))
+    assert not [key for key in plan.unschedulable if "large" in key]
