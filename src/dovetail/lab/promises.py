@@ -1,8 +1,9 @@
 """What an autoscaler must never do, whatever was broken: judged on every write it makes, from outside.
 
-The numbers are those of the field's incidents: I1 buying in vain ends, I3 nobody is bought for twice, I4 nothing
-leaks, I6 budgets hold and safe mode is kept, I7 the replacement is there first, I8 only what was given up is
-terminated, I9 nobody is moved for cost all the time, I10 the cloud is not flooded. Each look costs what changed.
+The numbers are those of the field's incidents: I1 buying in vain ends, I2 nothing is bought in a rush, I3 nobody is
+bought for twice, I4 nothing leaks, I6 budgets hold and safe mode is kept, I7 the replacement is there first, I8 only
+what was given up is terminated, I9 nobody is moved for cost all the time, I10 the cloud is not flooded, I11 whatever
+the cloud refuses is answered. Each look costs what changed.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ LOOK, HOUR = 60.0, 3600.0
 ATTEMPTS = 8
 #: Machines bought within a while: so many for each pod of its busiest moment, and a few.
 WINDOW, FOR_EACH, ANYWAY = 600.0, 3, 10
+#: Claims of a pool written within this many seconds: one for each pod, and a few.
+RUSH = 60.0
+#: How long a claim whose launch was refused may keep silent about it.
+SILENT = 60.0
 #: How long two machines may be on their way for one pod, and a machine or a claim be without the other.
 DOUBLE, ORPHAN = 60.0, 600.0
 #: Moves for cost an hour, for each pod of a workload and anyway.
@@ -36,6 +41,8 @@ MOVES, MOVES_ANYWAY = 3, 3
 CALLS = 10.0
 GATHERED = frozenset({"get", "launch", "terminate"})
 VOLUNTARY = frozenset({"Empty", "Drifted", "Underutilized"})
+#: A repair keeps to budgets as well, but not to the safe mode that many ill machines cause.
+BUDGETED = VOLUNTARY | {"Unhealthy"}
 
 
 class _Resident(msgspec.Struct, frozen=True):
@@ -59,10 +66,13 @@ class Promises:
         self._busiest: deque[tuple[float, int]] = deque()
         self._bought: deque[float] = deque()
         self._attempts: dict[str, deque[float]] = {}
+        self._created: dict[str, deque[float]] = {}
+        self._refused: dict[str, str] = {}
         self._moved: dict[str, deque[float]] = {}
         self._doubts: dict[str, float] = {}
         self._calls = 0
         cloud.on_terminate = self._terminated
+        cloud.on_refuse = self._refused.__setitem__
         server.store.observers.append(self._written)
 
     async def run(self) -> None:
@@ -97,6 +107,20 @@ class Promises:
                 for uid in _pods_of(claim):
                     if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
                         yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
+
+        yield from self._unanswered()
+
+    def _unanswered(self) -> Iterator[tuple[str, float]]:
+        """Launches that the cloud refused and whose claims neither say so nor are given up."""
+        waiting = {claim.metadata.uid: claim for claim in self._claims.values() if self._refused}
+        for uid, reason in tuple(self._refused.items()):
+            claim = waiting.get(uid)
+            launched = claim.condition("Launched") if claim is not None else None
+            told = launched is not None and launched.reason != "AwaitingReconciliation"
+            if claim is None or claim.metadata.deletion_timestamp is not None or told:
+                del self._refused[uid]
+            else:
+                yield f"I11: claim {claim.name} does not say that its launch was refused ({reason})", SILENT
 
     def _break(self, what: str) -> None:
         if what not in self.broken:
@@ -149,6 +173,8 @@ class Promises:
         if event.record is None:
             return
         new = self._claims[event.key] = msgspec.convert(event.record.obj, NodeClaim, strict=False)
+        if event.previous is None:
+            self._creation(new)
         if new.status.provider_id and not (old and old.status.provider_id):
             self._purchase(new)
         if new.is_true("DisruptionReason") and not (old and old.is_true("DisruptionReason")):
@@ -156,36 +182,46 @@ class Promises:
         if new.metadata.deletion_timestamp and not (old and old.metadata.deletion_timestamp):
             self._removal(new)
 
+    def _creation(self, claim: NodeClaim) -> None:
+        name = claim.node_pool or ""
+        made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), RUSH))
+        if made > self._demand() + ANYWAY:
+            self._break(f"I2: {made} claims of {name} were written within {RUSH:g} s, for at most {self._demand()}")
+
+    def _demand(self) -> int:
+        """The most that machines can have been wanted for lately: pods, and the machines of static pools."""
+        since = self._clock.monotonic() - WINDOW
+        while len(self._busiest) > 1 and self._busiest[1][0] <= since:
+            self._busiest.popleft()
+        pods = self._busiest[0][1] if self._busiest else 0
+        return pods + sum(each.spec.replicas or 0 for each in self._pools.values())
+
     def _purchase(self, claim: NodeClaim) -> None:
         now = self._clock.monotonic()
         for uid in _pods_of(claim):
             if len(_recent(self._attempts.setdefault(uid, deque()), now, HOUR)) > ATTEMPTS:
                 self._break(f"I1: more than {ATTEMPTS} machines were bought for pod {uid} within an hour")
         bought = len(_recent(self._bought, now, WINDOW))
-        while len(self._busiest) > 1 and self._busiest[1][0] <= now - WINDOW:
-            self._busiest.popleft()
-        pods = self._busiest[0][1] if self._busiest else 0
-        static = sum(each.spec.replicas or 0 for each in self._pools.values())
-        if bought > FOR_EACH * (pods + static) + ANYWAY:
-            self._break(f"I1: {bought} machines were bought within {WINDOW:g} s for at most {pods} pods")
+        if bought > FOR_EACH * self._demand() + ANYWAY:
+            self._break(f"I1: {bought} machines were bought within {WINDOW:g} s, for at most {self._demand()}")
 
     def _disruption(self, claim: NodeClaim) -> None:
         condition = claim.condition("DisruptionReason")
         reason = condition.reason if condition is not None else ""
         pool = self._pools.get(claim.node_pool or "")
-        if reason not in VOLUNTARY or pool is None:
+        if reason not in BUDGETED or pool is None:
             return
-        if self._safe():
+        if reason in VOLUNTARY and self._safe():
             self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
         mates = [
             each
             for each in self._claims.values()
             if each.node_pool == pool.name
-            and each.is_true("Initialized")
+            and (each.is_true("Initialized") or each.is_true("Rebooting"))
             and each.status.node_name in self._nodes
             and not each.is_true("InstanceTerminating")
         ]
-        going = sum(_reason(each) in VOLUNTARY for each in mates)
+        going = sum(_reason(each) in BUDGETED for each in mates)
         allowed = budgets.allowance(pool.spec.disruption.budgets, reason, len(mates), self._clock.now()).nodes
         if going > allowed:
             self._break(f"I6: {going} machines of {pool.name} are disrupted at once, {allowed} may be ({reason})")
@@ -201,7 +237,7 @@ class Promises:
                 self._break(f"I9: the {size} pods of {owner} were moved {moves} times within an hour for cost")
 
     def _removal(self, claim: NodeClaim) -> None:
-        if _reason(claim) not in ("Drifted", "Underutilized") or self._lost(claim.status.provider_id):
+        if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
             return
         for each in self._claims.values():
             note = each.metadata.annotations.get(COMMAND, "")

@@ -41,6 +41,8 @@ class Seller(SimulatedCloud):
         self.ill: set[str] = set()
         #: Told the id of every machine that somebody asks to terminate.
         self.on_terminate: Callable[[str], None] = lambda provider_id: None
+        #: Told the token of every launch that is refused, and why.
+        self.on_refuse: Callable[[str, str], None] = lambda token, reason: None
 
     def err(self, kind: str, seconds: float) -> str:
         """Begin a lapse; returns what it is, in words."""
@@ -75,8 +77,12 @@ class Seller(SimulatedCloud):
         return "AMIDrift" if self._errs("false-drift") else None
 
     async def launch(self, launch: Launch) -> Machine:
-        machine = await super().launch(launch)
-        self._lose("launch")
+        try:
+            machine = await super().launch(launch)
+            self._lose("launch")
+        except CloudError as problem:
+            self.on_refuse(launch.token, problem.reason)
+            raise
         return machine
 
     async def terminate(self, provider_id: str) -> None:

@@ -1,0 +1,111 @@
+"""What the lab promises to notice: each promise can be broken, and then it says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+POOL = {"karpenter.sh/nodepool": "default"}
+
+
+async def _claim(world: Any, name: str, pods: str = "", status: dict[str, Any] | None = None) -> dict[str, Any]:
+    notes = {"dovetail.sh/pods": pods} if pods else {}
+    body = {"metadata": {"name": name, "labels": POOL, "annotations": notes}, "spec": {}}
+    made: dict[str, Any] = await world.kube.create(kinds.NODECLAIMS, body)
+    if status is not None:
+        await world.kube.patch(kinds.NODECLAIMS, name, {"status": status}, subresource="status")
+    return made
+
+
+def _true(*kinds_: str, reason: str = "") -> list[dict[str, Any]]:
+    at = "2026-01-01T00:00:00Z"
+    return [
+        {"type": kind, "status": "True", "reason": reason or kind, "message": "", "lastTransitionTime": at}
+        for kind in kinds_
+    ]
+
+
+async def _runaway(world: Any) -> None:
+    await world.pods(1)
+    uid = (await world.list(kinds.PODS))[0]["metadata"]["uid"]
+    for number in range(9):
+        await _claim(world, f"c{number}", uid, {"providerID": f"p{number}"})
+
+
+async def _rush(world: Any) -> None:
+    for number in range(11):
+        await _claim(world, f"c{number}")
+
+
+async def _twice(world: Any) -> None:
+    await world.pods(1)
+    uid = (await world.list(kinds.PODS))[0]["metadata"]["uid"]
+    await _claim(world, "a", uid)
+    await _claim(world, "b", uid)
+    await asyncio.sleep(200)
+
+
+async def _leak(world: Any) -> None:
+    await _claim(world, "a", status={"providerID": "nothing"})
+    await asyncio.sleep(800)
+
+
+async def _budget(world: Any) -> None:
+    await world.pool(disruption={"budgets": [{"nodes": "1"}]})
+    for name in "ab":
+        await world.kube.create(kinds.NODES, {"metadata": {"name": name}})
+        await _claim(world, name, status={"nodeName": name, "conditions": _true("Initialized")})
+    for name in "ab":
+        conditions = [*_true("Initialized"), *_true("DisruptionReason", reason="Unhealthy")]
+        await world.kube.patch(kinds.NODECLAIMS, name, {"status": {"conditions": conditions}}, subresource="status")
+
+
+async def _flood(world: Any) -> None:
+    world.cloud.calls["machines"] = 1000
+    await asyncio.sleep(61)
+
+
+async def _silence(world: Any) -> None:
+    waiting = {**_true("Launched", reason="AwaitingReconciliation")[0], "status": "Unknown", "message": "waiting"}
+    made = await _claim(world, "a", status={"conditions": [waiting]})
+    world.cloud.on_refuse(made["metadata"]["uid"], "InternalError")
+    await asyncio.sleep(200)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (_runaway, "I1: more than 8 machines were bought for pod"),
+        (_rush, "I2: 11 claims of default were written within 60 s, for at most 0"),
+        (_twice, "I3: a and b are both bought for pod"),
+        (_leak, "I4: claim a has no machine"),
+        (_budget, "I6: 2 machines of default are disrupted at once, 1 may be (Unhealthy)"),
+        (_flood, "I10: 1000 calls of the cloud within 60 s"),
+        (_silence, "I11: claim a does not say that its launch was refused (InternalError)"),
+    ],
+)
+def test_a_promise_that_is_broken_is_told(tell: Tell, break_it: Callable[[Any], Any], says: str) -> None:
+    async def story(world: Any) -> None:
+        await break_it(world)
+        told = [each for each in world.promises.broken if each.startswith(says)]
+        assert told, world.promises.broken
+        world.promises.broken.clear()
+
+    tell(story)
+
+
+def test_a_refusal_that_the_claim_tells_is_answered(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        made = await _claim(world, "a")
+        unknown = {**_true("Launched")[0], "status": "Unknown", "reason": "InternalError", "message": "later"}
+        await world.kube.patch(kinds.NODECLAIMS, "a", {"status": {"conditions": [unknown]}}, subresource="status")
+        world.cloud.on_refuse(made["metadata"]["uid"], "InternalError")
+        await asyncio.sleep(200)
+
+    tell(story)
