@@ -108,7 +108,7 @@ class DeletionCosts:
                 going.append(name)
                 continue
             each = candidate(context, node, claim, known)
-            if each.price is None or blocking(context, node, claim) or self._pinned(node):
+            if each.price is None or blocking(context, node, claim, context.clock.now()) or self._pinned(node):
                 rest.append(name)
             elif claim.is_true("Drifted") and not self._static(claim):
                 drifted.append(each)

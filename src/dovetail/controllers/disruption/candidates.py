@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -27,17 +28,22 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     candidates: tuple[Candidate, ...]
     blocked: Mapping[str, tuple[Blocker, ...]]
 
+    @property
+    def until(self) -> datetime | None:
+        """When the first of the blockers goes away by itself."""
+        return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
+
 
 def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False) -> Field:
     """Look at every managed machine. `waive_pods`: pods do not block a machine whose end has a date anyway."""
     context.mirror.expire()
-    known = prices(pools)
+    known, now = prices(pools), context.clock.now()
     found, blocked = [], {}
     for claim in context.mirror.claims.store.all():
         node = context.mirror.node_for(claim)
         if node is None:
             continue
-        why = blocking(context, node, claim, waive_pods=waive_pods)
+        why = blocking(context, node, claim, now, waive_pods=waive_pods)
         if why:
             blocked[node.metadata.name] = tuple(why)
         else:
@@ -45,7 +51,9 @@ def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False)
     return Field(candidates=tuple(found), blocked=blocked)
 
 
-def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool = False) -> list[Blocker]:
+def blocking(
+    context: Context, node: Node, claim: NodeClaim, now: datetime, *, waive_pods: bool = False
+) -> list[Blocker]:
     """Everything that keeps one machine where it is."""
     mirror = context.mirror
     name = node.metadata.name
@@ -55,7 +63,7 @@ def blocking(context: Context, node: Node, claim: NodeClaim, *, waive_pods: bool
     why = blockers.of_machine(node, claim, going=mirror.going(claim, node), nominated=promised)
     if waive_pods and claim.spec.termination_grace_period is not None:
         return why
-    return why + blockers.of_pods(mirror.pods_on(name), mirror.guards, context.clock.now())
+    return why + blockers.of_pods(mirror.pods_on(name), mirror.guards, now)
 
 
 def candidate(

@@ -37,6 +37,10 @@ from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
 PERIOD = 10.0
+#: Seconds without another occasion after which those that came close together are looked at.
+TOGETHER = 0.5
+#: How often, in seconds, a machine is said to stay; less often where the whole fleet is as good as it can be.
+SAID, SAID_OF_ALL = 900.0, 3600.0
 #: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
 VALIDATION = 15.0
 #: How long a wish, or the next thought after one in vain, waits in seconds for machines where pods still come and go:
@@ -82,7 +86,9 @@ class Disruption:
         try:
             async with asyncio.timeout(seconds):
                 await self._occasions.woken.wait()
-                await asyncio.sleep(0.5)  # neighbours become quiet together
+                while self._occasions.woken.is_set():  # neighbours become quiet together
+                    self._occasions.woken.clear()
+                    await asyncio.sleep(TOGETHER)
         except TimeoutError:
             return
         finally:
@@ -101,13 +107,14 @@ class Disruption:
         if context.safety.safe_mode:
             self._proposal = None
             return False
+        pools = await context.offers.all()
+        self._occasions.sold(pools)
         if self._occasions.none:
             return False
         count = self._occasions.count
-        pools = await context.offers.all()
         self.field = survey(context, pools)
         self._tell_field()
-        self._waiting, self._again = False, math.inf
+        self._waiting, self._again = False, self._occasions.instant(self.field.until)
         for reason, method in (
             ("expired", self._expire), ("empty", self._emptiness), ("drifted", self._drifting.once),
             ("underutilized", self._consolidate),
@@ -183,7 +190,7 @@ class Disruption:
             if held < VALIDATION or (held < GATHERING and self._restless()):
                 return False
         elif context.clock.monotonic() - self._thought < GATHERING and self._restless():
-            self._again = self._thought + GATHERING
+            self._again = min(self._again, self._thought + GATHERING)
             return False
         simulation, now = Simulation(context, pools, self._in_motion(), ready), context.clock.monotonic()
         self._thought = now
@@ -305,7 +312,8 @@ class Disruption:
             node = self._context.mirror.nodes.store.get(each.node)
             if why is not None and claim is not None:
                 text = why.message[:1].upper() + why.message[1:]
-                if self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=900.0):
+                pause = SAID_OF_ALL if why.code == "NEAR_BEST" else SAID
+                if self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause):
                     self._record_stay(each, why)
 
     def _tell_field(self) -> None:

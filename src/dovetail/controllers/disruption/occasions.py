@@ -1,14 +1,18 @@
 """Occasions: when another pass over the fleet could come to another end than the last one.
 
 A pass costs what the fleet is large, so it is made for what could let a machine go: one that became quiet, pods that
-left, a budget that opened, a machine that was opened or closed. Who comes takes room and gives no occasion. Prices and
-schedules move by themselves, and machines expire: so a settled fleet is looked at again after a while in any case.
+left, a budget that opened, a machine that was opened or closed, other prices. Who comes takes room and gives no
+occasion. Some things end by themselves: the life of a machine, the protection of a pod. And a settled fleet is looked
+at again after a while in any case.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import operator
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from dovetail.cluster import keys
@@ -16,14 +20,16 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import expiration
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PDBS, PODS
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.snapshot import Pool
 
 #: Without any change, everything is looked at again after so many seconds.
-SETTLED_FOR = 300.0
+SETTLED_FOR = 900.0
 #: Conditions whose change, or whose coming, is an occasion.
 _EITHER_WAY, _COMING = ("Drifted", "DisruptionReason", "Rebooting"), ("Consolidatable", "Drifted")
 
@@ -37,6 +43,7 @@ class Occasions:
         self._context = context
         self._settled_at = -1
         self._until = 0.0
+        self._offers: list[tuple[InstanceType, ...]] = []
         context.mirror.listen(PODS, self._pod)
         context.mirror.listen(NODES, self._node)
         context.mirror.listen(NODECLAIMS, self._claim)
@@ -62,10 +69,19 @@ class Occasions:
         left = self._until - self._context.clock.monotonic()
         return left if left > 0 else math.inf
 
-    def _expiry(self, claim: NodeClaim) -> float:
-        """When a claim expires, on the loop's clock."""
-        date, clock = expiration.date(claim), self._context.clock
+    def sold(self, pools: Sequence[Pool]) -> None:
+        """What is for sale now: other offers than before are an occasion."""
+        offers = [pool.types for pool in pools]
+        self.count += len(offers) != len(self._offers) or any(map(operator.is_not, offers, self._offers))
+        self._offers = offers
+
+    def instant(self, date: datetime | None) -> float:
+        """A moment just after the date, on the loop's clock."""
+        clock = self._context.clock
         return math.inf if date is None else clock.monotonic() + (date - clock.now()).total_seconds() + 0.001
+
+    def _expiry(self, claim: NodeClaim) -> float:
+        return self.instant(expiration.date(claim))
 
     # -- what the watches say
 

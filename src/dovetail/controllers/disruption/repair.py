@@ -113,7 +113,7 @@ class Repair:
             return "repair requires a NodePool to construct and budget a safe replacement"
         if (claim.node_pool or "") not in self._context.mirror.pools.store:
             return f"NodePool not found (NodePool={claim.node_pool})"
-        why = blocking(self._context, node, claim)
+        why = blocking(self._context, node, claim, self._context.clock.now())
         of_machine = [one for one in why if not one.pod and one.code not in WAIVED]
         if not claim.is_true("Initialized"):
             of_machine = [one for one in of_machine if one.code != "NOMINATED"]
