@@ -80,6 +80,10 @@ class FastLane:
                 told = self._tell(_decode(request.body), parts[4])
                 if told is not None:
                     return told
+            elif machinepatches.merges(request) and len(parts) == 7 and parts[5] == "events":
+                told = self._tell_again(_decode(request.body), f"{parts[4]}/{parts[6]}")
+                if told is not None:
+                    return told
         elif request.method == "PATCH":
             record = machinepatches.merged(self._store, request)
             if record is not None:
@@ -139,6 +143,15 @@ class FastLane:
         own = {**metadata, "uid": self._chance.uid(), "creationTimestamp": stamp(self._server.clock.now())}
         record = self._store.put(EVENTS, key, {"kind": "Event", "apiVersion": "v1", **body, "metadata": own})
         return Response(status=201, headers=_JSON, body=record.raw)
+
+    def _tell_again(self, change: Json, key: str) -> Response | None:
+        """The same event once more."""
+        record = self._store.get(EVENTS, key)
+        if record is None or change.keys() - _TOLD_AGAIN:
+            return None
+        event = record.obj
+        record = self._store.put(EVENTS, key, {**event, **change, "metadata": dict(event["metadata"])})
+        return Response(status=200, headers=_JSON, body=record.raw)
 
     def _bind(self, record: Record, body: Json) -> Response | None:
         pod = record.obj
@@ -233,4 +246,5 @@ def _condition(given: Json) -> Json:
 
 _SCHEDULERS = {"conditions", "nominatedNodeName"}
 _EVENT_METADATA = {"name", "namespace"}
+_TOLD_AGAIN = {"count", "lastTimestamp", "message"}
 _PLAIN_DELETE = {"kind", "apiVersion", "gracePeriodSeconds", "preconditions", "propagationPolicy"}

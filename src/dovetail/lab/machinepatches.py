@@ -25,9 +25,14 @@ _MERGE = "application/merge-patch+json"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
+def merges(request: Request) -> bool:
+    """Whether a request is a merge patch that is meant."""
+    return request.headers.get("content-type") == _MERGE and not request.parameter("dryRun")
+
+
 def merged(store: Store, request: Request) -> Record | None:
     """The machine after the patch; None for a request that this is no way for."""
-    if request.headers.get("content-type") != _MERGE or request.parameter("dryRun"):
+    if not merges(request):
         return None
     for path, table, parts in _DOORS:
         if request.path.startswith(path):
