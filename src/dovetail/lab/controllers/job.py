@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,102 +10,107 @@ import msgspec
 
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.instants import parse, stamp
-from dovetail.lab.controllers.pods import active, ready, terminating
+from dovetail.lab.controllers.jobbackoff import Backoff, ended_at
+from dovetail.lab.controllers.jobindex import enough, index_of, indexed, last_failed, limited, tries, valid
+from dovetail.lab.controllers.jobpolicy import failed_by_rule, waits_for_end
+from dovetail.lab.controllers.pods import active, terminating, victims
+from dovetail.lab.controllers.pods import finished as ended
 from dovetail.lab.controllers.views import Json, PodView
 
 FINALIZER = "batch.kubernetes.io/job-tracking"
-INDEX = "batch.kubernetes.io/job-completion-index"
-FIRST_BACKOFF = 10.0
-LONGEST_BACKOFF = 600.0
+
+#: (type, reason, message) of the condition that ends a job.
+End = tuple[str, str, str]
+#: What a job is marked with before it ends, and as what it ends then.
+MARKS = {"SuccessCriteriaMet": "Complete", "FailureTarget": "Failed"}
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The pods of a job by what became of them; finished pods that were counted before are in the status."""
+    """The pods of a job by what became of them; finished pods that were counted before are in the tally."""
 
+    pods: Sequence[PodView]
     active: list[PodView]
-    succeeded: list[PodView]
-    failed: list[PodView]
-    terminating: int = 0
+    terminating: int
     #: The uids of all of them.
-    seen: frozenset[str] = frozenset()
+    seen: frozenset[str]
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """Pods that ended well and badly; of an Indexed job the indexes done, and those given up."""
+
+    succeeded: int
+    failed: int
+    done: Set[int]
+    lost: Set[int]
+    backoff: Backoff = Backoff()
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`condition` is (type, reason, message) of a job that is over; else what to do."""
+    """`end` is of a job that is over. Pods in `delete` count as failed, those in `release` as never run."""
 
-    condition: tuple[str, str, str] | None = None
+    end: End | None = None
     create: list[int | None] = []
     delete: list[PodView] = []
+    release: list[PodView] = []
     again: float | None = None
 
 
-def count(job: Json, pods: Sequence[PodView]) -> Counts:
+def count(pods: Sequence[PodView]) -> Counts:
     living = [pod for pod in pods if active(pod)]
-    done = [pod for pod in pods if pod.status.phase == "Succeeded"]
-    broken = [pod for pod in pods if pod.status.phase == "Failed"]
-    broken += [pod for pod in pods if terminating(pod) and pod.status.phase not in ("Succeeded", "Failed")]
-    going = sum(terminating(pod) and pod.status.phase not in ("Succeeded", "Failed") for pod in pods)
-    return Counts(living, done, broken, going, frozenset(pod.metadata.uid for pod in pods))
+    going = sum(terminating(pod) and not ended(pod) for pod in pods)
+    return Counts(pods, living, going, frozenset(pod.metadata.uid for pod in pods))
 
 
-def indexed(job: Json) -> bool:
-    return bool(job["spec"].get("completionMode") == "Indexed")
-
-
-def index_of(pod: PodView) -> int:
-    text = pod.metadata.annotations.get(INDEX, "-1")
-    return int(text) if text.isdigit() else -1
-
-
-def parse_indexes(text: str) -> set[int]:
-    """`0-2,5` → {0, 1, 2, 5}."""
-    found: set[int] = set()
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return found
-
-
-def format_indexes(numbers: set[int]) -> str:
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}{'-' if len(p) > 2 else ','}{p[-1]}" for p in parts)
-
-
-def decide(job: Json, counts: Counts, succeeded: int, failed: int, done: set[int], now: datetime) -> Verdict:
-    """`succeeded`, `failed` and `done` include what the status already counted."""
-    spec = job["spec"]
-    limit = spec.get("backoffLimit", 6)
-    restarts = sum(
-        status.restart_count
-        for pod in counts.active
-        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    )
-    on_failure = spec["template"]["spec"].get("restartPolicy") == "OnFailure"
-    if failed > limit or (on_failure and restarts > 0 and restarts >= limit):
-        text = "Job has reached the specified backoff limit"
-        return Verdict(("Failed", "BackoffLimitExceeded", text), delete=counts.active)
+def decide(job: Json, counts: Counts, tally: Tally, now: datetime) -> Verdict:
+    """What to do next."""
     late = _deadline(job, now)
+    end = _end(job, counts, tally, late)
+    if end is not None:
+        return Verdict(end, delete=counts.active)
+    if job["spec"].get("suspend"):
+        return Verdict(release=counts.active)
+    verdict = _size(job, counts, tally, now, late)
+    left = len(counts.active) - len(verdict.release) + len(verdict.create)
+    if left == 0 and tally.succeeded >= job["spec"].get("completions", 1):
+        end = ("Complete", "CompletionsReached", "Reached expected number of succeeded pods")
+    return msgspec.structs.replace(verdict, end=end)
+
+
+def _end(job: Json, counts: Counts, tally: Tally, late: float | None) -> End | None:
+    """Why a job is over, though pods of it may still run: what was decided before comes first."""
+    conditions = job.get("status", {}).get("conditions", [])
+    for mark, kind in MARKS.items():
+        known = find(conditions, mark)
+        if known is not None and known["status"] == "True":
+            return kind, known["reason"], known["message"]
+    text = failed_by_rule(job, counts.pods)
+    if text is not None:
+        return "Failed", "PodFailurePolicy", text
+    if tally.failed > job["spec"].get("backoffLimit", 6) or _restarted_too_often(job, counts):
+        return "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"
     if late is not None and late <= 0:
-        text = "Job was active longer than specified deadline"
-        return Verdict(("Failed", "DeadlineExceeded", text), delete=counts.active)
-    completions = spec.get("completions")
-    complete = len(done) >= (completions or 0) if indexed(job) else _complete(completions, succeeded, counts)
-    if complete:
-        return Verdict(("Complete", "CompletionsReached", "Reached expected number of succeeded pods"))
-    if spec.get("suspend"):
-        return Verdict(delete=counts.active)
-    return _size(job, counts, succeeded, done, now, late)
+        return "Failed", "DeadlineExceeded", "Job was active longer than specified deadline"
+    return _end_of_indexes(job, tally) if indexed(job) else None
 
 
-def _complete(completions: int | None, succeeded: int, counts: Counts) -> bool:
-    if completions is None:
-        return succeeded > 0 and not counts.active
-    return succeeded >= completions
+def _end_of_indexes(job: Json, tally: Tally) -> End | None:
+    spec = job["spec"]
+    if len(tally.lost) > spec.get("maxFailedIndexes", len(tally.lost)):
+        text = "Job has exceeded the specified maximal number of failed indexes"
+        return "Failed", "MaxFailedIndexesExceeded", text
+    if tally.lost and len(tally.lost) + len(tally.done) >= spec["completions"]:
+        return "Failed", "FailedIndexes", "Job has failed indexes"
+    met = enough(job, tally.done)
+    return ("Complete", "SuccessPolicy", met) if met is not None else None
+
+
+def _restarted_too_often(job: Json, counts: Counts) -> bool:
+    if job["spec"]["template"]["spec"].get("restartPolicy") != "OnFailure":
+        return False
+    running = [pod.status for pod in counts.pods if pod.status.phase in ("Running", "Pending")]
+    containers = [each for status in running for each in (*status.container_statuses, *status.init_container_statuses)]
+    limit: int = job["spec"].get("backoffLimit", 6)
+    return sum(each.restart_count for each in containers) >= max(1, limit)
 
 
 def _deadline(job: Json, now: datetime) -> float | None:
@@ -116,50 +121,65 @@ def _deadline(job: Json, now: datetime) -> float | None:
     return (parse(start) + timedelta(seconds=seconds) - now).total_seconds()
 
 
-def _size(job: Json, counts: Counts, succeeded: int, done: set[int], now: datetime, late: float | None) -> Verdict:
-    spec = job["spec"]
-    parallel = spec.get("parallelism", 1)
-    completions = spec.get("completions")
+def _size(job: Json, counts: Counts, tally: Tally, now: datetime, late: float | None) -> Verdict:
+    spec, running = job["spec"], len(counts.active)
+    parallel, completions = spec.get("parallelism", 1), spec.get("completions")
     if completions is None:
-        wanted = len(counts.active) if succeeded > 0 else parallel
+        wanted = running if tally.succeeded > 0 else parallel
     else:
-        wanted = min(parallel, completions - (len(done) if indexed(job) else succeeded))
-    excess = len(counts.active) - wanted
-    if excess > 0:
-        first = sorted(counts.active, key=lambda pod: (ready(pod), pod.metadata.creation_timestamp or ""))
-        return Verdict(delete=first[:excess], again=late)
-    wait = _backoff(counts, now)
-    if excess == 0 or wait > 0:
-        waits = [value for value in (wait if excess else 0, late) if value]
-        return Verdict(again=min(waits) if waits else None)
-    if not indexed(job):
-        return Verdict(create=[None] * -excess, again=late)
-    taken = done | {index_of(pod) for pod in counts.active}
-    free = [number for number in range(completions or 0) if number not in taken]
-    return Verdict(create=list(free[:-excess]), again=late)
+        wanted = max(0, min(parallel, completions - tally.succeeded))
+    surplus = _surplus(job, counts.active, max(0, running - wanted), now)
+    if surplus:
+        return Verdict(release=surplus, again=late)
+    missing = wanted - running - (counts.terminating if waits_for_end(job) else 0)
+    if missing <= 0:
+        return Verdict(again=late)
+    numbers, wait = _to_create(job, counts, tally, missing, now)
+    waits = [value for value in (wait, late) if value]
+    return Verdict(create=numbers, again=min(waits) if waits else None)
 
 
-def _backoff(counts: Counts, now: datetime) -> float:
-    """Seconds to wait after failures: 10, 20, 40 … since the last pod failed."""
-    failures = [pod for pod in counts.failed if not terminating(pod)]
-    if not failures:
-        return 0.0
-    times = [_ended(pod) for pod in failures]
-    last = max((instant for instant in times if instant is not None), default=None)
-    newest_ok = max((t for t in (_ended(pod) for pod in counts.succeeded) if t is not None), default=None)
-    if last is None:
-        return 0.0
-    streak = sum(t is not None and (newest_ok is None or t > newest_ok) for t in times)
-    if streak == 0:
-        return 0.0
-    pause: float = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** (streak - 1))
-    return max(0.0, pause - (now - last).total_seconds())
+def _surplus(job: Json, pods: Sequence[PodView], least: int, now: datetime) -> list[PodView]:
+    """At least so many pods that are too many: of an index all but one, and all of no valid index."""
+    extra: list[PodView] = []
+    if indexed(job):
+        kept: set[int] = set()
+        for pod in pods:
+            if not valid(job, pod) or index_of(pod) in kept:
+                extra.append(pod)
+            kept.add(index_of(pod))
+    rest = [pod for pod in pods if pod not in extra]
+    return extra + victims(rest, max(0, least - len(extra)), {}, now)
 
 
-def _ended(pod: PodView) -> datetime | None:
-    condition = pod.status.condition("Ready")
-    text = condition.last_transition_time if condition is not None else pod.metadata.creation_timestamp
-    return parse(text) if text else None
+def _to_create(job: Json, counts: Counts, tally: Tally, missing: int, now: datetime) -> tuple[list[int | None], float]:
+    """The indexes to run now (or as many pods without one), and the seconds until there are more."""
+    if limited(job):
+        waits = {each: _index_backoff(job, counts, each, now) for each in _pending(job, counts, tally)[:missing]}
+        due: list[int | None] = [number for number, wait in waits.items() if wait <= 0]
+        return due, 0.0 if due else min(waits.values(), default=0.0)
+    wait = tally.backoff.left(now)
+    if wait > 0:
+        return [], wait
+    return ([*_pending(job, counts, tally)[:missing]] if indexed(job) else [None] * missing), 0.0
+
+
+def _pending(job: Json, counts: Counts, tally: Tally) -> list[int]:
+    """The indexes that nobody works on."""
+    busy = [pod for pod in counts.pods if active(pod) or (terminating(pod) and waits_for_end(job))]
+    taken = {*tally.done, *tally.lost, *map(index_of, busy)}
+    return [number for number in range(job["spec"].get("completions") or 0) if number not in taken]
+
+
+def _index_backoff(job: Json, counts: Counts, number: int, now: datetime) -> float:
+    replaced = last_failed(job, counts.pods, number)
+    return 0.0 if replaced is None else Backoff(tries(replaced) + 1, ended_at(replaced)).left(now)
+
+
+def marked(status: Json) -> str | None:
+    """The mark of a job that is about to end."""
+    found = (find(status.get("conditions", []), mark) for mark in MARKS)
+    return next((each["type"] for each in found if each is not None and each["status"] == "True"), None)
 
 
 def finished(job: Json) -> Json | None:

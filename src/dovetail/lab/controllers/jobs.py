@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from dovetail.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -10,21 +11,33 @@ from dovetail.kube.resources import JOBS, PODS
 from dovetail.lab.controllers.instants import parse, stamp
 from dovetail.lab.controllers.job import (
     FINALIZER,
-    INDEX,
+    MARKS,
     Counts,
+    End,
+    Tally,
     Verdict,
     condition,
     count,
     decide,
     finished,
+    marked,
+    suspension,
+)
+from dovetail.lab.controllers.jobbackoff import Backoff
+from dovetail.lab.controllers.jobindex import (
+    INDEX,
     format_indexes,
     index_of,
     indexed,
+    is_lost,
+    last_failed,
+    limited,
+    marks,
     parse_indexes,
-    suspension,
+    valid,
 )
+from dovetail.lab.controllers.jobpolicy import fails, judge
 from dovetail.lab.controllers.kit import Kit
-from dovetail.lab.controllers.pods import finished as pod_finished
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.removal import remove
@@ -33,6 +46,8 @@ from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
 
 _KIND = ("batch/v1", "Job")
+#: Seconds until a job whose pods cannot be made is tried again: at first, and at most.
+_PAUSES = (1.0, 60.0)
 
 
 class Jobs:
@@ -41,7 +56,8 @@ class Jobs:
     def __init__(self, kit: Kit) -> None:
         self._kit = kit
         self._jobs = kit.store(JOBS)
-        self.worker = Worker("job", self._reconcile, gather=0.02)
+        self._backoffs: dict[str, Backoff] = {}
+        self.worker = Worker("job", self._reconcile, gather=0.02, pauses=_PAUSES)
         self._jobs.listen(self._changed)
         kit.pods.listen(self._pod_changed)
 
@@ -49,6 +65,7 @@ class Jobs:
         if new is not None:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
         elif old is not None:
+            self._backoffs.pop(old["metadata"]["uid"], None)
             for pod in self._kit.pods.by("owner", old["metadata"]["uid"]):
                 self.worker.add(f"orphan:{pod.metadata.key}")
 
@@ -115,47 +132,48 @@ class Jobs:
             else:
                 status["startTime"] = stamp(now)
         pods = self._pods(job)
-        job, done = await self._count(job, status, pods)
-        counts = count(job, pods)
-        counted = job.get("status", {})
-        verdict = decide(job, counts, counted.get("succeeded", 0), counted.get("failed", 0), done, now)
-        error = await self._act(job, verdict)
+        job, tally = await self._count(job, status, pods)
+        counts = count(pods)
+        verdict = decide(job, counts, tally, now)
+        error = await self._act(job, counts, verdict)
         await self._save(job, counts, verdict, error)
         if error is not None:
             raise error
         return verdict.again
 
-    async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodView]) -> tuple[Json, set[int]]:
-        """Count pods that finished since the last time; returns the job as written and the indexes done."""
+    async def _count(self, job: Json, status: dict[str, Any], pods: Sequence[PodView]) -> tuple[Json, Tally]:
+        """Count pods that finished since the last time; returns the job as written, and all that was ever counted."""
         noted = status.get("uncountedTerminatedPods", {})
         known = {*noted.get("succeeded", []), *noted.get("failed", [])}
-        waiting = [pod for pod in pods if FINALIZER in pod.metadata.finalizers and _over(pod)]
-        fresh = [pod for pod in waiting if pod.metadata.uid not in known]
-        done = parse_indexes(status.get("completedIndexes", ""))
+        over = marked(status)
+        waiting = [
+            pod
+            for pod in pods
+            if FINALIZER in pod.metadata.finalizers and (over or pod.status.phase == "Succeeded" or fails(job, pod))
+        ]
+        fresh = [pod for pod in waiting if pod.metadata.uid not in known and (valid(job, pod) or not indexed(job))]
         good = [pod for pod in fresh if pod.status.phase == "Succeeded"]
-        bad = [pod for pod in fresh if pod.status.phase != "Succeeded"]
-        if indexed(job):
-            limit = job["spec"].get("completions") or 0
-            numbers = {index_of(pod) for pod in good}
-            done |= {number for number in numbers if 0 <= number < limit}
-            if done:
-                status["completedIndexes"] = format_indexes(done)
-                status["succeeded"] = len(done)
-        elif good:
+        lost = over == "FailureTarget"
+        bad = [pod for pod in fresh if (lost or fails(job, pod)) and pod not in good and judge(job, pod).counts]
+        done, given_up = _indexes(job, status, good, fresh)
+        if good and not indexed(job):
             status["succeeded"] = status.get("succeeded", 0) + len(good)
         if bad:
             status["failed"] = status.get("failed", 0) + len(bad)
+        uncounted = (("succeeded", [] if indexed(job) else good), ("failed", bad))
         status["uncountedTerminatedPods"] = {
-            field: [pod.metadata.uid for pod in ended]
-            for field, ended in (("succeeded", good), ("failed", bad))
-            if ended
+            field: [pod.metadata.uid for pod in ended] for field, ended in uncounted if ended
         }
         if waiting:
             job = await self._put({**job, "status": status})
             await self._strip(waiting)
             status = dict(job["status"])
             status["uncountedTerminatedPods"] = {}
-        return {**job, "status": status}, done
+        broken = [pod for pod in fresh if fails(job, pod)]
+        backoff = self._backoffs.get(job["metadata"]["uid"], Backoff()).after(good, broken)
+        self._backoffs[job["metadata"]["uid"]] = backoff
+        tally = Tally(status.get("succeeded", 0), status.get("failed", 0), done, given_up, backoff)
+        return {**job, "status": status}, tally
 
     async def _strip(self, pods: Sequence[PodView]) -> None:
         version = 0
@@ -171,13 +189,14 @@ class Jobs:
             version = max(version, int(written.metadata.resource_version))
         await self._kit.pods.seen(version)
 
-    async def _act(self, job: Json, verdict: Verdict) -> ApiError | None:
+    async def _act(self, job: Json, counts: Counts, verdict: Verdict) -> ApiError | None:
         about = Involved.of(*_KIND, job["metadata"])
         version = 0
         try:
-            await remove(self._kit, verdict.delete, about)
+            await self._strip(verdict.release)
+            await remove(self._kit, [*verdict.delete, *verdict.release], about)
             for number in verdict.create:
-                made = await self._kit.kube.create(PODS, self._pod(job, number), type=PodView)
+                made = await self._kit.kube.create(PODS, self._pod(job, number, counts.pods), type=PodView)
                 version = max(version, int(made.metadata.resource_version))
                 self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {made.metadata.name}")
         except ApiError as error:
@@ -187,7 +206,7 @@ class Jobs:
             await self._kit.pods.seen(version)
         return None
 
-    def _pod(self, job: Json, number: int | None) -> Json:
+    def _pod(self, job: Json, number: int | None, pods: Sequence[PodView]) -> Json:
         template = job["spec"]["template"]
         if number is None:
             body = pod_of(template, _KIND, job["metadata"])
@@ -198,8 +217,9 @@ class Jobs:
                 "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{INDEX}']"}},
             }
             containers = [{**each, "env": [*each.get("env", []), env]} for each in template["spec"]["containers"]]
+            notes = {INDEX: str(number)} | (marks(job, last_failed(job, pods, number)) if limited(job) else {})
             body = pod_of(
-                template, _KIND, job["metadata"], labels={INDEX: str(number)}, annotations={INDEX: str(number)},
+                template, _KIND, job["metadata"], labels={INDEX: str(number)}, annotations=notes,
                 spec={"containers": containers, "hostname": f"{name}-{number}"},
             )  # fmt: skip
             body["metadata"]["generateName"] = f"{name}-{number}-"
@@ -210,23 +230,22 @@ class Jobs:
         """Pods that ended while we acted are counted next time: one look, one truth."""
         now = self._kit.now()
         status = dict(job["status"])
-        active = [pod for pod in counts.active if pod not in verdict.delete]
+        removed = {pod.metadata.uid for pod in (*verdict.delete, *verdict.release)}
+        active = [pod for pod in counts.active if pod.metadata.uid not in removed]
         made = sum(each.metadata.uid not in counts.seen for each in self._pods(job))
         terminating = counts.terminating + len(counts.active) - len(active)
         status |= {"active": len(active) + made, "terminating": terminating, "ready": sum(map(ready, active))}
         if not status["active"]:
             del status["active"]
-        if verdict.condition is not None and error is None:
-            status = self._close(job, status, verdict.condition, terminating > 0 or bool(active), now)
+        if verdict.end is not None and error is None:
+            status = self._close(job, status, verdict.end, terminating > 0 or bool(active), now)
         stored = self._jobs.get(f"{job['metadata']['namespace']}/{job['metadata']['name']}")
         if stored is None or status != stored.get("status"):
             await self._put({**job, "status": status})
 
-    def _close(
-        self, job: Json, status: dict[str, Any], end: tuple[str, str, str], busy: bool, now: Any
-    ) -> dict[str, Any]:
+    def _close(self, job: Json, status: dict[str, Any], end: End, busy: bool, now: datetime) -> dict[str, Any]:
         kind, reason, message = end
-        first = "SuccessCriteriaMet" if kind == "Complete" else "FailureTarget"
+        first = next(mark for mark, final in MARKS.items() if final == kind)
         conditions = list(status.get("conditions", []))
         if not any(item["type"] == first for item in conditions):
             conditions.append(condition(first, "True", reason, message, now))
@@ -252,5 +271,19 @@ class Jobs:
         self._kit.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
 
 
-def _over(pod: PodView) -> bool:
-    return pod_finished(pod) or pod.metadata.deletion_timestamp is not None
+def _indexes(
+    job: Json, status: dict[str, Any], good: Sequence[PodView], fresh: Sequence[PodView]
+) -> tuple[set[int], set[int]]:
+    """The indexes done and those given up, written into the status."""
+    if not indexed(job):
+        return set(), set()
+    done = parse_indexes(status.get("completedIndexes", "")) | {index_of(pod) for pod in good}
+    if done:
+        status["completedIndexes"] = format_indexes(done)
+        status["succeeded"] = len(done)
+    given_up: set[int] = set()
+    if limited(job):
+        given_up = parse_indexes(status.get("failedIndexes", ""))
+        given_up |= {index_of(pod) for pod in fresh if is_lost(job, pod)}
+        status["failedIndexes"] = format_indexes(given_up)
+    return done, given_up

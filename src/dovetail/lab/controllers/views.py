@@ -61,9 +61,10 @@ class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel"):
 
 
 class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel"):
-    """How a container ended."""
+    """How a container ended, and when."""
 
     exit_code: int = 0
+    finished_at: str | None = None
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel"):

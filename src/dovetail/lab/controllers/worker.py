@@ -16,15 +16,18 @@ log = logging.getLogger(__name__)
 #: Looks at one key; returns after how many seconds it wants to look again, if at all.
 Reconcile = Callable[[str], Awaitable[float | None]]
 
-FIRST_PAUSE = 0.005
-LONGEST_PAUSE = 1000.0
+#: Seconds after a first failure, and at most; each next one waits twice as long.
+PAUSES = (0.005, 1000.0)
 
 
 class Worker:
     """Runs one reconcile function over the keys it is told."""
 
-    def __init__(self, name: str, reconcile: Reconcile, gather: float = 0.0) -> None:
+    def __init__(
+        self, name: str, reconcile: Reconcile, gather: float = 0.0, pauses: tuple[float, float] = PAUSES
+    ) -> None:
         self.name = name
+        self._first, self._longest = pauses
         self._reconcile = reconcile
         self._queue: dict[str, None] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -75,7 +78,7 @@ class Worker:
             again = await self._reconcile(key)
         except (ApiError, Disconnected) as error:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (failures - 1))
+            pause = min(self._longest, self._first * 2 ** (failures - 1))
             if not isinstance(error, (Conflict, NotFound)):
                 log.debug("%s: %s again in %.3f s: %s", self.name, key, pause, error)
             self.add_after(key, pause)

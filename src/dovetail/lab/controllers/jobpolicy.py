@@ -1,0 +1,70 @@
+"""What a job makes of pods that fail: which are lost, which count, and which end the whole job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dovetail.lab.controllers.pods import terminating
+from dovetail.lab.controllers.views import ContainerStatus, Json, PodView
+
+
+class Ruling(NamedTuple):
+    """`message` ends the job; `counts` says whether the failure does; `action` is the rule's, if one matched."""
+
+    message: str | None = None
+    counts: bool = True
+    action: str | None = None
+
+
+def waits_for_end(job: Json) -> bool:
+    """Whether a pod is replaced only when it has failed, not while it is still on its way out."""
+    return "podFailurePolicy" in job["spec"] or job["spec"].get("podReplacementPolicy") == "Failed"
+
+
+def fails(job: Json, pod: PodView) -> bool:
+    """Whether a pod is lost to the job. One that is deleted may never come to say that it failed."""
+    if pod.status.phase == "Failed":
+        return True
+    return terminating(pod) and pod.status.phase != "Succeeded" and not waits_for_end(job)
+
+
+def judge(job: Json, pod: PodView) -> Ruling:
+    """The first rule that a failed pod matches."""
+    for index, rule in enumerate((job["spec"].get("podFailurePolicy") or {}).get("rules", ())):
+        cause = _cause(rule, pod)
+        if cause is not None:
+            action = rule["action"]
+            text = f"{cause} matching {action} rule at index {index}" if action == "FailJob" else None
+            return Ruling(text, action != "Ignore", action)
+    return Ruling()
+
+
+def _cause(rule: Json, pod: PodView) -> str | None:
+    """Why the rule is about this pod, in words."""
+    codes = rule.get("onExitCodes")
+    if codes is not None:
+        found = _exited(codes, pod.status.container_statuses) or _exited(codes, pod.status.init_container_statuses)
+        return found and f"Container {found[0]} for pod {pod.metadata.key} failed with exit code {found[1]}"
+    for pattern in rule.get("onPodConditions", ()):
+        condition = pod.status.condition(pattern["type"])
+        if condition is not None and condition.status == pattern.get("status", "True"):
+            return f"Pod {pod.metadata.key} has condition {pattern['type']}"
+    return None
+
+
+def _exited(codes: Json, statuses: Iterable[ContainerStatus]) -> tuple[str, int] | None:
+    """The first container that ended with a code the rule is about."""
+    for status in statuses:
+        ended = status.state.terminated
+        if ended is None or not ended.exit_code or codes.get("containerName", status.name) != status.name:
+            continue
+        if (ended.exit_code in codes["values"]) == (codes["operator"] == "In"):
+            return status.name, ended.exit_code
+    return None
+
+
+def failed_by_rule(job: Json, pods: Iterable[PodView]) -> str | None:
+    """The message of the first failure that ends the whole job."""
+    messages = (judge(job, pod).message for pod in pods if fails(job, pod))
+    return next((message for message in messages if message), None)
