@@ -17,49 +17,51 @@ from dovetail.planner.plan import Choice, Machine
 
 #: The share of a plan's price that all further zones together may cost.
 _WORTH = 0.015
+#: Dollars an hour that nobody counts.
+_CENT = 1e-9
 
 
 def dispersed(
-    machines: Sequence[Machine], suits: Callable[[Machine], bool], owed: tuple[int, float] = (0, 0.0)
+    machines: Sequence[Machine],
+    settled: Callable[[Machine, Machine], Machine | None],
+    owed: tuple[int, float] = (0, 0.0),
 ) -> tuple[Machine, ...]:
-    """The machines, some kept to a zone that nobody uses yet, as far as what is left of their choice `suits`.
+    """The machines, some kept to a zone that nobody uses yet.
 
-    So many zones are `owed`, and may cost so much; others are worth a small share of the price.
+    `settled` makes what a machine was into what it would be; None if too few offerings were left to it. So many zones
+    are `owed`, and may cost so much; others are worth a small share of the price.
     """
     found = list(machines)
     worth, (wanted, spare) = _WORTH * sum(machine.price for machine in found), owed
     while True:
         used = Counter(machine.choice.zone for machine in found)
         purse = max(worth, spare) if len(used) < wanted else worth
-        offers = [
+        offers = sorted(
             (extra, at, zone)
             for at, machine in enumerate(found)
             if used[machine.choice.zone] > 1
             for zone, extra in _elsewhere(machine, used).items()
-            if extra <= purse and suits(_kept_to(machine, zone))
-        ]
-        if not offers:
+            if extra <= purse + _CENT
+        )
+        moved = ((extra, at, settled(found[at], _kept_to(found[at], zone))) for extra, at, zone in offers)
+        extra, at, machine = next((each for each in moved if each[2] is not None), (0.0, -1, None))
+        if machine is None:
             return tuple(found)
-        extra, at, zone = min(offers)
         worth, spare = worth - extra, spare - extra
-        found[at] = _kept_to(found[at], zone)
+        found[at] = machine
 
 
 def _elsewhere(machine: Machine, used: Counter[str]) -> dict[str, float]:
-    """What a machine of the same type would cost more in each zone that nobody uses."""
+    """What the machine would cost more in each zone that nobody uses."""
     found: dict[str, float] = {}
     for choice in machine.offerings:
-        same = choice.instance_type == machine.choice.instance_type
-        if same and choice.price is not None and choice.zone not in used:
+        if choice.price is not None and choice.zone not in used:
             found.setdefault(choice.zone, choice.price - machine.price)
     return found
 
 
 def _kept_to(machine: Machine, zone: str) -> Machine:
-    """The machine in one zone. Its type stays the first choice, so what daemons take of it stays the same."""
-    there = [choice for choice in machine.offerings if choice.zone == zone]
-    first = next(choice for choice in there if choice.instance_type == machine.choice.instance_type)
-    held = tuple(there[there.index(first) :])
+    held = tuple(choice for choice in machine.offerings if choice.zone == zone)
     return replace(machine, offerings=held, requirements=tuple(_narrowed(each, held) for each in machine.requirements))
 
 

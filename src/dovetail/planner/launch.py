@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.columns import RESERVATION, Column
+from dovetail.planner.columns import RESERVATION, Column, Columns
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
@@ -36,7 +38,7 @@ class Launcher:
         self._stories = 0
         self._kinds: dict[int, int] = {}
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
-        self._charged = [name for name in sorted(self.columns.charged()) if not name.startswith((PORT, ATTACH))]
+        self._charged = daemons_take(self.columns)
         self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
         self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
 
@@ -141,6 +143,33 @@ class Launcher:
         return self.columns.recall(
             ("requirements", mask, own), lambda: requirements(self.columns.listed(mask), column, pool)
         )
+
+
+def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
+    """A machine that now has another first offering, with what the daemons of that one ask for."""
+    names = daemons_take(problem.columns)
+    if not names or was.choice == machine.choice:
+        return machine
+    before, after = _row(problem, was), _row(problem, machine)
+    requests = dict(machine.requests)
+    for name in names:
+        taken = problem.columns.overhead(name)
+        requests[name] = requests.get(name, 0) + int(taken[after]) - int(taken[before])
+    return replace(machine, requests={name: amount for name, amount in sorted(requests.items()) if amount})
+
+
+def _row(problem: Problem, machine: Machine) -> int:
+    """The column of a machine's first offering."""
+    return next(
+        each.index for each in problem.columns.rows
+        if each.choice == machine.choice and problem.pools[each.pool].name == machine.pool
+        and all(machine.labels.get(key) == value for key, value in each.flavour)
+    )  # fmt: skip
+
+
+def daemons_take(columns: Columns) -> list[str]:
+    """The resources that daemons take, beside what only packing counts."""
+    return [name for name in sorted(columns.charged()) if not name.startswith((PORT, ATTACH))]
 
 
 def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:

@@ -11,7 +11,7 @@ from dovetail.clock import stopwatch
 from dovetail.planner.dispersal import dispersed
 from dovetail.planner.diversity import varied
 from dovetail.planner.explain import unschedulable
-from dovetail.planner.launch import machines_and_placements
+from dovetail.planner.launch import machines_and_placements, recharged
 from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
@@ -213,10 +213,11 @@ def plan_of(
     if tier > 1 and len(machines) <= _DISPERSED:
         choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
 
-        def suits(machine: Machine) -> bool:
-            return machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
+        def settled(was: Machine, machine: Machine) -> Machine | None:
+            varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
+            return recharged(problem, was, machine) if varies else None
 
-        machines = dispersed(machines, suits, owed(packing.board, packing.left))
+        machines = dispersed(machines, settled, owed(packing.board, packing.left))
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))

@@ -57,7 +57,7 @@ class Packing:
         own = (self.given_up, weighed(self.board.problem, self.cost, self.unkept))
         if yardstick is None:
             return (left, *own)
-        wishes, zones = max(0, self.unkept - yardstick.unkept), max(0, yardstick.zones - reach(self.board))
+        wishes, zones = max(0, self.unkept - yardstick.unkept), yardstick.zones - reach(self.board, yardstick.zones)
         return (yardstick.missing(self.left), left, wishes, yardstick.dearer(self.left, self.cost), zones, *own)
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dovetail.model.labels import ZONE
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
-from dovetail.planner.columns import Ints
+from dovetail.planner.columns import Bools
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.wishes import unkept
@@ -20,14 +20,26 @@ from dovetail.planner.wishes import unkept
 _OWED = 0.1
 
 
-def reach(board: Board) -> int:
-    """How many zones the machines to buy may lie in; one that no topology keeps to a zone may lie in any."""
+def reach(board: Board, enough: int) -> int:
+    """How many zones the machines to buy may lie in, counted up to `enough`."""
     axis, bought = board.axis_at.get(ZONE), board.bought()
     if axis is None:
-        return len(bought)
-    lying: Ints = board.domains[axis]
-    pinned = [at for at in bought if any(ZONE in board.asks[number].keys for number in board.contents[at])]
-    return len(bought) - len(pinned) + len({int(lying[at]) for at in pinned})
+        return min(enough, len(bought))
+    free = [at for at in bought if all(ZONE not in board.asks[number].keys for number in board.contents[at])]
+    found = {int(board.domains[axis][at]) for at in set(bought).difference(free)}
+    for at in free:
+        if len(found) >= enough:
+            break
+        found.update(sorted(_open_to(board, at, axis) - found)[:1])
+    return min(enough, len(found))
+
+
+def _open_to(board: Board, at: int, axis: int) -> set[int]:
+    """The zones in which a machine could stand for all that its pods ask."""
+    ok: Bools = board.menu.kinds == board.menu.kinds[board.column[at]]
+    for number in board.contents[at]:
+        ok = ok & board.asks[number].columns
+    return set(board.menu.domains[axis][ok].tolist())
 
 
 def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
@@ -49,7 +61,7 @@ def widened(board: Board, left: Mapping[int, int]) -> Board:
         used = [int(board.domains[axis][at]) for at in board.bought()]
         if domain in used:
             continue
-        limit = board.cost() + (spare if reach(board) < wanted else 0.0)
+        limit = board.cost() + (spare if reach(board, wanted) < wanted else 0.0)
         found = min(_settled(board, axis, domain), key=lambda each: each.cost(), default=None)
         if found is not None and found.cost() <= limit:
             spare -= found.cost() - board.cost()

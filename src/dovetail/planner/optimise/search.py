@@ -75,7 +75,7 @@ class _Walk:
         self.current = start.board
         self.missed = start.unkept
         self.cost = self.least = weighed(problem, start.cost, start.unkept)
-        self.zones = min(problem.yardstick.zones, reach(start.board)) if problem.yardstick is not None else 0
+        self.zones = reach(start.board, problem.yardstick.zones) if problem.yardstick is not None else 0
         self.machines = len(start.board.bought())
         self.warmth = _HEAT * min(1.0, _WHOLE / max(1, self.machines))
         self.idle = 0
@@ -102,7 +102,7 @@ class _Walk:
             self.current, self.cost = self.best.board, self.least
 
     def _keeps(self, board: Board) -> bool:
-        return unkept(board) <= self.missed and (not self.zones or reach(board) >= self.zones)
+        return unkept(board) <= self.missed and (not self.zones or reach(board, self.zones) == self.zones)
 
     def _invited(self, guest: int, found: Board | None) -> None:
         """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
