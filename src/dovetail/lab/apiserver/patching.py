@@ -32,7 +32,7 @@ def patch(call: Call) -> Response:
         if custom:
             raise status.unsupported_media(accepted)
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    call.wanted()
+    respond.check_form(call)
     options = write_options(call.request, "PatchOptions", apply=media == APPLY)
     if media == APPLY:
         from dovetail.lab.apiserver import apply

@@ -78,6 +78,12 @@ def in_version(stored: Json, resource: ResourceType) -> Json:
     return {**shown, "kind": resource.kind, "apiVersion": resource.api_version}
 
 
+def check_form(call: Call) -> None:
+    """Refuse a form that cannot be given before anything is written; of Tables the real server finds out after."""
+    if call.wanted().form == "Table":
+        tables.Options.of(call.request)
+
+
 def one(call: Call, obj: Json, code: int = 200, raw: bytes | None = None) -> Response:
     """An object; `raw` is its JSON where the store has it."""
     wanted = call.wanted()

@@ -36,7 +36,7 @@ def key_of(resource: ResourceType, obj: Json) -> str:
 
 def create(call: Call) -> Response:
     resource = call.resource
-    call.wanted()
+    respond.check_form(call)
     options = write_options(call.request, "CreateOptions")
     obj = decode(call.request.body, call.content_type, call.expected(), options.validation, call.warn)
     if call.door is not None and call.door.act is not None:
@@ -219,7 +219,7 @@ def act(call: Call, body: Json, options: WriteOptions) -> Response:
 
 def incoming(call: Call) -> tuple[Json, WriteOptions]:
     """The body of a PUT, in the right place and under the right name."""
-    call.wanted()
+    respond.check_form(call)
     options = write_options(call.request, "UpdateOptions")
     obj = decode(call.request.body, call.content_type, call.expected(), options.validation, call.warn)
     check_namespace(call, obj)

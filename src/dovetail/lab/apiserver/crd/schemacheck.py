@@ -159,7 +159,7 @@ def _rule(rule: Rule, node: Structural, at: str) -> list[FieldError]:
         "FieldPath": raw.get("fieldPath", ""),
         "OptionalOldSelf": raw.get("optionalOldSelf"),
     }
-    complaint = f"compilation failed: {rule.error}" if rule.error else complaint_about(rule.text, node)
+    complaint = f"compilation failed: {rule.error}" if rule.error else complaint_about(rule, node)
     if complaint:
         found.append(invalid(f"{at}.rule", shown, complaint))
     if raw.get("messageExpression") and not rule.error and no_text(raw["messageExpression"], node):

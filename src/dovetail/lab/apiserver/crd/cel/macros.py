@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dovetail.lab.apiserver.crd.cel.errors import CelError, CelSyntaxError, no_overload
-from dovetail.lab.apiserver.crd.cel.parser import Node
+from dovetail.lab.apiserver.crd.cel.parser import Node, place_of
 from dovetail.lab.apiserver.crd.cel.values import NONE, Optional
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _has(compiler: Compiler, target: Node | None, arguments: list[Node]) -> Code
     if target is not None:
         return None
     if len(arguments) != 1 or arguments[0][0] != "select":
-        raise CelSyntaxError("invalid argument to has() macro")
+        raise CelSyntaxError("invalid argument to has() macro", place_of(arguments[0]) if arguments else 0)
     from dovetail.lab.apiserver.crd.cel.program import field_name
 
     _, inner, name, _ = arguments[0]

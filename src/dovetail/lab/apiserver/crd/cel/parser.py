@@ -1,4 +1,4 @@
-"""From text to a tree. Nodes are small tuples: (kind, …)."""
+"""From text to a tree. Nodes are small tuples: (kind, …), most of them with the place they stand at."""
 
 from __future__ import annotations
 
@@ -100,11 +100,12 @@ class Parser:
 
     def expression(self) -> Node:
         condition = self._or()
+        place = self.places[self.at]
         if not self._take("?"):
             return condition
         yes = self._or()
         self._expect(":")
-        return ("if", condition, yes, self.expression())
+        return ("if", condition, yes, self.expression(), place)
 
     def _or(self) -> Node:
         node = self._and()
@@ -121,35 +122,35 @@ class Parser:
     def _relation(self) -> Node:
         node = self._sum()
         while any(self._is(op) for op in _RELATIONS):
-            operator = self.tokens[self.at][1]
-            self.at += 1
-            node = ("binary", operator, node, self._sum())
+            node = ("binary", *self._operator(), node, self._sum())
         return node
 
     def _sum(self) -> Node:
         node = self._product()
         while self._is("+") or self._is("-"):
-            operator = self.tokens[self.at][1]
-            self.at += 1
-            node = ("binary", operator, node, self._product())
+            node = ("binary", *self._operator(), node, self._product())
         return node
 
     def _product(self) -> Node:
         node = self._unary()
         while self._is("*") or self._is("/") or self._is("%"):
-            operator = self.tokens[self.at][1]
-            self.at += 1
-            node = ("binary", operator, node, self._unary())
+            node = ("binary", *self._operator(), node, self._unary())
         return node
 
+    def _operator(self) -> tuple[str, int]:
+        """An operator and its place."""
+        self.at += 1
+        return self.tokens[self.at - 1][1], self.places[self.at - 1]
+
     def _unary(self) -> Node:
+        place = self.places[self.at]
         if self._take("!"):
-            return ("not", self._unary())
+            return ("not", self._unary(), place)
         if self._take("-"):
             inner = self._unary()
             if inner[0] == "const" and type(inner[1]) in (int, float):
-                return ("const", -inner[1])
-            return ("negate", inner)
+                return ("const", -inner[1], place)
+            return ("negate", inner, place)
         return self._member()
 
     def _member(self) -> Node:
@@ -168,7 +169,7 @@ class Parser:
                 optional = self._take("?")
                 index = self.expression()
                 self._expect("]")
-                node = ("index?" if optional else "index", node, index)
+                node = ("index?" if optional else "index", node, index, place)
             else:
                 return node
 
@@ -191,11 +192,12 @@ class Parser:
 
     def _primary(self) -> Node:
         kind, value = self.tokens[self.at]
+        place = self.places[self.at]
         if kind in ("int", "float", "string"):
             self.at += 1
             if kind == "int":
-                return ("const", int(value.rstrip("u"), 16 if value.startswith("0x") else 10))
-            return ("const", float(value) if kind == "float" else _literal(value))
+                return ("const", int(value.rstrip("u"), 16 if value.startswith("0x") else 10), place)
+            return ("const", float(value) if kind == "float" else _literal(value), place)
         if self._take("("):
             node = self.expression()
             self._expect(")")
@@ -211,7 +213,7 @@ class Parser:
         name = self._identifier()
         called = self.places[self.at]
         if name in ("true", "false", "null"):
-            return ("const", {"true": True, "false": False, "null": None}[name])
+            return ("const", {"true": True, "false": False, "null": None}[name], place)
         if self._take("("):
             return ("call", name, None, self._arguments(")"), called)
         return ("name", name, place)
@@ -233,3 +235,12 @@ class Parser:
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Node:
     return Parser(text).parse()
+
+
+def place_of(node: Node) -> int:
+    """Where a node stands: a call at its bracket, a selection at its dot, an operator at itself."""
+    if node[0] == "binary":
+        return int(node[2])
+    if node[0] in ("and", "or"):
+        return place_of(node[1])
+    return node[-1] if isinstance(node[-1], int) else 0

@@ -65,7 +65,7 @@ class Compiler:
         method: Callable[..., Code] = getattr(self, "_" + kind.replace("?", "_optional"))
         return method(*node[1:])
 
-    def _const(self, value: Any) -> Code:
+    def _const(self, value: Any, place: int = 0) -> Code:
         return lambda env: value
 
     def _name(self, name: str, place: int = 0) -> Code:
@@ -102,7 +102,7 @@ class Compiler:
         code, field = self.code(target), field_name(name)
         return lambda env: _through(_lift(code(env)), field)
 
-    def _index(self, target: Node, index: Node) -> Code:
+    def _index(self, target: Node, index: Node, place: int = 0) -> Code:
         code, at = self.code(target), self.code(index)
 
         def get(env: Env) -> Any:
@@ -121,7 +121,7 @@ class Compiler:
 
         return get
 
-    def _index_optional(self, target: Node, index: Node) -> Code:
+    def _index_optional(self, target: Node, index: Node, place: int = 0) -> Code:
         code, at = self.code(target), self.code(index)
         return lambda env: _through(_lift(code(env)), at(env))
 
@@ -147,7 +147,7 @@ class Compiler:
         codes = [(self.code(key), self.code(value)) for key, value in entries]
         return lambda env: {key(env): value(env) for key, value in codes}
 
-    def _not(self, inner: Node) -> Code:
+    def _not(self, inner: Node, place: int = 0) -> Code:
         code = self.code(inner)
 
         def negate(env: Env) -> bool:
@@ -160,11 +160,11 @@ class Compiler:
 
         return negate
 
-    def _negate(self, inner: Node) -> Code:
+    def _negate(self, inner: Node, place: int = 0) -> Code:
         code = self.code(inner)
         return lambda env: -code(env)
 
-    def _if(self, condition: Node, yes: Node, no: Node) -> Code:
+    def _if(self, condition: Node, yes: Node, no: Node, place: int = 0) -> Code:
         test, then, other = self.code(condition), self.code(yes), self.code(no)
 
         def choose(env: Env) -> Any:
@@ -205,7 +205,7 @@ class Compiler:
 
         return logic
 
-    def _binary(self, operation: str, left: Node, right: Node) -> Code:
+    def _binary(self, operation: str, place: int, left: Node, right: Node) -> Code:
         first, second = self.code(left), self.code(right)
         if operation == "==":
             return lambda env: same(first(env), second(env))

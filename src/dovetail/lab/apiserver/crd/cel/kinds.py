@@ -1,0 +1,169 @@
+"""Kinds of values in an expression, and which functions take which.
+
+`None` is a kind too: anything, which fits everywhere. Whatever is not known for certain is that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A type of the language: `list(string)` is "list" with one inner kind."""
+
+    name: str
+    inner: tuple[Kind | None, ...] = ()
+    #: What describes an object's fields.
+    schema: object = None
+
+    def __str__(self) -> str:
+        if not self.inner:
+            return self.name
+        return f"{self.name}({', '.join(shown(each) for each in self.inner)})"
+
+
+Any_ = Kind | None
+INT, DOUBLE, BOOL, STRING = Kind("int"), Kind("double"), Kind("bool"), Kind("string")
+BYTES, NULL, DURATION, TIMESTAMP = Kind("bytes"), Kind("null"), Kind("duration"), Kind("timestamp")
+QUANTITY, URL, IP, CIDR = Kind("kubernetes.Quantity"), Kind("kubernetes.URL"), Kind("net.IP"), Kind("net.CIDR")
+_NUMBERS = (INT, DOUBLE)
+_ORDERED = (BOOL, INT, DOUBLE, STRING, BYTES, TIMESTAMP, DURATION)
+#: Nothing is none of these.
+_NEVER_NULL = (INT, DOUBLE, BOOL, STRING, BYTES)
+
+
+def shown(kind: Any_) -> str:
+    return "dyn" if kind is None else str(kind)
+
+
+def list_of(kind: Any_) -> Kind:
+    return Kind("list", (kind,))
+
+
+def map_of(key: Any_, value: Any_) -> Kind:
+    return Kind("map", (key, value))
+
+
+def fits(one: Any_, other: Any_) -> bool:
+    """Whether a value of one kind may stand where the other is expected."""
+    if one is None or other is None:
+        return True
+    if NULL in (one, other):
+        return one == other or not {one, other} & set(_NEVER_NULL)
+    if one.name == other.name and one.inner and len(one.inner) == len(other.inner):
+        return all(fits(mine, theirs) for mine, theirs in zip(one.inner, other.inner, strict=True))
+    return one == other or one.name == other.name == "object"
+
+
+class Mismatch(Exception):
+    """No function of that name takes these kinds."""
+
+
+def binary(operator: str, left: Any_, right: Any_) -> Any_:
+    """The kind of an operation's result."""
+    if operator in ("==", "!="):
+        if not fits(left, right):
+            raise Mismatch
+        return BOOL
+    if operator == "in":
+        return _membership(left, right)
+    if operator in ("<", "<=", ">", ">="):
+        if left is None or right is None or (left in _NUMBERS and right in _NUMBERS):
+            return BOOL
+        if left != right or left not in _ORDERED:
+            raise Mismatch
+        return BOOL
+    return _arithmetic(operator, left, right)
+
+
+def _membership(item: Any_, container: Any_) -> Any_:
+    if container is not None and (container.name not in ("list", "map") or not fits(item, container.inner[0])):
+        raise Mismatch
+    return BOOL
+
+
+_TIMES = {
+    ("+", TIMESTAMP, DURATION): TIMESTAMP,
+    ("+", DURATION, TIMESTAMP): TIMESTAMP,
+    ("+", DURATION, DURATION): DURATION,
+    ("-", TIMESTAMP, TIMESTAMP): DURATION,
+    ("-", TIMESTAMP, DURATION): TIMESTAMP,
+    ("-", DURATION, DURATION): DURATION,
+}
+
+
+def _arithmetic(operator: str, left: Any_, right: Any_) -> Any_:
+    if left is None or right is None:
+        return None
+    if (operator, left, right) in _TIMES:
+        return _TIMES[operator, left, right]
+    known = (INT,) if operator == "%" else (*_NUMBERS, STRING, BYTES) if operator == "+" else _NUMBERS
+    joined = operator == "+" and left.name == right.name == "list"
+    if not fits(left, right) or not (left in known or joined):
+        raise Mismatch
+    return left
+
+
+_ITEM = Kind("<item>")
+_TEXTS = list_of(STRING)
+_SIZED = (STRING, BYTES, list_of(None), map_of(None, None))
+#: By name: the kinds taken, the receiver first, and the kind given. The item stands for whatever is in the list.
+Signature = tuple[tuple[Any_, ...], Any_]
+METHODS: dict[str, tuple[Signature, ...]] = {
+    "size": tuple(((each,), INT) for each in _SIZED),
+    **dict.fromkeys(("contains", "startsWith", "endsWith", "matches"), (((STRING, STRING), BOOL),)),
+    "find": (((STRING, STRING), STRING),),
+    "findAll": (((STRING, STRING), _TEXTS), ((STRING, STRING, INT), _TEXTS)),
+    "split": (((STRING, STRING), _TEXTS), ((STRING, STRING, INT), _TEXTS)),
+    "join": (((_TEXTS,), STRING), ((_TEXTS, STRING), STRING)),
+    "replace": (((STRING, STRING, STRING), STRING), ((STRING, STRING, STRING, INT), STRING)),
+    "substring": (((STRING, INT), STRING), ((STRING, INT, INT), STRING)),
+    "charAt": (((STRING, INT), STRING),),
+    **{
+        name: (((STRING, STRING), INT), ((STRING, STRING, INT), INT), ((list_of(_ITEM), _ITEM), INT))
+        for name in ("indexOf", "lastIndexOf")
+    },
+    **dict.fromkeys(("lowerAscii", "upperAscii", "trim"), (((STRING,), STRING),)),
+    "isSorted": (((list_of(None),), BOOL),),
+    **{name: (((list_of(_ITEM),), _ITEM),) for name in ("sum", "min", "max")},
+    **dict.fromkeys(("getScheme", "getHost", "getHostname", "getPort", "getEscapedPath"), (((URL,), STRING),)),
+    **dict.fromkeys(("isLessThan", "isGreaterThan"), (((QUANTITY, QUANTITY), BOOL),)),
+    "family": (((IP,), INT),),
+    "prefixLength": (((CIDR,), INT),),
+}
+FUNCTIONS: dict[str, tuple[Signature, ...]] = {
+    "size": METHODS["size"],
+    "matches": METHODS["matches"],
+    **dict.fromkeys(("isQuantity", "isURL", "isIP", "isCIDR"), (((STRING,), BOOL),)),
+    "quantity": (((STRING,), QUANTITY),),
+    "url": (((STRING,), URL),),
+    "ip": (((STRING,), IP),),
+    "cidr": (((STRING,), CIDR),),
+    "int": tuple(((each,), INT) for each in (INT, DOUBLE, STRING, TIMESTAMP, DURATION)),
+    "double": tuple(((each,), DOUBLE) for each in (INT, DOUBLE, STRING)),
+    "string": tuple(((each,), STRING) for each in (*_ORDERED, QUANTITY, URL, IP, CIDR)),
+    "bool": (((BOOL,), BOOL), ((STRING,), BOOL)),
+    "duration": (((STRING,), DURATION), ((DURATION,), DURATION)),
+    "timestamp": (((STRING,), TIMESTAMP), ((TIMESTAMP,), TIMESTAMP), ((INT,), TIMESTAMP)),
+}
+
+
+def called(signatures: tuple[Signature, ...], given: list[Any_]) -> Any_:
+    """The kind a function gives for what it is given."""
+    results = []
+    for taken, result in signatures:
+        if len(taken) != len(given):
+            continue
+        item = given[0].inner[0] if given and given[0] is not None and given[0].name == "list" else None
+        wanted = [_filled(each, item) for each in taken]
+        if all(fits(mine, theirs) for mine, theirs in zip(given, wanted, strict=True)):
+            results.append(_filled(result, item))
+    if not results:
+        raise Mismatch
+    return results[0] if all(each == results[0] for each in results) else None
+
+
+def _filled(kind: Any_, item: Any_) -> Any_:
+    if kind == _ITEM:
+        return item
+    return list_of(item) if kind == list_of(_ITEM) else kind
