@@ -156,3 +156,30 @@ def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, m
         assert any("PLAN_REFUSED" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
 
     tell(story)
+
+
+def test_pods_that_had_no_pool_get_machines_as_soon_as_there_is_one(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        world.start()
+        await world.pods(2)
+        await asyncio.sleep(300)
+        await world.pool()
+        assert await world.until(world.all_bound) < 3
+
+    tell(story)
+
+
+def test_pods_whose_pool_had_no_class_get_machines_as_soon_as_it_is_ready(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        world.cloud.node_class_required = True
+        await world.pool()
+        world.start()
+        await world.pods(2)
+        await asyncio.sleep(300)
+        await world.kube.create(kinds.EC2NODECLASSES, {"metadata": {"name": "default"}, "spec": {}})
+        ready = {"type": "Ready", "status": "True", "reason": "Ready", "message": ""}
+        body = {"status": {"conditions": [{**ready, "lastTransitionTime": "2026-01-01T00:05:00Z"}]}}
+        await world.kube.patch(kinds.EC2NODECLASSES, "default", body, subresource="status")
+        assert await world.until(world.all_bound) < 3
+
+    tell(story)

@@ -120,3 +120,31 @@ def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> N
         assert [each.reason for each in ledger.about("a")[-2:]] == ["NEAR_BEST", "NOT_CHEAPER"]
 
     run_virtual(main())
+
+
+def test_a_decision_can_be_read_a_moment_after_it_was_made(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        await world.pods(1)
+
+        async def bought() -> bool:
+            return bool(await world.list(kinds.NODECLAIMS))
+
+        await world.until(bought, step=0.05)
+        await asyncio.sleep(0.1)
+        kept = await ConfigMaps(world.kube, "kube-system").load()
+        assert [each.kind for each in kept] == ["provision"]
+
+    tell(story)
+
+
+def test_two_who_save_at_once_write_everything_once(tmp_path: Path) -> None:
+    async def main() -> None:
+        ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1), File(tmp_path / "history.jsonl"))
+        made = _decision(ledger)
+        ledger.record(made)
+        await asyncio.gather(ledger.save(), ledger.save())
+        assert await File(tmp_path / "history.jsonl").load() == [made]
+
+    run_virtual(main())

@@ -7,6 +7,7 @@ machine stays for the same reason as before is told once in a while only: a quie
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
@@ -96,6 +97,8 @@ class Ledger:
         self._kept: deque[Decision] = deque(maxlen=_IN_MEMORY)
         self._unsaved: list[Decision] = []
         self._stays: dict[str, Decision] = {}
+        self._news = asyncio.Event()
+        self._saving = asyncio.Lock()
 
     def new_id(self) -> str:
         """An id that is short enough to read aloud."""
@@ -112,6 +115,7 @@ class Ledger:
             self._stays[decision.subject] = decision
         self._kept.append(decision)
         self._unsaved.append(decision)
+        self._news.set()
 
     def decisions(self) -> tuple[Decision, ...]:
         return tuple(self._kept)
@@ -130,13 +134,19 @@ class Ledger:
         self._kept.extend((*known, *self._unsaved))
         self._stays = {each.subject: each for each in self._kept if each.kind == "keep"}
 
+    async def news(self) -> None:
+        """Returns when something was decided since it last did."""
+        await self._news.wait()
+        self._news.clear()
+
     async def save(self) -> None:
         """Bring what is new to the store; on failure it stays for the next time."""
-        if self._store is None or not self._unsaved:
-            return
-        batch = list(self._unsaved)
-        await self._store.append(batch)
-        del self._unsaved[: len(batch)]
+        async with self._saving:
+            if self._store is None or not self._unsaved:
+                return
+            batch = list(self._unsaved)
+            await self._store.append(batch)
+            del self._unsaved[: len(batch)]
 
     async def forget(self) -> None:
         """Drop what is older than it must be kept."""

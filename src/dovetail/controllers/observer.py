@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 
 PERIOD = 5.0
+#: Seconds between two writes of decisions, at least.
+SOON = 1.0
 #: How the failure of a watch begins that may not look.
 DENIED = ("401 ", "403 ")
 FORGET = 3600.0
@@ -31,7 +34,15 @@ class Observer:
             context.mirror.listen(kind, self._note)
 
     async def run(self) -> None:
-        await every(PERIOD, self.look, "observer", self._context.log)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._save_soon(), name="ledger")
+            await every(PERIOD, self.look, "observer", self._context.log)
+
+    async def _save_soon(self) -> None:
+        """Whoever asks why has just seen what happened: decisions are there to be read a moment later."""
+        while True:
+            await self._context.ledger.news()
+            await every(SOON, self._context.ledger.save, "observer", self._context.log, times=1)
 
     def _note(self, change: Change[Any]) -> None:
         self._changed = True
