@@ -386,8 +386,10 @@ class Board:
         """The domain of an axis that a machine lies in."""
         return self._lying[axis, at]
 
-    def used(self, at: int) -> Ints:
-        return np.asarray(self.menu.capacity[:, self.column[at]] - self.free[:, at])
+    def used(self, at: int) -> list[int]:
+        """What the pods on a machine to buy take of it."""
+        size = self.menu.sizes[self.column[at]]
+        return [size[dim] - self._free[dim, at] for dim in range(len(size))]
 
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]

@@ -37,6 +37,7 @@ class Launcher:
         self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
         self._stories = 0
         self._kinds: dict[int, int] = {}
+        self._short: dict[int, list[tuple[str, int]]] = {}
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = daemons_take(self.columns)
         self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
@@ -44,7 +45,7 @@ class Launcher:
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[int(self.problem.menu.full[self.board.column[at]])]
-        used: list[int] = self.board.used(at).tolist()
+        used = self.board.used(at)
         mask = self.offerings(at, column, used)
         pool = self.problem.pools[column.pool]
         choices = self._spread_zones(self._listed(mask))
@@ -84,17 +85,23 @@ class Launcher:
 
     def _within_limits(self, mask: int, column: Column, at: int) -> int:
         """Those that keep the pool's limits even if every machine of the pool takes its largest."""
-        slack = self.board.left[column.pool]
-        for name, left in slack.items():
-            if name == "nodes":
-                continue
+        for name, left in self._scarce(column.pool):
             charge = self.problem.menu.limited.get(name)
             own = column.type.capacity.get(name, 0) if charge is None else int(charge[at])
             most = own + max(0, left) // max(1, self.counts[column.pool])
-            if most >= self.columns.largest(name, column.pool):
-                continue
             mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
         return mask
+
+    def _scarce(self, pool: int) -> list[tuple[str, int]]:
+        """The limits of a pool that do not let each of its machines grow by the largest, and what is left of them."""
+        known = self._short.get(pool)
+        if known is None:
+            machines = max(1, self.counts[pool])
+            known = self._short[pool] = [
+                (name, left) for name, left in self.board.left[pool].items()
+                if name != "nodes" and max(0, left) // machines < self.columns.largest(name, pool)
+            ]  # fmt: skip
+        return known
 
     def _listed(self, mask: int) -> tuple[Choice, ...]:
         return self.columns.recall(

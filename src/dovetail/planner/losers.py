@@ -18,7 +18,7 @@ _MOST = 10
 def cheaper(problem: Problem, board: Board, at: int, chosen: Column) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason."""
     below = problem.columns.recall(("below", chosen.index), lambda: _below(problem.columns, chosen))
-    amounts = dict(zip(problem.dims, board.used(at).tolist(), strict=True)) if below else {}
+    amounts = dict(zip(problem.dims, board.used(at), strict=True)) if below else {}
     return tuple(
         Lost(choice=column.choice, because=_because(problem, board, at, column, chosen, amounts)) for column in below
     )

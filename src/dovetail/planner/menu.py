@@ -6,13 +6,17 @@ size; one that costs no less and holds no more than another is left out. For lau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from copy import copy
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dovetail.planner.cells import Axis
 from dovetail.planner.columns import Bools, Columns, Floats, Ints
+
+_MOST_REMEMBERED = 256
+T = TypeVar("T")
 
 #: What a machine of unknown price counts as where prices are compared.
 _UNPRICED = 1e9
@@ -50,6 +54,22 @@ class Menu:
         self.kinds: Ints = np.array(
             [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
         )
+        self.shown = {mask: as_bools(columns, self, mask) for mask in dict.fromkeys(masks)}
+        """The columns of each mask that pods may ask for."""
+        self._remembered: dict[Hashable, tuple[Any, object]] = {}
+
+    def recall(self, key: Hashable, of: object, make: Callable[[], T]) -> T:
+        """What `make` makes, once for each key: a menu outlives a plan. `of` is kept, for keys that speak of its id."""
+        known = self._remembered.get(key)
+        if known is None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[key] = (make(), of)
+        found: T = known[0]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_remembered": {}}
 
     def charging(self, charges: dict[str, Ints]) -> Menu:
         """The same menu, with other charges against the limits."""

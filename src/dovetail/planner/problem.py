@@ -21,12 +21,11 @@ from dovetail.planner.diversity import Diversity
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
-from dovetail.planner.menu import Menu, as_bools
+from dovetail.planner.menu import Menu
 from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
 from dovetail.planner.snapshot import MinValues, Snapshot
-from dovetail.planner.stairs import Stairs
 from dovetail.planner.storage import attached
 from dovetail.planner.tolerance import bears
 from dovetail.planner.wishes import wishes_of
@@ -74,8 +73,6 @@ class Problem:
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
         self._known_nodes: dict[object, Bools] = {}
-        self.stairs: dict[object, tuple[Stairs, object]] = {}
-        """The stairs that machines climb, with the masks they are known by."""
         self.weighted = False
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
@@ -256,7 +253,6 @@ class Problem:
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
         self.menu = self._menu(masks, limited)
-        shown = {mask: as_bools(self.columns, self.menu, mask) for mask in dict.fromkeys(masks)}
         sizes: dict[tuple[int, ...], Size] = {}
         number = 0
         for one, row in zip(self.classes, self.requests.tolist(), strict=True):
@@ -267,7 +263,7 @@ class Problem:
             rungs: list[Ask] = []
             for level in one.levels:
                 ask = Ask(number, one, level, size, self._ties(one, level))
-                ask.mask, ask.columns = masks[number], shown[masks[number]]
+                ask.mask, ask.columns = masks[number], self.menu.shown[masks[number]]
                 if self.nodes:
                     ask.nodes = self._nodes_for(ask)
                 rungs.append(ask)
@@ -302,7 +298,6 @@ class Problem:
         state = self.__dict__.copy()
         for name in ("snapshot", "roster", "daemons", "fears", *(each for each in state if each.startswith("_known"))):
             state.pop(name, None)
-        state["stairs"] = {}
         state["nodes"] = [None] * len(self.nodes)
         state["pools"] = [replace(pool, types=()) for pool in self.pools]
         if self.diversity is None:

@@ -1,6 +1,6 @@
 """Sizing: the columns on which a machine could stand with what is on it, and the cheapest of them.
 
-Machines whose pods accept the same columns in the same domains climb the same stairs; they are built once for each.
+Machines whose pods accept the same columns in the same domains climb the same stairs; they are built once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
             best = int(ok.argmax()) if ok.any() else None
         else:
             problem.work += 1
-            best = _stairs(board, at).first(board.used(at).tolist())
+            best = _stairs(board, at).first(board.used(at))
         if best is not None and best != board.column[at]:
             board.move(at, best)
 
@@ -34,8 +34,8 @@ def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = N
     problem = board.problem
     problem.work += 1
     ok = _alike(board, at, *_accepted(board, at, ask))
-    for dim, amount in enumerate((board.used(at) if more is None else board.used(at) + more).tolist()):
-        ok &= board.menu.capacity[dim] >= amount
+    for dim, amount in enumerate(board.used(at)):
+        ok &= board.menu.capacity[dim] >= (amount if more is None else amount + more[dim])
     if problem.diversity is not None:
         held = [board.asks[number] for number in board.contents[at]]
         ok = problem.diversity.filtered(ok, [*held, ask] if ask is not None else held)
@@ -68,7 +68,4 @@ def _stairs(board: Board, at: int) -> Stairs:
     accepted, axes = _accepted(board, at)
     places = tuple([(axis, board.lying(axis, at)) for axis in sorted(axes)])
     key = (int(board.menu.kinds[board.column[at]]), frozenset(accepted), places)
-    known = board.problem.stairs.get(key)
-    if known is None:
-        known = board.problem.stairs[key] = (Stairs(board.menu, _alike(board, at, accepted, axes)), accepted)
-    return known[0]
+    return board.menu.recall(key, accepted, lambda: Stairs(board.menu, _alike(board, at, accepted, axes)))

@@ -41,7 +41,6 @@ class Targets:
         pools = problem.pools
         self.ranks = sorted({pool.weight for pool in pools}, reverse=True)
         weights = np.array([pool.weight for pool in pools], dtype=np.int64)
-        self._shelves: dict[object, _Shelf | None] = {}
         self.weights: Ints = weights[problem.menu.pools] if len(weights) else np.zeros(0, dtype=np.int64)
 
     def best(
@@ -71,10 +70,9 @@ class Targets:
         watched = problem.binding or problem.reservations or problem.diversity is not None
         if watched or packer.extra or packer.only is not None or packer.strategy.wide:
             return self._stocked(packer, ask, axis, domains)
-        kind = (id(ask.columns), id(ask.steps), axis, domains.tobytes() if domains is not None else b"")
-        if kind not in self._shelves:
-            self._shelves[kind] = self._stocked(packer, ask, axis, domains)
-        return self._shelves[kind]
+        where = (axis, domains.tobytes()) if domains is not None else None
+        kind = (id(ask.columns), where, *ask.steps, packer.strategy.ceiling)
+        return problem.menu.recall(kind, ask.columns, lambda: self._stocked(packer, ask, axis, domains))
 
     def _stocked(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         menu, strategy = packer.problem.menu, packer.strategy

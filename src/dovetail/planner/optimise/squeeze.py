@@ -51,7 +51,7 @@ def _smaller(board: Board, at: int) -> bool:
     if sum(board.contents[at].values()) <= _MOST_PODS and _moved(board, at, dict(board.contents[at])):
         board.close(at)
         return True
-    used = board.used(at)
+    used = np.array(board.used(at))
     for column in _columns(board, at, asks):
         leaving = _excess(board, at, used - board.menu.capacity[:, column])
         if leaving is not None and _moved(board, at, leaving):
@@ -68,7 +68,7 @@ def _columns(board: Board, at: int, asks: list[Ask]) -> list[int]:
         ok &= ask.columns
     for axis in {board.axis_at[key] for ask in asks for key in ask.keys}:
         ok &= menu.domains[axis] == board.domains[axis][at]
-    ok &= (menu.capacity * _MOST_PODS >= board.used(at)[:, None]).all(axis=0)
+    ok &= (menu.capacity * _MOST_PODS >= np.array(board.used(at))[:, None]).all(axis=0)
     found = np.flatnonzero(ok)
     return [int(each) for each in found[-_MOST_COLUMNS:]]
 
