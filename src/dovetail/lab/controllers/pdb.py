@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
 from dovetail.lab.controllers.deployment.rollout import replicas, share
@@ -161,9 +162,18 @@ class DisruptionBudgets:
             if new is None or key not in after:
                 self._covered[key].pop(pod.metadata.key, None)
             self.worker.add(key)
+        if new is not None and len(after) > 1:
+            self._warn(new, after[0])
         for key in after if new is not None else ():
             self._covered[key][pod.metadata.key] = None
             self.worker.add(key)
+
+    def _warn(self, pod: PodView, key: str) -> None:
+        """The eviction door refuses a pod with several budgets: say so before it does."""
+        chosen = key.partition("/")[2]
+        text = f'Pod "{pod.metadata.namespace}"/"{pod.metadata.name}" matches multiple PodDisruptionBudgets.'
+        text += f'  Chose "{chosen}" arbitrarily.'
+        self._kit.recorder.warning(Involved.of("v1", "Pod", pod.metadata), "MultiplePodDisruptionBudgets", text)
 
     def _covering(self, pod: PodView) -> list[str]:
         space = f"{pod.metadata.namespace}/"
@@ -226,10 +236,7 @@ def _labels_stay(old: PodView, new: PodView) -> bool:
 
 
 def _unmanaged(pdb: Json) -> str:
-    selector = pdb["spec"].get("selector", {})
-    labels = " ".join(f"{key}:{value}" for key, value in sorted(selector.get("matchLabels", {}).items()))
-    shown = f"&LabelSelector{{MatchLabels:map[string]string{{{labels},}},"
-    shown += "MatchExpressions:[]LabelSelectorRequirement{},}"
+    shown = go_text(msgspec.convert(pdb["spec"].get("selector", {}), LabelSelector))
     return (
         f"Pods selected by this PodDisruptionBudget (selector: {shown}) were found to be unmanaged. As a result, "
         "the status of the PDB cannot be calculated correctly, which may result in undefined behavior. To account for "
