@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from dovetail.clock import Clock
 
+#: After so many seconds without a new pod there will likely be none.
+LULL = 0.25
 #: How many idle periods may pass without a new pod while somebody is still making some.
 PATIENCE = 3.0
 
@@ -21,7 +23,10 @@ async def _nobody(uids: Iterable[str]) -> bool:
 
 
 class Batcher:
-    """Collects triggers into batches. `filling` says whether the owners of a batch are still making pods."""
+    """Collects triggers into batches. `filling` says whether the owners of a batch are still making pods.
+
+    `lull` is set when no pod has come for a moment and the window is still open.
+    """
 
     def __init__(
         self,
@@ -38,6 +43,7 @@ class Batcher:
         self._last = 0.0
         self._open = False
         self._arrived = asyncio.Event()
+        self.lull = asyncio.Event()
 
     def trigger(self, uid: str) -> None:
         """A pod (or anything with a UID) asks for a plan."""
@@ -61,15 +67,24 @@ class Batcher:
         filling = False
         while (left := self._left(opened, filling)) > 0:
             self._arrived.clear()
-            try:
-                async with asyncio.timeout(min(left, self._idle)):
-                    await self._arrived.wait()
-            except TimeoutError:
+            if await self._came(min(left, LULL)):
+                continue
+            self.lull.set()
+            if not await self._came(min(left, self._idle) - LULL):
                 filling = self._left(opened, True) > 0 and await self._filling(self._seen)
         batch = frozenset(self._seen)
         self._seen.clear()
         self._open = False
         return batch
+
+    async def _came(self, within: float) -> bool:
+        """Whether another pod comes within so many seconds."""
+        try:
+            async with asyncio.timeout(within):
+                await self._arrived.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _left(self, opened: float, filling: bool) -> float:
         """Seconds that the window stays open if no pod comes."""

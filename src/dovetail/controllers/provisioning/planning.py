@@ -7,9 +7,12 @@ verifier, which knows nothing of the packer; a plan that breaks a rule is not ca
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from dovetail.clock import VirtualLoop
 from dovetail.controllers.context import Context
+from dovetail.controllers.provisioning.ahead import Checked, Thought, alike, begun
 from dovetail.controllers.safety import Cause
 from dovetail.planner.optimise.apart import apart
 from dovetail.planner.optimise.better import better_by_work
@@ -18,15 +21,40 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
+T = TypeVar("T")
+
 
 class Planning:
     """Plans and verifies. `refused` counts plans that the verifier would not let pass."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ahead: Thought | None = None
+
+    def think_ahead(self, snapshot: Snapshot) -> None:
+        """Begin with a plan that may be asked for soon. One at a time: bettering it takes a processor."""
+        deadline = self._context.settings.plan_deadline
+        if deadline and (self._ahead is None or self._ahead.answer.done()):
+            self._ahead = begun(snapshot, asyncio.ensure_future(self._checked(snapshot, deadline)))
 
     async def provision(self, snapshot: Snapshot) -> Plan | None:
         """A plan that holds, or None: then nothing is bought for these pods together."""
+        plan = await self._thought(snapshot)
+        return plan if plan is not None else await self._provision(snapshot)
+
+    async def _thought(self, snapshot: Snapshot) -> Plan | None:
+        """The plan that was made ahead, if it answers this question and holds now."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is None or not alike(ahead.snapshot, snapshot):
+            return None
+        await asyncio.wait([ahead.answer])
+        if ahead.answer.exception() is not None:
+            return None  # the same question fails in the same way when it is asked again, and is told then
+        plan, problems = ahead.answer.result()
+        broken = bool(problems) or bool(await self._beside(lambda: verify(plan, snapshot)))
+        return None if broken else plan
+
+    async def _provision(self, snapshot: Snapshot) -> Plan | None:
         deadline = self._context.settings.plan_deadline or None
         for attempt in (deadline, None) if deadline else (None,):
             try:
@@ -47,15 +75,21 @@ class Planning:
         context.log.error("plan refused by the verifier", controller="provisioner", error=why, exc_info=bug)
         context.safety.set(Cause.BROKEN_INVARIANT, why)
 
-    async def _checked(self, snapshot: Snapshot, deadline: float | None) -> tuple[Plan, list[str]]:
-        """In virtual time thinking takes no time and only work counts; in real time it must not stop the watches and
-        the lease, so the quick answer is found in a thread and bettered in a process apart.
-        """
+    async def _checked(self, snapshot: Snapshot, deadline: float | None) -> Checked:
+        """In virtual time only work counts; in real time the quick answer is bettered in a process apart."""
         seed = self._context.chance.root
-        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+        optimiser = better_by_work if _virtual() else apart()
 
-        def think() -> tuple[Plan, list[str]]:
-            plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=better_by_work if virtual else apart())
+        def think() -> Checked:
+            plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=optimiser)
             return plan, [str(each) for each in verify(plan, snapshot)]
 
-        return think() if virtual else await asyncio.to_thread(think)
+        return await self._beside(think)
+
+    async def _beside(self, think: Callable[[], T]) -> T:
+        """Virtual thinking takes no time; real thinking must not stop the watches and the lease."""
+        return think() if _virtual() else await asyncio.to_thread(think)
+
+
+def _virtual() -> bool:
+    return isinstance(asyncio.get_running_loop(), VirtualLoop)

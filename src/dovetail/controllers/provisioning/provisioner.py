@@ -59,6 +59,7 @@ class Provisioner:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_again(), name="provisioner retries")
+            group.create_task(self._think_ahead(), name="provisioner thinks ahead")
             while True:
                 await self._batcher.wait()
                 await self._context.mirror.synced.wait()
@@ -116,6 +117,14 @@ class Provisioner:
                 if pending.provisionable(pod) and self._refused.get(pod.metadata.uid, (0, now))[1] <= now:
                     self._batcher.trigger(pod.metadata.uid)
 
+    async def _think_ahead(self) -> None:
+        """Whenever pods stop coming for a moment, begin with a plan for those who are there."""
+        while True:
+            await self._batcher.lull.wait()
+            self._batcher.lull.clear()
+            if self._context.mirror.synced.is_set() and (pods := self._sorted_out()[0]):
+                self._planning.think_ahead(self._context.cutter.cut(await self._context.offers.all(), pods))
+
     # -- one batch
 
     async def provision(self) -> None:
@@ -158,22 +167,31 @@ class Provisioner:
         return True
 
     def _wanted(self) -> list[Pod]:
-        """Pods to place. Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice."""
-        mirror, context = self._context.mirror, self._context
-        found, ignored = [], 0
+        """Pods to place; those that no plan can serve are told why."""
+        context = self._context
+        wanted, problems = self._sorted_out()
+        for pod, problem in problems:
+            context.log.debug("ignoring pod", Pod=logs.ref(pod.metadata.name, pod.metadata.namespace), error=problem)
+            context.notices.failed_scheduling(pod, problem)
+            self._postpone(pod)
+        context.metrics.ignored_pods.set(len(problems))
+        return wanted
+
+    def _sorted_out(self) -> tuple[list[Pod], list[tuple[Pod, str]]]:
+        """Pods to place, and those that no plan can serve.
+
+        Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice.
+        """
+        mirror = self._context.mirror
+        found: list[Pod] = []
+        problems: list[tuple[Pod, str]] = []
         for pod in pending.waiting(mirror):
             problem = pending.refusal(mirror, pod) or self._in_vain(pod)
             if problem is None:
                 found.append(pod)
             else:
-                ignored += 1
-                context.log.debug(
-                    "ignoring pod", Pod=logs.ref(pod.metadata.name, pod.metadata.namespace), error=problem
-                )
-                context.notices.failed_scheduling(pod, problem)
-                self._postpone(pod)
-        context.metrics.ignored_pods.set(ignored)
-        return [*found, *pending.leaving(mirror)]
+                problems.append((pod, problem))
+        return [*found, *pending.leaving(mirror)], problems
 
     def _in_vain(self, pod: Pod) -> str | None:
         """Why nothing more is bought for this pod, if too much was already."""
