@@ -184,19 +184,20 @@ class Disruption:
         if not ready:
             self._proposal = None
             return False
-        allowed = Allowances(context, Reason.UNDERUTILIZED)
+        allowed, now, restless = Allowances(context, Reason.UNDERUTILIZED), context.clock.monotonic(), self._restless()
         if self._proposal is not None:
-            held = context.clock.monotonic() - self._proposal[1] + 0.001
-            if held < VALIDATION or (held < GATHERING and self._restless()):
+            held = now - self._proposal[1] + 0.001
+            if held < VALIDATION or (held < GATHERING and restless):
                 return False
-        elif context.clock.monotonic() - self._thought < GATHERING and self._restless():
+        elif now - self._thought < GATHERING and restless:
             self._again = min(self._again, self._thought + GATHERING)
             return False
-        simulation, now = Simulation(context, pools, self._in_motion(), ready), context.clock.monotonic()
         self._thought = now
+        vain = -math.inf if self._proposal is not None else self._refusals.vain(now, restless=restless)
+        simulation = Simulation(context, pools, self._in_motion(), ready)
         refused = self._refusals.still(ready, pools, now)
         ask = partial(
-            simulation.question, ready, allowed, refused, vain=self._refusals.vain(now),
+            simulation.question, ready, allowed, refused, vain=vain,
             spot_to_spot=context.settings.gate("SpotToSpotConsolidation"),
         )  # fmt: skip
 
@@ -207,8 +208,8 @@ class Disruption:
         virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
         asked, (best, self.stays) = think() if virtual else await asyncio.to_thread(think)
         self._refusals.note(ready, self.stays, now)
-        if best is None and asked.removals and not self._restless():
-            self._refusals.searched(asked.above, now)
+        if best is None and asked.removals:
+            self._refusals.searched(asked.above, now, restless=restless)
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
         return await self._hold(best if best is not None and self._approved(best) else None)

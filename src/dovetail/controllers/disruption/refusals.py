@@ -14,7 +14,7 @@ from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import Rejection
 from dovetail.planner.snapshot import Pool
 
-FOR = 900.0
+FOR, SEARCHED_FOR = 900.0, 3600.0
 #: A fleet is dearer than it was once it costs this share of a fresh one more.
 DEARER = 0.005
 #: Answers of the planner; others depend on the pass they were given in.
@@ -25,7 +25,7 @@ class Refusals:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Candidate, Rejection, float]] = {}
         self._offers: tuple[object, ...] = ()
-        self._vain: tuple[float, float] = (-math.inf, 0.0)
+        self._vain: dict[bool, tuple[float, float]] = {}
 
     def still(self, candidates: Sequence[Candidate], pools: Sequence[Pool], now: float) -> dict[str, Rejection]:
         """The answers that still hold."""
@@ -33,7 +33,7 @@ class Refusals:
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
             self._offers = offers
             self._known.clear()
-            self._vain = (-math.inf, 0.0)
+            self._vain.clear()
         there = {each.node: each for each in candidates}
         self._known = {
             node: (asked, why, until)
@@ -48,11 +48,14 @@ class Refusals:
             if why is not None and why.code in LASTING and each.node not in self._known:
                 self._known[each.node] = (each, why, now + FOR)
 
-    def searched(self, above: float, now: float) -> None:
+    def searched(self, above: float, now: float, *, restless: bool) -> None:
         """Whole sets were looked for in vain in a fleet that costs so much more than a fresh one, as a share of it."""
-        self._vain = (above + DEARER, now + FOR)
+        self._vain[restless] = (above + DEARER, now + SEARCHED_FOR)
 
-    def vain(self, now: float) -> float:
-        """Up to which share above a fresh fleet there is no point in looking for whole sets."""
-        share, until = self._vain
-        return share if now < until else -math.inf
+    def vain(self, now: float, *, restless: bool) -> float:
+        """Up to which share above a fresh fleet there is no point in looking for whole sets.
+
+        What was not found while machines were in motion may be found once they are quiet, and not the other way round.
+        """
+        known = [found for moving, found in self._vain.items() if restless or not moving]
+        return max((share for share, until in known if now < until), default=-math.inf)
