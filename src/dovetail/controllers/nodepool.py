@@ -49,8 +49,8 @@ class NodePools:
             self._worker.add(change.key)
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
-        pool = change.object.node_pool
-        if pool:
+        pool, old, new = change.object.node_pool, change.old, change.new
+        if pool and (old is None or new is None or old.status.capacity != new.status.capacity):
             self._worker.add(pool, after=COUNT_AFTER)
 
     def _class_changed(self, change: Change[Any]) -> None:

@@ -35,9 +35,9 @@ class Joining:
     async def look(self) -> None:
         now = self._context.clock.now()
         for claim in tuple(self._context.mirror.claims.store.all()):
-            launched = claim.condition("Launched")
-            if claim.metadata.deletion_timestamp is not None or claim.is_true("Registered"):
+            if claim.is_true("Registered") or claim.metadata.deletion_timestamp is not None:
                 continue
+            launched = claim.condition("Launched")
             if launched is None or launched.status != "True" or launched.last_transition_time is None:
                 continue
             waited = now - launched.last_transition_time
