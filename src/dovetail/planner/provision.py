@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -54,6 +54,8 @@ _SHORT_WORK = 15_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: The share of the deadline for the first of two packings to start from.
 _MOST = 0.5
+#: The reference looks at one machine after another: up to this many.
+_FLEET = 500
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
 _DISPERSED = 200
 
@@ -68,50 +70,57 @@ def provision(
     start = stopwatch()
     if deadline is None:
         with quiet():
-            plan = plan_of(*_quickly(snapshot))
+            begun = _first(snapshot)
+            plan = plan_of(begun.problem, begun.packing)
     else:
         with quiet():
-            problem, packings = _first(snapshot)
-        plan = _bettered(problem, packings, seed, deadline, stopwatch() - start, optimiser)
+            begun = _first(snapshot)
+        plan = _bettered(begun, seed, deadline, stopwatch() - start, optimiser)
     return _timed(plan, stopwatch() - start)
-
-
-def _quickly(snapshot: Snapshot) -> tuple[Problem, Packing]:
-    problem, packings = _first(snapshot)
-    return problem, packings[0]
 
 
 def quoted(snapshot: Snapshot) -> float | None:
     """What the quick answer costs an hour; None if somebody has no place."""
     with quiet():
-        _, (packing, *_) = _first(snapshot)
+        packing = _first(snapshot, measured=False).packing
     return None if packing.left else packing.cost
 
 
-def _first(snapshot: Snapshot) -> tuple[Problem, list[Packing]]:
-    """The quick answer, and another to start from if it keeps less than the yardstick where that one does not.
+class Begun(NamedTuple):
+    """The quick answer to a problem, and where pods are few the one that follows the reference."""
+
+    problem: Problem
+    packing: Packing
+    followed: Packing | None = None
+
+
+def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
+    """The quick answer, `measured` by the reference where pods and machines are few.
 
     Where a spread counts pods that it does not bind, those may also come after its owners.
     """
     problem = Problem(snapshot)
     if not few(problem):
-        return problem, [quick(problem)]
-    problem.yardstick, followed = reference(problem)
-    _put_last(problem, problem.yardstick.names)
+        return Begun(problem, quick(problem))
+    followed: list[Packing] = []
+    if measured and len(problem.nodes) <= _FLEET:
+        problem.yardstick, followed = reference(problem)
+        _put_last(problem)
     watched = problem.order.matters and problem.order.clear()
-    packing, other = quick(problem, not watched, followed), min(followed, key=_rank)
+    packing = quick(problem, not watched, followed)
     if watched:
         patient = Problem(snapshot, owners_first=True)
         patient.yardstick = problem.yardstick
-        _put_last(patient, problem.yardstick.names)
-        packing, other = quick(patient, known=[carried(packing, patient)]), carried(other, patient)
-        problem = patient
-    best = _holding(problem, (packing, other))
-    return problem, [best, other] if best.lacking and not other.lacking else [best]
+        _put_last(patient)
+        followed = [carried(each, patient) for each in followed]
+        packing, problem = quick(patient, known=[carried(packing, patient)]), patient
+    other = min(followed, key=_rank, default=None)
+    return Begun(problem, _holding(problem, (packing, *followed)), other)
 
 
-def _put_last(problem: Problem, names: frozenset[str]) -> None:
+def _put_last(problem: Problem) -> None:
     """Of pods that are alike, those go short that the reference leaves out."""
+    names = problem.yardstick.names if problem.yardstick is not None else ()
     for one in problem.classes if names else ():
         one.pods.sort(key=names.__contains__)
 
@@ -134,22 +143,42 @@ def _rank(packing: Packing) -> tuple[float, ...]:
     return packing.rank
 
 
-def _bettered(
-    problem: Problem, packings: list[Packing], seed: int, deadline: float, spent: float, optimiser: Optimiser | None
-) -> Plan:
+def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
+    """The best plan found in time, from the quick answer and, where that keeps less, from the reference's as well."""
     from dovetail.planner.optimise.better import better
-    from dovetail.planner.optimise.bound import WORDS
 
-    ask, (first, *others) = optimiser or better, packings
-    share = _MOST if others else 1.0
+    problem, first, other = begun
+    ask = optimiser or better
+    twice = other is not None and first.lacking and not other.lacking
+    share = _MOST if twice else 1.0
     found = ask(problem, first, seed, deadline * share, spent * share)
-    for other in others:
+    if other is not None and twice:
         start = other if found.packing.lacking else found.packing
         again = ask(problem, start, seed + 1, deadline * (1 - share), spent * (1 - share))
         found = min((found, again), key=lambda each: each.packing.rank)
     packing = _holding(problem, (found.packing, first))
-    words = WORDS if found.bound is not None else ""
-    return plan_of(problem, packing, tier=2, bound=found.bound, bound_of=words)
+    bound = found.bound if packing is found.packing else None
+    plan = _bounded(problem, packing, bound)
+    return plan if other is None or other.left != packing.left else _wider(problem, plan, other, bound)
+
+
+def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
+    from dovetail.planner.optimise.bound import WORDS
+
+    return plan_of(problem, packing, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
+
+
+def _wider(problem: Problem, plan: Plan, followed: Packing, bound: float | None) -> Plan:
+    """The plan, or the one that follows the reference where that alone reaches as many zones as the yardstick."""
+    wanted = problem.yardstick.zones if problem.yardstick is not None else 0
+    if _zones(plan) >= wanted or followed.lacking or not _holds(problem, followed):
+        return plan
+    other = _bounded(problem, followed, bound)
+    return other if _zones(other) > _zones(plan) else plan
+
+
+def _zones(plan: Plan) -> int:
+    return len({machine.choice.zone for machine in plan.machines})
 
 
 def _timed(plan: Plan, seconds: float) -> Plan:
