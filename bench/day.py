@@ -2,8 +2,8 @@
 
 `python -m bench.day [scenario [hours]]` plays `scenarios/large-autoscaled-day.yaml` (or another) in virtual time and
 prints the processor time and memory it took, what broke (budgets of pools and pods, lost pods, leaks: judged on
-every write), and what the fleet cost against a proven bound: every hour, the bound for the pods there are at that
-moment, on a fleet bought afresh.
+every write; the exit code says whether anything did), and what the fleet cost against a proven bound: every hour, the
+bound for the pods there are at that moment, on a fleet bought afresh.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import msgspec
 from bench.afresh import afresh
 from dovetail.cli.live import quiet_logs
 from dovetail.clock import run_virtual
+from dovetail.lab.invariants import Broken
 from dovetail.lab.scenario.play import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, Seconds, read
 from dovetail.planner.optimise.bound import relaxed
@@ -63,6 +64,30 @@ async def play(scenario: Scenario, folder: Path) -> tuple[Measured, Outcome]:
     return player, await player.run()
 
 
+def report(player: Measured, outcome: Outcome, seconds: float) -> None:
+    """What it took, what came of it, and what it cost against what it must cost."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    nodes, last, totals = [row.nodes for row in outcome.rows], outcome.rows[-1], outcome.totals
+    hours = outcome.seconds / HOUR
+    print(f"{hours:g} h: {seconds:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
+    print(
+        f"{totals.get('machines bought', 0)} machines bought, {totals.get('machines given back', 0)} given back; "
+        f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "
+        f"{last.pods - last.ready} not ready at the end"
+    )
+    if player.bounds and outcome.dollars is not None:
+        least = sum(player.bounds) / len(player.bounds) * hours
+        above = outcome.dollars / least - 1.0
+        print(f"${outcome.dollars:.2f} spent; at least ${least:.2f}: {above:.1%} above the bound")
+    exceeded = [text for text in outcome.problems if text.startswith("I6")]
+    print(
+        f"judged on every write: 0 pods lost, 0 disruption budgets broken, {len(exceeded)} pool budgets exceeded, "
+        f"{len(outcome.problems) - len(exceeded)} other rules broken"
+    )
+    for problem in outcome.problems:
+        print(f"broken: {problem}")
+
+
 def main() -> None:
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else SCENARIO
     scenario = read(path)
@@ -71,25 +96,12 @@ def main() -> None:
     quiet_logs()
     gc.set_threshold(100_000, 50, 1000)
     began = time.process_time()
-    player, outcome = run_virtual(play(scenario, path.parent))
-    spent = time.process_time() - began - player.aside
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    nodes = [row.nodes for row in outcome.rows]
-    totals = outcome.totals
-    hours = outcome.seconds / HOUR
-    print(f"{hours:g} h: {spent:.1f} s of processor time, {most} MB; {min(nodes)} to {max(nodes)} nodes")
-    print(
-        f"{totals.get('machines bought', 0)} machines bought, {totals.get('machines given back', 0)} given back; "
-        f"{totals.get('pods created', 0)} pods made, {totals.get('evictions', 0)} evicted; "
-        f"{outcome.rows[-1].pods - outcome.rows[-1].ready} not ready at the end"
-    )
-    if player.bounds and outcome.dollars is not None:
-        least = sum(player.bounds) / len(player.bounds) * hours
-        above = outcome.dollars / least - 1.0
-        print(f"${outcome.dollars:.2f} spent; at least ${least:.2f}: {above:.1%} above the bound")
-    for problem in outcome.problems:
-        print(f"broken: {problem}")
-    print(f"{len(outcome.problems)} rules broken")
+    try:
+        player, outcome = run_virtual(play(scenario, path.parent))
+    except Broken as broken:
+        sys.exit(f"a pod was lost or its budget broken: {broken}")
+    report(player, outcome, time.process_time() - began - player.aside)
+    sys.exit(1 if outcome.problems else 0)
 
 
 if __name__ == "__main__":
