@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import floor
 from typing import Any
 
 from dovetail.model.quantity import format_resources
@@ -20,7 +21,7 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
         cost["unpriced"] = plan.cost.unpriced
     bound, gap = plan.cost.lower_bound, plan.cost.gap
     cost |= {
-        "lowerBound": None if bound is None else round(min(bound, plan.cost.per_hour), 6),
+        "lowerBound": None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6,
         "gap": None if gap is None else round(gap, 6),
         "boundOf": plan.cost.bound_of,
     }
