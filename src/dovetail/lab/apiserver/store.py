@@ -234,6 +234,8 @@ class Store:
         while timeline and (timeline[0].rv <= horizon or len(timeline) > self.history_limit):
             old = timeline.popleft()
             self.tables[old.table].history.popleft()
+            if old.previous is not None:
+                _recent.pop(old.previous, None)  # nobody reads it any more
             self.compacted = old.rv
 
     def since(self, table: str, rv: int) -> list[Event]:
