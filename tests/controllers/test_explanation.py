@@ -91,6 +91,36 @@ def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -
     tell(story)
 
 
+def test_an_ill_machine_tells_what_ails_it_and_what_is_done_about_it(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(30)
+        node = (await world.bound())["p0"]
+        assert ask(world, "node", node).line == (
+            "stays: consolidation is off for its pool (consolidateAfter: Never)"
+        )
+        since = {"lastTransitionTime": "2026-01-01T00:00:30Z"}
+        sick = {"type": "StorageReady", "status": "False", "reason": "IOHang", **since}
+        body = {"status": {"conditions": [sick]}}
+        written = await world.kube.patch(kinds.NODES, node, body, subresource="status", kind="strategic")
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        boot = {"karpenter.sh/reboot-pre-boot-id": written["status"]["nodeInfo"]["bootID"]}
+        await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": boot}})
+        words = {"reason": "RebootIssued", "message": "rebooting for StorageReady/IOHang"}
+        asked = {"type": "Rebooting", "status": "True", **words, **since}
+        status = {"status": {"conditions": [*claim["status"]["conditions"], asked]}}
+        await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], status, subresource="status")
+        await asyncio.sleep(0.5)
+        answer = ask(world, "node", node)
+        assert answer.line == "is rebooting for StorageReady/IOHang"
+        assert "ill: StorageReady=False (IOHang) since 2026-01-01T00:00:30Z" in answer.details
+
+    tell(story)
+
+
 def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
@@ -123,7 +153,7 @@ def test_a_pool_tells_what_it_costs_its_limits_its_budgets_and_its_machines(tell
         assert "limit cpu: 2 of 100 in use" in answer.details
         assert "budget Empty: 1 of 1 may go now (nodes: 1)" in answer.details
         assert any("m.large  a  on-demand" in line for line in answer.deep)
-        assert answer.facts["allowed"] == {"Empty": 1, "Drifted": 1, "Underutilized": 1}
+        assert answer.facts["allowed"] == {"Empty": 1, "Drifted": 1, "Underutilized": 1, "Unhealthy": 1}
         with pytest.raises(explanation.Unknown, match="there are: default"):
             ask(world, "nodepool", "other")
 

@@ -38,13 +38,13 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     kept = next((each for each in reversed(about) if each.kind == "keep"), None)
     stopped, bound = safe_mode(decisions), rules(pods)
     next_look = _next_look(mirror, claim, kept, now)
-    details = [_machine(found, claim, pods), *([stopped] if stopped else ())]
+    details = [_machine(found, claim, pods), *_ill(found), *([stopped] if stopped else ())]
     details += [f"blocked: {blockers.words(each)}" for each in why]
     details += [f"bound: {each}" for each in bound]
     details += [*_alternative(kept), *_budget(mirror, claim, now), *next_look]
     return Answer(
         subject=f"node/{name}",
-        line=_verdict(found, claim, why, kept, stopped),
+        line=_verdict(found, claim, why, kept, stopped) or _outlook(mirror, claim),
         details=tuple(details),
         deep=story(about[-10:]),
         facts={
@@ -59,6 +59,11 @@ def _verdict(
 ) -> str:
     if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
         return "is being drained and given back"
+    rebooting, reason = claim.condition("Rebooting"), claim.condition("DisruptionReason")
+    if rebooting is not None and rebooting.status == "True":
+        return f"is {rebooting.message}"
+    if reason is not None and reason.status == "True":
+        return f"goes as soon as what comes in its place is ready ({reason.reason})"
     if why:
         more = f" and {len(why) - 1} more reason(s)" if len(why) > 1 else ""
         return f"stays: {blockers.words(why[0])}{more}"
@@ -69,6 +74,16 @@ def _verdict(
         return f"will be replaced within its budget: {drifted.reason}"
     if kept is not None:
         return f"stays: {kept.summary} ({kept.reason}{_saving(kept)})"
+    return ""
+
+
+def _outlook(mirror: Mirror, claim: NodeClaim) -> str:
+    """What will become of a machine that nothing was decided about."""
+    pool = mirror.pools.store.get(claim.node_pool or "")
+    if pool is not None and pool.static:
+        return "stays: its pool is static"
+    if pool is not None and pool.spec.disruption.consolidate_after == "Never":
+        return "stays: consolidation is off for its pool (consolidateAfter: Never)"
     if not claim.is_true("Consolidatable"):
         return "stays for now: pods came or went lately"
     return "may be consolidated; nothing cheaper has been found yet"
@@ -91,6 +106,16 @@ def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     )
     paid = f"{dollars(float(price))} when bought" if price else "price unknown"
     return f"{kind}, {paid}; {len(asked)} pod(s) ask for {full}"
+
+
+def _ill(found: Node) -> list[str]:
+    """Conditions of a node that is not well: not ready, or something else of it that should be."""
+    bad = [each for each in found.status.conditions if each.type.endswith("Ready") and each.status != "True"]
+    return [
+        f"ill: {each.type}={each.status} ({each.reason})"
+        + (f" since {each.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if each.last_transition_time else "")
+        for each in bad
+    ]
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:

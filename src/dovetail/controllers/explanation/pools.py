@@ -14,7 +14,7 @@ from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 
-REASONS = ("Empty", "Drifted", "Underutilized")
+REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 
 
 def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
