@@ -130,7 +130,9 @@ class SelfReviewStrategy(ReviewStrategy):
     """Who am I."""
 
     def answer(self, obj: Object, ctx: Context) -> Object:
-        user: Object = {"username": ctx.user, "uid": ctx.user}
+        user: Object = {"username": ctx.user}
+        if rbac.MASTERS in ctx.groups:
+            user["uid"] = ctx.user  # whom somebody else speaks for has none
         if ctx.groups:
             user["groups"] = list(ctx.groups)
         meta = {**obj.get("metadata", {}), "creationTimestamp": ctx.now.strftime("%Y-%m-%dT%H:%M:%SZ")}
