@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import product
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,6 +30,7 @@ UNBORN = "\0unborn"
 #: A value for a label that must exist and that nobody asked about.
 ANY_VALUE = "dovetail"
 _MOST_REMEMBERED = 4096
+_CAP = 1 << 62
 #: More combinations of open labels than this for one type, and only the first are kept.
 MOST_FLAVOURS = 256
 
@@ -93,13 +95,14 @@ class Columns:
         found: list[Column] = []
         for index, pool in enumerate(pools):
             found += _columns_of(index, pool, asked)
-        found.sort(key=lambda column: column.sort_key)
+        found.sort(key=attrgetter("sort_key"))
         for at, column in enumerate(found):
             column.index = at
         self.rows = found
         self.size = len(found)
         self.everything = (1 << self.size) - 1
-        self.prices: Floats = np.array([c.sort_key[0] for c in found], dtype=np.float64)
+        prices = [c.offering.price for c in found]
+        self.prices: Floats = np.array([np.inf if price is None else price for price in prices], dtype=np.float64)
         self.of_pool = [self.mask(c.pool == index for c in found) for index in range(len(pools))]
         self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
@@ -208,8 +211,8 @@ class Columns:
         """How much of a resource pods may have on each column, daemons served."""
         known = self._amounts.get(name)
         if known is None:
-            cap = 1 << 62
-            known = np.array([min(c.type.allocatable.get(name, 0), cap) for c in self.rows], dtype=np.int64)
+            held = {id(kind): min(kind.allocatable.get(name, 0), _CAP) for pool in self.pools for kind in pool.types}
+            known = np.array([held[id(c.type)] for c in self.rows], dtype=np.int64)
             if name in self._overhead:
                 known = known - self._overhead[name]
             self._amounts[name] = known

@@ -117,14 +117,16 @@ def hash_id(columns: Columns, at: int) -> int:
 
 def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
     """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
+    sizes = value[:, members]
+    rising = np.maximum.accumulate(sizes, axis=1)
+    largest: list[bool] = np.diff(rising, axis=1, prepend=rising[:, :1] - 1).any(axis=0).tolist()
     kept: list[int] = []
-    held = np.empty((value.shape[0], 0), dtype=np.int64)
-    for at in members:
-        column = value[:, at : at + 1]
-        if held.shape[1] and bool((held >= column).all(axis=0).any()):
-            continue
-        kept.append(int(at))
-        held = np.concatenate([held, column], axis=1)
+    held = np.empty(sizes.shape, dtype=np.int64)
+    for place, at in enumerate(members.tolist()):
+        count = len(kept)
+        if largest[place] or not bool((held[:, :count] >= sizes[:, place : place + 1]).all(axis=0).any()):
+            held[:, count] = sizes[:, place]
+            kept.append(at)
     return kept
 
 
