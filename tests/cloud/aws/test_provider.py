@@ -89,6 +89,18 @@ def test_a_machine_that_is_gone_is_said_to_be_gone(account: Account) -> None:
     account.run(talk)
 
 
+def test_a_machine_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be_gone(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        order = await account.order(aws, "c-7", await account.ready(aws), "m5.large", kind="on-demand")
+        bought = await aws.launch(order)
+        await aws.reboot(bought.provider_id, "once")
+        assert (await aws.get(bought.provider_id)).state in ("pending", "running")
+        with pytest.raises(MachineNotFound):
+            await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
+
+    account.run(talk)
+
+
 def test_a_launch_template_is_made_once_and_made_again_when_it_was_deleted_under_us(account: Account) -> None:
     async def talk(aws: Aws) -> None:
         node_class = await account.ready(aws, userData="echo once")
