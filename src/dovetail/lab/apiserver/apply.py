@@ -202,6 +202,8 @@ def applied(call: Call, live: Json, config: Json, options: WriteOptions) -> Resu
                 raise conflict_error(left) from conflicts
         else:
             raise conflict_error(conflicts.found) from conflicts
+    except managedfields.Unreadable as problem:
+        raise status.internal(str(problem)) from problem
     if not metadata["name"]:
         raise writes.no_name(call)
     _check_name(call, config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from dovetail.kube.transport import Request
 from dovetail.lab.apiserver import accept
 from dovetail.lab.apiserver.decode import Expected
-from dovetail.lab.apiserver.registry import Context, ResourceType, Subresource
+from dovetail.lab.apiserver.registry import Context, ResourceType, Schema, Subresource
 from dovetail.lab.apiserver.routes import Route
 
 if TYPE_CHECKING:
@@ -98,7 +98,14 @@ class Call:
         resource, door = self.resource, self.door
         if door is not None and door.schema is not None:
             return Expected(door.group, door.version, door.kind, door.schema)
-        return Expected(resource.group, resource.version, resource.kind, resource.schema, resource.custom)
+        group, version, kind, schema = resource.group, resource.version, resource.kind, resource.schema
+        if resource.custom:
+            return Expected(group, version, kind, schema, custom=True, other=self._schema_in)
+        return Expected(group, version, kind, schema)
+
+    def _schema_in(self, version: str) -> Schema | None:
+        found = self.server.registry.lookup(self.resource.group, version, self.resource.plural)
+        return found.schema if found is not None else None
 
     def context(self, operation: Operation, **more: Any) -> Context:
         server = self.server

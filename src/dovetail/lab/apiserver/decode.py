@@ -31,6 +31,8 @@ class Expected(msgspec.Struct, frozen=True):
     schema: Schema
     custom: bool = False
     go_type: str = ""
+    #: The schema of another version of a custom resource.
+    other: Callable[[str], Schema | None] = lambda version: None
 
     @property
     def api_version(self) -> str:
@@ -124,8 +126,9 @@ def _as_said(value: Json, expected: Expected) -> Expected:
     if (group, version, value["kind"]) == (expected.group, expected.version, expected.kind):
         return expected
     known = {name: field for name, field in expected.schema.fields.items() if name == "metadata"}
-    other = (group, value["kind"]) != (expected.group, expected.kind)
-    return msgspec.structs.replace(expected, schema=Schema("object", fields=known, preserve_unknown=other))
+    if (group, value["kind"]) != (expected.group, expected.kind):
+        return msgspec.structs.replace(expected, schema=Schema("object", fields=known, preserve_unknown=True))
+    return msgspec.structs.replace(expected, schema=expected.other(version) or Schema("object", fields=known))
 
 
 def _check_custom_identity(value: Json, expected: Expected) -> None:

@@ -173,14 +173,18 @@ class Versions:
         if other is None or group != self.resource.group:
             return None
         old, new = (convert(each, self.resource, other) for each in (self.old, self.new))
-        if other.custom and typedcheck.problems(other.schema, new):
-            raise Unreadable(version)
+        if other.custom:
+            found = typedcheck.problems(other.schema, old) or typedcheck.problems(other.schema, new)
+            if found:
+                raise Unreadable(typedcheck.message(found))
         return ownership.compare(other.schema, old, new).without(self.ignored)
 
 
 def convert(obj: Json, resource: ResourceType, other: ResourceType) -> Json:
     """An object in another version of its resource."""
     copy: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    if resource.strategy.renamed_only:
+        return {**copy, "apiVersion": other.api_version}
     stored = copy
     if resource.storage != (resource.group, resource.version):
         stored = resource.strategy.to_storage(copy, resource.version)

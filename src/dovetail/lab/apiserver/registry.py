@@ -150,6 +150,8 @@ class Context(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     options: Object = {}
     manager: str = ""
+    #: An update as its request sees it, the new state and the old one, where that is not how they are stored.
+    seen: tuple[Object, Object] | None = None
     identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
     warn: Callable[[str], None] = lambda text: None
     defer: Callable[[Callable[[], None]], None] = lambda action: None  # run after the response was made
@@ -187,6 +189,7 @@ class Strategy:
     returns_deleted = False  # DELETE answers with the object
     generation = False  # the server counts spec changes in metadata.generation
     status_door = False  # `status` is written through its own door only
+    renamed_only = False  # versions differ in what their schemas keep; converting changes the version's name alone
 
     def default(self, obj: Object) -> None:
         """Fill in defaults, in the request's version."""

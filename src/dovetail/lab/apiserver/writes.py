@@ -272,14 +272,15 @@ def update_object(
         raise wrong_uid(call, given_uid, old["metadata"].get("uid", ""))
     ownerrefs.dedupe(call, obj, admitted=call.verb == "patch")
     strategy.default(obj)
+    shown = respond.show(record, resource)
     if track is None:
-        shown = respond.show(record, resource)
         door, registry = call.subresource, call.server.registry
         managedfields.track_update(resource, shown, obj, ctx.manager, door, ctx.now, registry)
     else:
         track(obj)
     settle_lists(call, obj)
     if resource.storage != (resource.group, resource.version):
+        ctx.seen = (obj, shown)
         obj = strategy.to_storage(obj, resource.version)
     check_version(call, obj, record, unconditional)
     keep_metadata(obj, old)

@@ -55,6 +55,7 @@ class CustomStrategy(Strategy):
         self.storage = storage
         self.namespaced = namespaced
         self.converter = converter
+        self.renamed_only = converter is None
         doors = version.get("subresources") or {}
         self.status_door = "status" in doors
         self.scale: Mapping[str, Any] | None = doors.get("scale")
@@ -112,7 +113,8 @@ class CustomStrategy(Strategy):
             return
         if self.status_door:
             restore(obj, old, "status")
-        if _content(obj) != _content(old):
+        new, before = ctx.seen or (obj, old)
+        if _content(new) != _content(before):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def _only_status(self, obj: Object, old: Object) -> None:
