@@ -80,7 +80,7 @@ class Joining:
         why = refusal(role.arn, found.get("data"), role.admitted)
         if why is None:
             return
-        message = f"Machine runs and has not joined the cluster: {why}"
+        message = f"Machine runs and has not joined the cluster: {why} (NEVER_JOINED)"
         for pod in waiting_for(context, claim):
             context.notices.publish(pod, "Warning", "NodeNotJoined", f"NodeClaim {claim.name}: {message}")
         if context.notices.publish(claim, "Warning", "NodeNotJoined", message):
