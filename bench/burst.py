@@ -125,6 +125,18 @@ def mixed(count: int, seed: int) -> list[dict[str, Any]]:
     return found
 
 
+def alike(classes: int, copies: int) -> list[dict[str, Any]]:
+    """Classes of as many pods each: sizes all different, a fifth of them each of Karpenter's kinds."""
+    found: list[dict[str, Any]] = []
+    for at in range(classes):
+        kind, app = KINDS[at % 5], {"app": f"a{at % 35}"}
+        key = HOSTNAME if kind in ("host", "antiaffinity") else ZONE
+        term = {"labelSelector": {"matchLabels": app}, "topologyKey": key}
+        spec = constrained("spread" if kind in ("zone", "host") else kind, term)
+        found += [body(f"c{at}-{n}", 100 + at, 128 + at * 7 % 900, app, **spec) for n in range(copies)]
+    return found
+
+
 def machine(at: int, rng: random.Random) -> NodeState:
     """A machine with twenty pods of some of three hundred workloads."""
     held = []

@@ -1,6 +1,7 @@
 """How quick and how cheap the planner is, beside Karpenter's own scheduler on the same pods in the same run.
 
-    python -m bench.planner speed [--largest N]   Karpenter's benchmark mix: pods a second of both, and how it grows
+    python -m bench.planner speed [--largest N]   Karpenter's benchmark mix: pods a second of both
+    python -m bench.planner growth                how time grows with classes, and with pods of the same classes
     python -m bench.planner scratch               100,000 pods from scratch
     python -m bench.planner live [--rounds N]     bursts of 1,000 pods onto 5,000 machines with 100,000 pods
     python -m bench.planner cut                   a snapshot after 100 pods changed, and what the mirror weighs
@@ -24,6 +25,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,7 @@ from dovetail.planner.plan import Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.planner.verify import verify
 
 SIZES = (500, 1000, 2000, 5000, 10000, 20000)
 
@@ -76,6 +79,20 @@ def speed(largest: int) -> None:
             cost, ratio = other["cost"], count / seconds / theirs
             line += f"   {theirs:.0f}, {len(other['machines'])}, {cost:.2f}, {ratio:.0f}x"
         print(line, flush=True)
+
+
+def growth() -> None:
+    """The same classes with more and more pods, then as many pods of more and more classes."""
+    pool = Pool(name="default", types=burst.fake_types())
+    print(f"{'pods':>7} {'classes':>8} {'ms':>7} {'us/pod':>7} {'us/class':>9} {'ms to verify':>13}")
+    for classes, copies in ((250, 4), (250, 16), (250, 64), (1000, 1), (1000, 4), (1000, 16), (4000, 1), (4000, 4)):
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods(burst.alike(classes, copies)))
+        seconds, _, plan = best_of(3, snapshot)
+        checking, _, wrong = timed(partial(verify, plan, snapshot))
+        assert not wrong and not plan.unschedulable
+        found, pods = len(Problem(snapshot).classes), len(snapshot.pending)
+        print(f"{pods:>7} {found:>8} {seconds * 1e3:>7.1f} {seconds / pods * 1e6:>7.1f} {seconds / found * 1e6:>9.1f} "
+              f"{checking * 1e3:>13.1f}", flush=True)  # fmt: skip
 
 
 def karpenter(bodies: list[dict[str, Any]], types: tuple[InstanceType, ...]) -> Any:
@@ -268,14 +285,14 @@ def _planned(snapshot: Snapshot) -> tuple[float, float, Plan]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["speed", "scratch", "live", "cut", "cost", "explain"])
+    parser.add_argument("what", nargs="?", choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain"])
     parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--deadline", type=float, default=3.0)
     asked = parser.parse_args()
     ways = {
-        "speed": lambda: speed(asked.largest), "scratch": scratch, "live": lambda: live(asked.rounds), "cut": cut,
-        "cost": lambda: cost(asked.deadline), "explain": explain,
+        "speed": lambda: speed(asked.largest), "growth": growth, "scratch": scratch,
+        "live": lambda: live(asked.rounds), "cut": cut, "cost": lambda: cost(asked.deadline), "explain": explain,
     }  # fmt: skip
     for way in (asked.what,) if asked.what else ways:
         ways[way]()

@@ -119,7 +119,7 @@ def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64
     """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
     sizes = value[:, members]
     rising = np.maximum.accumulate(sizes, axis=1)
-    largest: list[bool] = np.diff(rising, axis=1, prepend=rising[:, :1] - 1).any(axis=0).tolist()
+    largest = np.logical_or.reduce(np.diff(rising, axis=1, prepend=rising[:, :1] - 1), axis=0)
     kept: list[int] = []
     held = np.empty(sizes.shape, dtype=np.int64)
     for place, at in enumerate(members.tolist()):
