@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from dovetail.clock import run_virtual
+from dovetail.cloud.aws.calls import TRIES
 from dovetail.cloud.aws.fleet import Bought, Refusal
 from dovetail.cloud.aws.joint import LONGEST_TAG, MOST_TAGS, Joint, Order, Sale, dealt, orders_of, tags_of, token
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import InsufficientCapacity, Machine
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, Launch, Machine
+from dovetail.lab.aws.trouble import Rule
 from tests.cloud.aws.conftest import Account
 
 UID = "1f7a7a3c-0d4f-4e2e-9d0b-6a1d7c0f8{:03}"
@@ -137,5 +141,25 @@ def test_claims_left_without_a_machine_by_a_full_zone_are_told_so(account: Accou
         orders = [await account.order(aws, f"l-{n}", node_class, "m5.large", kind="on-demand") for n in range(2)]
         found = await asyncio.gather(*(aws.launch(order) for order in orders), return_exceptions=True)
         assert all(isinstance(each, InsufficientCapacity) for each in found)
+
+    account.run(talk)
+
+
+def test_a_purchase_whose_answer_was_lost_is_found_before_another_is_made(account: Account) -> None:
+    async def orders(aws: Aws) -> list[Launch]:
+        node_class = await account.ready(aws)
+        return [await account.order(aws, f"n-{n}", node_class, "m5.large", kind="on-demand") for n in range(2)]
+
+    async def elsewhere(aws: Aws) -> set[str]:
+        return {each.provider_id for each in await asyncio.gather(*(aws.launch(o) for o in await orders(aws)))}
+
+    async def talk(aws: Aws) -> None:
+        await aws.launch(await account.order(aws, "n-x", await account.ready(aws), "m5.large", kind="on-demand"))
+        sold = await asyncio.to_thread(account.run, elsewhere)  # EC2 sold them, and we never heard of it
+        account.endpoint.trouble.add(Rule("ec2", "CreateFleet", "InternalError", "oops", times=TRIES, status=500))
+        first, second = await orders(aws)
+        with pytest.raises(CloudError):
+            await aws.launch(first)
+        assert {(await aws.launch(each)).provider_id for each in (first, second)} == sold
 
     account.run(talk)

@@ -111,7 +111,8 @@ class Buying:
             request = fleet.request(kind, options, configs, tags, token, context, len(orders))
             return await fleet.buy(self._parts.calls, kind, request)
 
-        goods = msgspec.json.encode((kind, configs, _pool(launch), launch.node_class["spec"]), order="sorted")
+        alike = (kind, configs, context, _pool(launch), self._parts.tags(launch.node_class))
+        goods = msgspec.json.encode(alike, order="sorted")
         return await self._joint.order(goods, _order(launch), purchase)
 
     async def _configs(

@@ -30,6 +30,7 @@ from dovetail.cloud.protocol import (
     MachineNotFound,
     NodeClassStatus,
     NodeRole,
+    Remedy,
     RepairPolicy,
 )
 from dovetail.cloud.unavailable import Unavailable
@@ -124,7 +125,12 @@ class Aws:
         known = await asked(self._known())
         if launch.token in known:
             return known[launch.token]
-        machine = await self._buying.buy(launch)
+        try:
+            machine = await self._buying.buy(launch)
+        except CloudError as problem:
+            if problem.remedy is Remedy.RETRY:  # it may have been sold all the same, and the answer lost
+                self._looked, self._sure = self._clock.monotonic(), False
+            raise
         self._bought[launch.token] = machine
         return machine
 
@@ -225,8 +231,10 @@ class Aws:
         return found
 
     async def _known(self) -> dict[str, Machine]:
-        """Machines by the claim they were bought for; a new life looks twice before it buys, and finds the purchases
-        of the one before even if EC2 did not show them at first.
+        """Machines by the claim they were bought for.
+
+        A new life looks twice before it buys, and finds the purchases of the one before even if EC2 did not show
+        them at first; after a purchase without an answer there is another look.
         """
         async with self._starting:
             if self._looked is None:
