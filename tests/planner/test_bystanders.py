@@ -52,3 +52,16 @@ def test_spreads_that_count_each_others_owners_both_hold(solve: Solve) -> None:
     other["topologySpreadConstraints"][0] |= {"labelSelector": {"matchLabels": {"tier": "x"}}, "maxSkew": 2}
     first = pods(5, "one", cpu="100m", labels={"tier": "x"}, **one)
     assert not solve(*first, *pods(7, "other", cpu="200m", labels={"tier": "x"}, **other)).unschedulable
+
+
+def test_those_with_a_spread_of_their_own_are_levelled_for_others(solve: Solve) -> None:
+    """They look at capacity types, the owners at zones, and neither can wait for the other."""
+    soft = {**spread("karpenter.sh/capacity-type", app="big")["topologySpreadConstraints"][0]}
+    soft["whenUnsatisfiable"] = "ScheduleAnyway"
+    mutual = spread(HOSTNAME, 2, app="x")["topologySpreadConstraints"]
+    mutual[0]["labelSelector"] = {"matchLabels": {"tier": "back"}}
+    big = pods(7, "big", cpu="1500m", labels={"app": "big", "tier": "back"}, topologySpreadConstraints=[soft, *mutual])
+    owned = spread(app="web")["topologySpreadConstraints"] + spread(app="web")["topologySpreadConstraints"]
+    owned[1]["labelSelector"] = {"matchLabels": {"tier": "back"}}
+    owners = pods(12, cpu="100m", labels={"app": "web", "tier": "back"}, topologySpreadConstraints=owned)
+    assert not solve(*big, *owners).unschedulable

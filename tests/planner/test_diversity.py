@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from .conftest import SHOP, Solve, pods, pool
+from dovetail.model.instancetype import Offering
+
+from .conftest import MEDIUM, SHOP, SMALL, Solve, kind, pods, pool
 
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
@@ -17,3 +19,13 @@ def test_limits_count_the_larger_machine_that_flexibility_allows(solve: Solve) -
 def test_flexibility_within_limits_leaves_nobody_out(solve: Solve) -> None:
     plan = solve(*pods(2, cpu="1500m"), pools=(pool(types=SHOP, requirements=TYPES, limits={"cpu": 8000}),))
     assert not plan.unschedulable
+
+
+def test_a_reserved_machine_has_others_to_fall_back_on_where_its_pool_asks_for_variety(solve: Solve) -> None:
+    """A reservation is of one type; the pool's two types are there if it cannot be had."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
+    types = (kind("small", 2, 8, 0.1, offerings=(*SMALL.offerings, kept)), MEDIUM)
+    (machine,) = solve(*pods(1), pools=(pool(types=types, requirements=TYPES),)).machines
+    assert (machine.price, machine.choice.reservation_id) == (0.0, "cr-1")
+    assert {choice.instance_type for choice in machine.offerings} == {"small", "medium"}
+    assert not [each for each in machine.requirements if each["key"].endswith("capacity-reservation-id")]

@@ -46,3 +46,11 @@ def test_an_affinity_to_its_own_kind_outweighs_a_soft_spread_over_the_same_key(s
 def test_a_kind_that_must_share_one_machine_stops_at_the_skew_of_its_zone_spread(solve: Solve) -> None:
     plan = solve(*pods(4, **spread(), **near("podAffinity", HOSTNAME)))
     assert len(plan.unschedulable) == 3
+
+
+def test_those_who_can_go_nowhere_else_have_the_room(solve: Solve) -> None:
+    """Larger pods come first and would fill the machine; the search asks them to make room."""
+    home = node("n1", labels={"team": "x"}, cpu="4")
+    bound = pods(4, "bound", cpu="500m", nodeSelector={"team": "x"})
+    plan = solve(*pods(4, "any", cpu="1"), *bound, nodes=(home,), deadline=0.3)
+    assert not plan.unschedulable

@@ -192,13 +192,21 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
         priority = -one.priority if strategy.by_priority else 0
         if strategy.order == "reference":
             return (priority, *reference_key(one))
+        first = (depth[one.index], priority, one.index not in rooted)
         if strategy.order == "zones":
-            return (depth[one.index], priority, -float(bool(ask.domain_owned)), *reference_key(one))
+            return (*first, -float(bool(ask.domain_owned)), *reference_key(one))
         choice = openness[one.index] if strategy.level else 0
-        return (depth[one.index], priority, choice, -_loneliness(ask), -sizes[one.index], one.index)
+        return (*first, choice, -_loneliness(ask), -sizes[one.index], one.index)
 
-    openness = _openness(problem) if strategy.level else []
+    openness, rooted = _openness(problem) if strategy.level else [], _rooted(problem)
     return sorted(problem.classes, key=key)
+
+
+def _rooted(problem: Problem) -> set[int]:
+    """The classes that no machine for sale would suit: what room there is for them, they must have."""
+    if not problem.nodes:
+        return set()
+    return {one.index for one in problem.classes if not problem.ask(one, len(one.levels) - 1).columns.any()}
 
 
 def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:

@@ -138,12 +138,12 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
     """The board with some machines taken apart and their pods, and perhaps one of another class, placed again."""
     board = before.clone()
     bought = board.bought()
-    if not bought:
+    if not bought and guest is None:
         return None
     pods: dict[int, int] = {}
-    for at in _victims(board, bought, chance):
+    for at in _victims(board, bought, chance) if bought else ():
         _collect(pods, board.clear(at))
-    if board.existing and chance.random() < _UNLOAD:
+    if board.existing and (guest is not None or chance.random() < _UNLOAD):
         _unload(board, pods, chance)
     if _bereft(before, board):
         _drop_widows(board, pods)

@@ -1,0 +1,50 @@
+"""A wish counts where everybody has ended up, whether or not somebody gave it up on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.model.objects import Pod
+from dovetail.planner.problem import Problem
+from dovetail.planner.provision import quick
+from dovetail.planner.snapshot import Pool, Snapshot
+
+from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
+
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _unkept(*pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> int:
+    return quick(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).unkept
+
+
+def _prefers(key: str, *values: str) -> dict[str, Any]:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
+    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+
+
+def test_a_type_that_nobody_sells_is_a_wish_of_every_pod() -> None:
+    assert _unkept(*pods(3, **_prefers("node.kubernetes.io/instance-type", "none"))) == 3
+    assert _unkept(*pods(3, **_prefers("node.kubernetes.io/instance-type", "small"))) == 0
+
+
+def test_nothing_is_missed_where_nobody_wishes() -> None:
+    assert _unkept(*pods(3)) == 0
+
+
+def test_a_taint_that_is_disliked_counts_on_machines_bought_and_standing() -> None:
+    taint = {"key": "k", "value": "v", "effect": "PreferNoSchedule"}
+    disliked = pool(taints=(taint,))
+    assert _unkept(*pods(3), pools=(disliked,)) == 3
+    assert _unkept(*pods(1), pools=(disliked,), nodes=(node("n1"),)) == 0
+    assert _unkept(*pods(2, tolerations=[{"key": "k", "operator": "Exists"}]), pools=(disliked,)) == 0
+
+
+def test_company_that_is_not_there_is_missed() -> None:
+    assert _unkept(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1))) == 2
+    assert _unkept(*pods(2, **near("podAffinity", HOSTNAME, weight=1))) == 0
+
+
+def test_a_soft_spread_sees_every_zone_that_could_be_opened() -> None:
+    held = pods(4, nodeSelector={ZONE: "z1"}, **spread(whenUnsatisfiable="ScheduleAnyway", nodeAffinityPolicy="Ignore"))
+    assert _unkept(*held, pools=(pool(types=(SMALL,)),)) == 4
