@@ -247,7 +247,7 @@ class Mirror:
         self._bare[target] = bare
         pods = self._promised(target)
         if target.kind == "node":
-            pods = [*(pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished), *pods]
+            pods = [pod for pod in self._by_node.get(target.name, _NOBODY).values() if not pod.finished] + pods
             if bare.claim is not None:
                 promised = self._promised(Target("claim", bare.claim))
                 pods += [pod for pod in promised if pod.spec.node_name != target.name]
@@ -268,8 +268,8 @@ class Mirror:
         return machines.of_claim(claim, (), self._types, deleting=self.going(claim, None))
 
     def _promised(self, target: Target) -> list[Pod]:
-        found = (self._by_uid.get(uid) for uid in self.reservations.on(target))
-        return [pod for pod in found if pod is not None]
+        promised = self.reservations.on(target)
+        return [pod for pod in map(self._by_uid.get, promised) if pod is not None] if promised else []
 
     def _touch(self, target: Target) -> None:
         """Something about the machine changed."""
@@ -296,16 +296,16 @@ class Mirror:
         if old is not None:
             self._drop_pod(change.key, old)
         if new is None:
-            self._end_promise(change.object.metadata.uid)
+            self.break_promise(change.object.metadata.uid)
             return
         self._by_uid[new.metadata.uid] = new
         if new.spec.node_name:
             self._by_node.setdefault(new.spec.node_name, {})[change.key] = new
             self._repopulate(Target("node", new.spec.node_name))
             if self._is_settled(new):
-                self._end_promise(new.metadata.uid)
+                self.break_promise(new.metadata.uid)
         elif new.finished:
-            self._end_promise(new.metadata.uid)
+            self.break_promise(new.metadata.uid)
         else:
             self._unbound[change.key] = new
         promised = self.reservations.of(new.metadata.uid)
@@ -326,11 +326,6 @@ class Mirror:
             if not pods:
                 self._by_node.pop(old.spec.node_name, None)
             self._repopulate(Target("node", old.spec.node_name))
-
-    def _end_promise(self, uid: str) -> None:
-        target = self.reservations.release(uid)
-        if target is not None:
-            self._repopulate(target)
 
     def _node(self, change: Change[Node]) -> None:
         for node in (change.old, change.new):
