@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.cluster.keys import DO_NOT_DISRUPT
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.occasions import SETTLED_FOR, Occasions
 from dovetail.controllers.disruption.refusals import DEARER, SEARCHED_FOR, Refusals
@@ -72,9 +73,10 @@ def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
         assert found.count == 0 and not found.woken.is_set()
         mirror.change(PODS, pod("n"), pod("n", deletionTimestamp="2026-01-01T00:00:00Z"))
         mirror.change(PDBS, budget(0), budget(1))
-        assert found.count == 2 and not found.woken.is_set()
+        mirror.change(PODS, pod(annotations={DO_NOT_DISRUPT: "true"}), pod())
+        assert found.count == 3 and not found.woken.is_set()
         mirror.change(NODECLAIMS, claim(), claim(quiet=True))
-        assert found.count == 3 and found.woken.is_set()
+        assert found.count == 4 and found.woken.is_set()
 
     run_virtual(main())
 

@@ -87,9 +87,11 @@ class Occasions:
 
     def _pod(self, change: Change[Pod]) -> None:
         old, new = change.old, change.new
-        left = new is None or (old is not None and _ends(new) and not _ends(old))
-        resized = old is not None and new is not None and bool(old.spec.node_name) and old.spec != new.spec
-        self.count += left or resized
+        if new is None:
+            self.count += 1
+        elif old is not None:
+            left, resized = _ends(new) and not _ends(old), bool(old.spec.node_name) and old.spec != new.spec
+            self.count += left or resized or _guarded(old) != _guarded(new)
 
     def _node(self, change: Change[Node]) -> None:
         old, new = change.old, change.new
@@ -125,7 +127,11 @@ class Occasions:
 
 def _state(node: Node) -> Any:
     """What of a machine matters to others."""
-    return node.ready, node.spec, node.status.allocatable
+    return node.ready, node.spec, node.status.allocatable, _guarded(node)
+
+
+def _guarded(thing: Pod | Node) -> str | None:
+    return thing.metadata.annotations.get(keys.DO_NOT_DISRUPT)
 
 
 def _ends(pod: Pod) -> bool:
