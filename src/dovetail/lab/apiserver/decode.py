@@ -183,8 +183,24 @@ _RETIRED = {
 }
 
 
+#: Kinds that belong to no resource.
+_COMMON = frozenset(
+    (
+        *("List", "Status", "WatchEvent", "APIGroup", "APIResourceList", "CreateOptions", "DeleteOptions"),
+        *("GetOptions", "ListOptions", "PatchOptions", "UpdateOptions"),
+    )
+)
+
+
 def _known(kind: str, api_version: str) -> bool:
-    return kind[:1].isupper() and bool(api_version)
+    """Whether the server has a kind of that name, served or not."""
+    from dovetail.lab.apiserver.kinds.types import resources
+
+    if kind in _COMMON or kind in _RETIRED.get(api_version, ()):
+        return True
+    group, _, version = api_version.rpartition("/")
+    one = kind.removesuffix("List")
+    return any((row["group"], row["version"], row["kind"]) == (group, version, one) for row in resources())
 
 
 def to_object(

@@ -9,7 +9,7 @@ from typing import Any
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, numbers
 from dovetail.lab.apiserver.kinds.autoscalingv1 import METRICS, SOURCES, cpu_metric, from_v1, to_v1
-from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.registry import Context, Object
 
@@ -26,7 +26,7 @@ _UP = {
 _DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
 
 
-class AutoscalerStrategy(KindStrategy):
+class AutoscalerStrategy(CountedStrategy):
     status_door = True
 
     def __init__(self, version: str) -> None:

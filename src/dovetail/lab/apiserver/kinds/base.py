@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.kinds import formats, metadata
-from dovetail.lab.apiserver.kinds.admission import lifecycle
+from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
 
 
@@ -86,6 +86,13 @@ class KindStrategy(Strategy):
         """Most kinds check their metadata a second time on updates, which shows as repeated causes."""
         found = metadata.check_update(meta, before)
         return found + metadata.own_finalizers(meta) if self.owned_finalizers else found
+
+
+class CountedStrategy(KindStrategy):
+    """A kind that quotas count: every one that people make, but not what the machinery makes by the thousand."""
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        quota.review(obj, old, ctx)
 
 
 def restore(obj: Object, old: Object, field: str) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from dovetail.lab.apiserver import gojson
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long
 from dovetail.lab.apiserver.kinds import formats, metadata
-from dovetail.lab.apiserver.kinds.admission import quota
-from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
+from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.pod import resources
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up, template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
@@ -19,13 +18,6 @@ from dovetail.lab.apiserver.registry import Context, Object
 
 _LIMIT = 1024 * 1024
 _FROZEN = "field is immutable when `immutable` is set"
-
-
-class CountedStrategy(KindStrategy):
-    """A kind that only quotas count."""
-
-    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
-        quota.review(obj, old, ctx)
 
 
 class NamespaceStrategy(KindStrategy):

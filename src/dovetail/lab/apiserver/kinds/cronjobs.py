@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import formats, numbers
-from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, failure_policy_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
@@ -17,7 +17,7 @@ from dovetail.lab.apiserver.registry import Context, Object
 Spec = Mapping[str, Any]
 
 
-class CronJobStrategy(KindStrategy):
+class CronJobStrategy(CountedStrategy):
     generation = True
     status_door = True
     name_rule = staticmethod(formats.subdomain)

@@ -12,7 +12,7 @@ from dovetail.lab.apiserver.fielderror import (
     required,
 )
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
-from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults, job_warnings
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
@@ -24,7 +24,7 @@ Spec = Mapping[str, Any]
 _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 
 
-class JobStrategy(KindStrategy):
+class JobStrategy(CountedStrategy):
     generation = True
     status_door = True
 

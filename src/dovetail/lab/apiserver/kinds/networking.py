@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, qu
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.addresses import is_ip, network, valid_cidr
 from dovetail.lab.apiserver.kinds.admission.defaultclass import newest_default
-from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.selectors import label_selector
 from dovetail.lab.apiserver.kinds.servicechecks import reached_at
@@ -24,7 +24,7 @@ _DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 
 
-class IngressStrategy(KindStrategy):
+class IngressStrategy(CountedStrategy):
     generation = True
     status_door = True
 
@@ -153,7 +153,7 @@ class IngressClassStrategy(KindStrategy):
         return immutable(new, before, "spec.controller")
 
 
-class NetworkPolicyStrategy(KindStrategy):
+class NetworkPolicyStrategy(CountedStrategy):
     generation = True
 
     def default(self, obj: Object) -> None:

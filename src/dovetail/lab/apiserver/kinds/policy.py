@@ -9,7 +9,7 @@ from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, re
 from dovetail.lab.apiserver.kinds import formats, metadata, numbers
 from dovetail.lab.apiserver.kinds.admission import priority
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden as refuse
-from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.base import CountedStrategy, KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector
 from dovetail.lab.apiserver.registry import Context, Object
@@ -18,7 +18,7 @@ _SYSTEM = {"system-node-critical": 2000001000, "system-cluster-critical": 200000
 _HIGHEST = 1_000_000_000
 
 
-class BudgetStrategy(KindStrategy):
+class BudgetStrategy(CountedStrategy):
     generation = True
     status_door = True
     name_rule = staticmethod(formats.path_segment)

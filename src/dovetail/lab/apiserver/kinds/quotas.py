@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
 from dovetail.lab.apiserver.kinds import metadata
-from dovetail.lab.apiserver.kinds.base import KindStrategy
+from dovetail.lab.apiserver.kinds.base import CountedStrategy
 from dovetail.lab.apiserver.kinds.pod import resources
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
 from dovetail.lab.apiserver.registry import Context, Object
@@ -35,7 +35,7 @@ _MUST_EXIST = (
 )
 
 
-class ResourceQuotaStrategy(KindStrategy):
+class ResourceQuotaStrategy(CountedStrategy):
     status_door = True
     returns_deleted = True
 

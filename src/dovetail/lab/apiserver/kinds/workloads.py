@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
 from dovetail.lab.apiserver.kinds import numbers
-from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
+from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
@@ -76,7 +76,7 @@ def always_restarts(template: Spec, path: str, kind: str) -> list[FieldError]:
     return found
 
 
-class WorkloadStrategy(KindStrategy):
+class WorkloadStrategy(CountedStrategy):
     generation = True
     status_door = True
     names_pods = True  # a name that is no host name earns a warning
