@@ -86,6 +86,8 @@ class Page(msgspec.Struct):
     version: int
     token: str = ""
     remaining: int | None = None
+    #: All there is, though the request had a limit.
+    whole: bool = False
 
 
 async def list_(call: Call) -> Response:
@@ -113,7 +115,7 @@ def _table(call: Call, page: Page, wanted: Wanted) -> Response:
     options, metadata = tables.Options.of(call.request), list_metadata(page, False)
     with uncollected():
         if call.table == "/pods" and options.include == "Metadata" and not wanted.yaml:
-            table = tables.of_pods(call, (record.raw for record in page.records), metadata, wanted)
+            table = tables.of_pods(call, (record.raw for record in page.records), metadata, wanted, page.whole)
         else:
             shown = [respond.tabled(record, call.resource, options) for record in page.records]
             table = tables.of_objects(call, shown, metadata, wanted, options)
@@ -180,9 +182,11 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
     if exact and exact < store.compacted:
         raise compacted(options, after.removeprefix(prefix))
     records, keys = _rows(call, prefix, after, exact)
-    if table and options.limit >= TABLE_PAGE and len(keys) > TABLE_PAGES * options.limit:
-        options = msgspec.structs.replace(options, limit=0)
-    return _cut(call, options, test, records, keys, exact or store.rv)
+    version = exact or store.rv
+    whole = table and options.limit >= TABLE_PAGE and len(keys) > TABLE_PAGES * options.limit
+    page = _cut(call, msgspec.structs.replace(options, limit=0) if whole else options, test, records, keys, version)
+    page.whole = whole
+    return page
 
 
 def _rows(call: Call, prefix: str, after: str, exact: int) -> tuple[Mapping[str, Record], list[str]]:

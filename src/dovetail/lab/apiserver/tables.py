@@ -53,13 +53,17 @@ def of_objects(
     return _table(headers, rows or (None if headers is columns.DEFAULT[0] else []), metadata, wanted)
 
 
-def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted) -> Json:
-    """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text."""
+def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, whole: bool) -> Json:
+    """Pods come by the ten thousand: of a stored text only what the cells show is decoded, the metadata stay text.
+
+    In a list that is answered `whole` nobody is told who manages what: it is most of the text, and shown nowhere.
+    """
     now = call.server.clock.now()
+    decode = _decode_unmanaged if whole else _decode_metadata
     rows = []
     for text in texts:
         pod = pods.decode_shown(text)
-        partial = _partial(_decode_metadata(text).metadata, wanted)
+        partial = _partial(decode(text).metadata, wanted)
         row: Json = {"cells": pods.cells(pod, now), "object": partial}
         finished = pods.conditions(pod)
         if finished:
@@ -84,7 +88,30 @@ class _Metadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
-_decode_metadata = msgspec.json.Decoder(_Metadata).decode
+class _Described(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """Metadata without their managers, the parts as they are written."""
+
+    name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    generate_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    uid: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    resource_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    generation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    creation_timestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    deletion_timestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    deletion_grace_period_seconds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    annotations: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    owner_references: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    finalizers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Unmanaged(msgspec.Struct):
+    metadata: _Described
+
+
+_decode_metadata: Callable[[bytes], _Metadata | _Unmanaged] = msgspec.json.Decoder(_Metadata).decode
+_decode_unmanaged: Callable[[bytes], _Metadata | _Unmanaged] = msgspec.json.Decoder(_Unmanaged).decode
 
 
 def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
@@ -110,7 +137,7 @@ def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
     return _partial(_metadata(obj["metadata"]), wanted)
 
 
-def _partial(metadata: Json | msgspec.Raw, wanted: Wanted) -> Json:
+def _partial(metadata: Json | msgspec.Raw | _Described, wanted: Wanted) -> Json:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": metadata}
 
 
