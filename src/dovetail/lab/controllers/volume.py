@@ -116,3 +116,16 @@ def provisioned(claim: Json, storage_class: Json, zone: str | None) -> Json:
         },
         "spec": body,
     }
+
+
+def undeletable(volume: Json) -> str | None:
+    """Why nobody here can delete a volume; a driver deletes its own."""
+    spec = volume["spec"]
+    if "csi" in spec:
+        return None
+    if "hostPath" in spec:
+        path = spec["hostPath"]["path"]
+        told = f"host_path deleter only supports /tmp/.+ but received provided {path}"
+        return None if path.startswith("/tmp/") and len(path) > len("/tmp/") else told
+    name = volume["metadata"]["name"]
+    return f'error getting deleter volume plugin for volume "{name}": no deletable volume plugin matched'

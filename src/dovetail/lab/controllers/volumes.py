@@ -19,6 +19,7 @@ from dovetail.lab.controllers.volume import (
     class_of,
     match,
     provisioned,
+    undeletable,
     waits_for_consumer,
     zones_of,
 )
@@ -42,7 +43,7 @@ class Volumes:
         self._classes = kit.store(STORAGECLASSES)
         self._begun: dict[str, float] = {}
         self._users: dict[str, set[str]] = {}
-        self.worker = Worker("persistentvolume", self._reconcile)
+        self.worker = Worker("persistentvolume", self._reconcile, gather=0.02)
         self._claims.listen(self._claim_changed)
         self._volumes.listen(self._volume_changed)
         self._classes.listen(self._class_changed)
@@ -194,7 +195,7 @@ class Volumes:
             body: dict[str, Any] = {"spec": {"claimRef": claim_reference(claim)}, "metadata": {"annotations": marks}}
             volume = await kube.patch(PERSISTENTVOLUMES, name, body)
         if volume.get("status", {}).get("phase") != "Bound":
-            volume = await kube.patch(PERSISTENTVOLUMES, name, {"status": {"phase": "Bound"}}, subresource="status")
+            volume = await self._phase(volume, "Bound")
         marks = {BIND_COMPLETED: "yes"} | ({} if claim["spec"].get("volumeName") else {BOUND_BY_CONTROLLER: "yes"})
         body = {"metadata": {"annotations": marks, "uid": metadata["uid"]}, "spec": {"volumeName": name}}
         try:
@@ -249,20 +250,35 @@ class Volumes:
             return None
         if not self._claims.synced.is_set():
             return 1.0
-        if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete" and "csi" in volume["spec"]:
-            try:
-                await self._kit.kube.delete(PERSISTENTVOLUMES, name)
-            except NotFound:
-                return None
-            return None
+        if volume["spec"].get("persistentVolumeReclaimPolicy") == "Delete":
+            return await self._reclaim(volume)
         await self._phase(volume, "Released")
         return None
 
-    async def _phase(self, volume: Json, phase: str) -> None:
+    async def _reclaim(self, volume: Json) -> float | None:
+        """Delete a volume that nobody claims any more, where somebody can."""
+        name, problem = volume["metadata"]["name"], undeletable(volume)
+        if problem is not None:
+            if volume.get("status", {}).get("phase") != "Failed":
+                await self._phase(volume, "Failed", problem)
+                about = Involved.of("v1", "PersistentVolume", volume["metadata"])
+                self._kit.recorder.warning(about, "VolumeFailedDelete", problem)
+            return None
+        try:
+            await self._kit.kube.delete(PERSISTENTVOLUMES, name)
+        except NotFound:
+            return None
+        return None
+
+    async def _phase(self, volume: Json, phase: str, message: str | None = None) -> Json:
+        """Write the phase, and wait until it is seen: an older look must not write over it."""
         if volume.get("status", {}).get("phase") == phase:
-            return
-        body = {"status": {"phase": phase}}
-        await self._kit.kube.patch(PERSISTENTVOLUMES, volume["metadata"]["name"], body, subresource="status")
+            return volume
+        body = {"status": {"phase": phase, "message": message}}
+        name = volume["metadata"]["name"]
+        written = await self._kit.kube.patch(PERSISTENTVOLUMES, name, body, subresource="status")
+        await self._volumes.seen(written["metadata"]["resourceVersion"])
+        return written
 
     async def _drop(self, volume: Json) -> float | None:
         reference = volume["spec"].get("claimRef") or {}
