@@ -135,7 +135,10 @@ class Counting:
 class World:
     """Everything but the process under test survives `restart`."""
 
-    def __init__(self, market: Market | None = None, only: tuple[str, ...] = (), **settings: Any) -> None:
+    def __init__(
+        self, market: Market | None = None, only: tuple[str, ...] = (),
+        sold: list[dict[str, Any]] | None = None, **settings: Any,
+    ) -> None:  # fmt: skip
         loop = asyncio.get_running_loop()
         self.clock = Clock(loop, EPOCH)
         self.chance = Chance(7)
@@ -143,8 +146,8 @@ class World:
         self.server = ApiServer(clock=self.clock, chance=self.chance.child("server"), registry=registry)
         serve_ours(self.server)
         self.kube = Kube(InProcess(self.server), self.clock, chance=self.chance.child("driver"))
-        sold = catalogue.parse(json.dumps(types(*only)).encode())
-        self.cloud = Seller(self.clock, self.chance.child("cloud"), sold, market)
+        listed = catalogue.parse(json.dumps(types(*only) if sold is None else sold).encode())
+        self.cloud = Seller(self.clock, self.chance.child("cloud"), listed, market)
         self.promises = Promises(self.server, self.clock, self.cloud, self._safe)
         self.fleet = Fleet(self.kube, self.cloud, self.clock, self.chance.child("fleet"))
         self.settings = Settings(**{**SETTINGS, **settings})

@@ -1,0 +1,64 @@
+"""A reservation that is full has no room for a successor: with the gate the old machine goes first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.controllers.settings import Settings
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
+STILL = {"consolidateAfter": "Never", "budgets": [{"nodes": "100%"}]}
+RESERVED = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"]}]
+
+
+def one_place() -> list[dict[str, Any]]:
+    """One type, and one place for it in a reservation."""
+    return [
+        {
+            "name": "m.large",
+            "capacity": {"cpu": "2", "memory": "8Gi", "pods": "58", "ephemeral-storage": "20Gi"},
+            "overhead": {"cpu": "100m", "memory": "500Mi"},
+            "labels": {"kubernetes.io/arch": ["amd64"], "kubernetes.io/os": ["linux"]},
+            "offerings": [
+                {"zone": "a", "capacityType": "reserved", "price": 0.0, "reservationId": "cr-1",
+                 "reservationCapacity": 1, "labels": {RESERVATION: "cr-1"}}
+            ],
+        }
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("open_", [True, False])
+@pytest.mark.parametrize("static", [True, False])
+def test_drift_on_a_full_reservation(tell: Tell, open_: bool, static: bool) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(requirements=RESERVED, disruption=STILL, **({"replicas": 1} if static else {}))
+        world.start()
+        if not static:
+            await world.pods(1)
+
+        async def up() -> bool:
+            claims = await world.list(kinds.NODECLAIMS)
+            states = [await world.conditions(each) for each in claims]
+            return len(states) == 1 and states[0].get("Initialized", "").startswith("True")
+
+        await world.until(up, within=200)
+        await asyncio.sleep(30)
+        (old,) = [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+        label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", label)
+        await asyncio.sleep(300)
+        names = [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+        decisions = [line["decision"] for line in world.said("disrupting node(s)")]
+        if open_:
+            assert old not in names and decisions == ["terminate-first"]
+        elif not static:
+            assert names == [old] and decisions == []
+
+    gates = {**Settings().feature_gates, "StaticCapacity": True, "TerminateFirstDrift": open_}
+    tell(story, sold=one_place(), feature_gates=gates)
