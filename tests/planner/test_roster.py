@@ -59,6 +59,15 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
         assert replace(known, seconds=0.0) == replace(fresh, seconds=0.0)
 
 
+def test_machines_of_one_name_are_still_two() -> None:
+    """Names are what machines are remembered by; where two share one, neither may be lost."""
+    memory = Memory()
+    for turn in range(3):
+        twins = tuple(node("same", "z1", cpu="2", memory=f"{8 + turn}Gi") for _ in range(2))
+        snapshot = Snapshot(pools=(pool(),), nodes=twins, pending=pods(2, cpu="1500m"), memory=memory)
+        assert provision(snapshot).machines == ()
+
+
 def test_full_machines_are_left_out_without_changing_the_counts() -> None:
     """Beyond some size, machines without room are not packed; what runs on them still counts for spreads."""
     crowd = [

@@ -1,7 +1,8 @@
 """The roster: all machines of a snapshot as arrays, kept from one snapshot to the next.
 
-Only machines that are other objects than last time are looked at again. What a problem takes from here it copies, so
-that a later snapshot cannot change an earlier plan.
+Only machines that are other objects than last time are looked at again. Each has a slot of its own for as long as it
+stays; planning order is a permutation of the slots, so that machines may come and go without moving the others. What a
+problem takes from here it copies, so that a later snapshot cannot change an earlier plan.
 """
 
 from __future__ import annotations
@@ -21,79 +22,121 @@ Pair = tuple[str, str]
 _HUGE = 1 << 52
 
 
+#: What is in a slot that nobody has.
+_NOWHERE = NodeState(name="", labels={}, allocatable={})
+_NOTHING = NodeFacts(_NOWHERE, Memory())
+
+
 class Roster:
     """Rows in planning order: initialised machines first, then by name. Machines that go are not on it."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._source: tuple[NodeState, ...] = ()
-        self._row: dict[int, int] = {}
         self._daemons: tuple[object, ...] = ()
         self._reset()
 
     def _reset(self) -> None:
         self.nodes: list[NodeState] = []
         self.facts: list[NodeFacts] = []
+        self._slots: dict[str, int] = {}
+        self._spare: list[int] = []
+        self._held: list[NodeState] = []
+        self._known: list[NodeFacts] = []
+        self._twins = False
+        self._line: list[int] = []
+        self._order: Ints = np.zeros(0, dtype=np.int64)
         self._free: dict[str, Ints] = {}
-        self._values: dict[str, list[str | None]] = {}
         self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._shapes: dict[Shape, dict[int, int]] = {}
         self._by_pair: dict[Pair, dict[Shape, None]] = {}
 
     def sync(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], daemon_key: tuple[object, ...]) -> None:
         """Bring the rows up to the snapshot."""
-        changed = self._changed(source) if daemon_key == self._daemons else None
-        if changed is None:
-            self._rebuild(source, daemons, daemon_key)
-            return
-        for at in changed:
-            row = self._row.get(at)
-            if row is not None:
-                self._replace(row, source[at], daemons)
+        if daemon_key != self._daemons:
+            self._reset()
+            self._daemons, self._source = daemon_key, ()
+        if not self._same_staff(source, daemons):
+            self._restaff(source, daemons)
+        self.nodes = [self._held[slot] for slot in self._line]
+        self.facts = [self._known[slot] for slot in self._line]
         self._source = source
 
-    def _changed(self, source: tuple[NodeState, ...]) -> list[int] | None:
-        """Places whose machine is another object; None if the order of rows would change as well."""
-        if len(source) != len(self._source):
-            return None
-        places = [at for at, (a, b) in enumerate(zip(source, self._source, strict=True)) if a is not b]
-        for at in places:
-            new, old = source[at], self._source[at]
-            if (new.name, new.initialized, new.deleting) != (old.name, old.initialized, old.deleting):
-                return None
-        return places
+    def _same_staff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
+        """Whether everybody is still in their place; then those that changed are looked at again, and no others."""
+        if len(source) != len(self._source) or self._twins:
+            return False
+        changed = [(new, old) for new, old in zip(source, self._source, strict=True) if new is not old]
+        if any((a.name, a.initialized, a.deleting) != (b.name, b.initialized, b.deleting) for a, b in changed):
+            return False
+        for new, _ in changed:
+            slot = self._slots.get(new.name)
+            if slot is not None:
+                self._replace(slot, new, daemons)
+        return True
 
-    def _rebuild(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], key: tuple[object, ...]) -> None:
-        self._reset()
-        self._daemons, self._source = key, source
-        staying = [at for at, node in enumerate(source) if not node.deleting]
-        staying.sort(key=lambda at: (not source[at].initialized, source[at].name))
-        self._row = {at: row for row, at in enumerate(staying)}
-        self.nodes = [source[at] for at in staying]
-        self.facts = [facts_of(node, self._memory) for node in self.nodes]
-        for row, fact in enumerate(self.facts):
-            fact.settle(self.nodes[row], daemons)
-            for shape, count in fact.shapes.items():
-                self._where(shape)[row] = count
+    def _restaff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> None:
+        """Machines came or went, or changed places."""
+        staying: dict[str, NodeState] = {}
+        self._twins = False
+        for node in source:
+            if not node.deleting:
+                twin = node.name in staying
+                staying[f"{node.name}\0{len(staying)}" if twin else node.name] = node
+                self._twins = self._twins or twin
+        for key in [key for key in self._slots if key not in staying]:
+            self._leave(self._slots.pop(key))
+        for key, node in staying.items():
+            slot = self._slots.get(key)
+            if slot is None:
+                self._slots[key] = self._join(node, daemons)
+            elif self._held[slot] is not node:
+                self._replace(slot, node, daemons)
+        self._codes = {key: each for key, each in self._codes.items() if len(each[0]) <= 2 * len(self._held)}
+        self._line = sorted(self._slots.values(), key=self._rank)
+        self._order = np.array(self._line, dtype=np.int64)
 
-    def _replace(self, row: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
-        before, fact = self.facts[row], facts_of(node, self._memory)
+    def _rank(self, slot: int) -> tuple[bool, str]:
+        return (not self._held[slot].initialized, self._held[slot].name)
+
+    def _join(self, node: NodeState, daemons: Sequence[Daemon]) -> int:
+        if not self._spare:
+            self._extend(max(64, len(self._held)))
+        slot = self._spare.pop()
+        self._replace(slot, node, daemons)
+        return slot
+
+    def _extend(self, more: int) -> None:
+        size = len(self._held)
+        self._spare += range(size + more - 1, size - 1, -1)
+        self._held += [_NOWHERE] * more
+        self._known += [_NOTHING] * more
+        blank = np.zeros(more, dtype=np.int64)
+        self._free = {name: np.concatenate([free, blank]) for name, free in self._free.items()}
+        self._codes = {key: (known, np.concatenate([codes, blank])) for key, (known, codes) in self._codes.items()}
+
+    def _leave(self, slot: int) -> None:
+        for shape in self._known[slot].shapes:
+            del self._shapes[shape][slot]
+        self._held[slot], self._known[slot] = _NOWHERE, _NOTHING
+        self._spare.append(slot)
+
+    def _replace(self, slot: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
+        before, fact = self._known[slot], facts_of(node, self._memory)
         fact.settle(node, daemons)
-        self.nodes[row], self.facts[row] = node, fact
+        self._held[slot], self._known[slot] = node, fact
         for shape in before.shapes.keys() - fact.shapes.keys():
-            del self._shapes[shape][row]
+            del self._shapes[shape][slot]
         for shape, count in fact.shapes.items():
             if before.shapes.get(shape) != count:
-                self._where(shape)[row] = count
+                self._where(shape)[slot] = count
         for name, free in self._free.items():
-            free[row] = self._room(row, name)
-        for key, values in self._values.items():
-            values[row] = fact.labels.get(key)
+            free[slot] = self._room(slot, name)
         for key, (known, codes) in self._codes.items():
-            codes[row] = known.setdefault(fact.labels.get(key), len(known))
+            codes[slot] = known.setdefault(fact.labels.get(key), len(known))
 
     def _where(self, shape: Shape) -> dict[int, int]:
-        """How many pods of a shape there are on each row."""
+        """How many pods of a shape there are in each slot."""
         rows = self._shapes.get(shape)
         if rows is None:
             rows = self._shapes[shape] = {}
@@ -101,8 +144,8 @@ class Roster:
                 self._by_pair.setdefault(pair, {})[shape] = None
         return rows
 
-    def _room(self, row: int, name: str) -> int:
-        node, fact = self.nodes[row], self.facts[row]
+    def _room(self, slot: int, name: str) -> int:
+        node, fact = self._held[slot], self._known[slot]
         room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.unserved[name]
         return max(-_HUGE, min(room, _HUGE))
 
@@ -110,48 +153,38 @@ class Roster:
         """What is left of a resource on every row."""
         known = self._free.get(name)
         if known is None:
-            known = np.array([self._room(row, name) for row in range(len(self.nodes))], dtype=np.int64)
+            known = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
             self._free[name] = known
-        return known.copy()
-
-    def values(self, key: str) -> list[str | None]:
-        """The value of a label on every row."""
-        known = self._values.get(key)
-        if known is None:
-            known = self._values[key] = [fact.labels.get(key) for fact in self.facts]
-        return known
+        return known[self._order]
 
     def codes(self, key: str) -> tuple[dict[str | None, int], Ints]:
         """The values of a label, each with a number (in order), and the number of every row's value."""
         found = self._codes.get(key)
         if found is None:
             known: dict[str | None, int] = {}
-            numbers = [known.setdefault(value, len(known)) for value in self.values(key)]
+            numbers = [known.setdefault(fact.labels.get(key), len(known)) for fact in self._known]
             found = self._codes[key] = (known, np.array(numbers, dtype=np.int64))
-        return found
+        return found[0], found[1][self._order]
 
     def where(self, test: Callable[[dict[str, str]], bool], keys: Sequence[str]) -> Bools:
         """The rows whose labels pass a test that looks at these keys alone."""
-        if not keys:
-            return np.full(len(self.nodes), test({}), dtype=np.bool_)
-        answers: dict[tuple[str | None, ...], bool] = {}
-        found = np.empty(len(self.nodes), dtype=np.bool_)
-        for row, values in enumerate(zip(*(self.values(key) for key in keys), strict=True)):
-            answer = answers.get(values)
-            if answer is None:
-                labels = {key: value for key, value in zip(keys, values, strict=True) if value is not None}
-                answer = answers[values] = test(labels)
-            found[row] = answer
-        return found
+        alike: Ints = np.zeros(len(self._line), dtype=np.int64)
+        for key in keys:
+            known, numbers = self.codes(key)
+            _, alike = np.unique(alike * len(known) + numbers, return_inverse=True)
+        _, first = np.unique(alike, return_index=True)
+        labels = (self.facts[row].labels for row in first.tolist())
+        answers = [test({key: each[key] for key in keys if key in each}) for each in labels]
+        return np.array(answers, dtype=np.bool_)[alike]
 
     def members(self, group: Group) -> Ints:
         """How many pods a group counts on every row."""
-        here = np.zeros(len(self.nodes), dtype=np.int64)
+        here = np.zeros(len(self._held), dtype=np.int64)
         for shape in self._candidates(group):
-            rows = self._shapes[shape]
-            if rows and group.counts(shape.namespace, shape.labels):
-                here[list(rows)] += list(rows.values())
-        return here
+            slots = self._shapes[shape]
+            if slots and group.counts(shape.namespace, shape.labels):
+                here[list(slots)] += list(slots.values())
+        return here[self._order]
 
     def _candidates(self, group: Group) -> list[Shape]:
         """The shapes worth asking: those with a label the selector names, where it names one."""
@@ -161,12 +194,14 @@ class Roster:
         return list(self._shapes)
 
     def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
-        """The shapes of running pods that will not have others near, and where they are."""
-        return [
-            (shape, rows)
-            for shape, rows in self._shapes.items()
-            if rows and any(not near.weight for near in shape.anti)
+        """The shapes of running pods that will not have others near, and on which rows they are."""
+        found = [
+            (shape, slots)
+            for shape, slots in self._shapes.items()
+            if slots and any(not near.weight for near in shape.anti)
         ]
+        row = {slot: at for at, slot in enumerate(self._line)} if found else {}
+        return [(shape, {row[slot]: count for slot, count in slots.items()}) for shape, slots in found]
 
 
 def roster_of(memory: Memory) -> Roster:
