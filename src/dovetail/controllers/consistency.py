@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dovetail.controllers.conditions import CLAIM, Conditions, status_patch
+from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import Conflict, NotFound
@@ -36,13 +36,7 @@ class Consistency:
 
     async def _report(self, claim: NodeClaim, found: tuple[str, ...]) -> None:
         context, meta = self._context, claim.metadata
-        conditions = Conditions(
-            CLAIM,
-            claim.status.conditions,
-            now=context.clock.now(),
-            created=meta.creation_timestamp,
-            generation=meta.generation,
-        )
+        conditions = of_claim(claim, context.clock.now())
         for issue in found:
             context.notices.failed_consistency(claim, issue)
             context.log.error("consistency error", controller="nodeclaim.consistency", name=claim.name, error=issue)

@@ -11,7 +11,7 @@ from datetime import timedelta
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import CLAIM, Conditions, stamp, status_patch
+from dovetail.controllers.conditions import of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import NotFound
@@ -80,21 +80,14 @@ async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> b
         gone = False
     except MachineNotFound:
         gone = True
-    meta = claim.metadata
-    conditions = Conditions(
-        CLAIM,
-        claim.status.conditions,
-        now=context.clock.now(),
-        created=meta.creation_timestamp,
-        generation=meta.generation,
-    )
+    conditions = of_claim(claim, context.clock.now())
     conditions.true("InstanceTerminating")
     if gone:
         waited = context.clock.now() - conditions.since("InstanceTerminating")
         context.metrics.instance_termination.labels(claim.node_pool or "").observe(max(0.0, waited.total_seconds()))
         return True
     if conditions.changed:
-        body = status_patch(meta.resource_version, conditions)
+        body = status_patch(claim.metadata.resource_version, conditions)
         context.mirror.assume(
             await context.kube.patch(NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim)
         )

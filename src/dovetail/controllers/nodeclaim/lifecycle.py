@@ -14,7 +14,7 @@ from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import CLAIM, TRUE, UNKNOWN, Conditions, status_patch
+from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.learning import unannounced
 from dovetail.controllers.nodeclaim import initialization, registration
@@ -87,13 +87,7 @@ class Lifecycle:
             return await finalize(context, claim)
         if keys.FINALIZER not in claim.metadata.finalizers:
             claim = await self._protected(claim)
-        conditions = Conditions(
-            CLAIM,
-            claim.status.conditions,
-            now=context.clock.now(),
-            created=claim.metadata.creation_timestamp,
-            generation=claim.metadata.generation,
-        )
+        conditions = of_claim(claim, context.clock.now())
         fields: dict[str, Any] = {}
         machine = await self._launch(claim, conditions, fields)
         if conditions.status("Launched") == TRUE:
