@@ -12,12 +12,14 @@ import pytest
 
 from dovetail.controllers.garbage import PERIOD
 from dovetail.controllers.placement import fitting
+from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
 Tell = Callable[..., None]
+GATES = {**Settings().feature_gates, "NodeRepair": True}
 ALL = [{"nodes": "100%"}]
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": ALL}
 STILL = {"consolidateAfter": "Never", "budgets": ALL}
@@ -106,6 +108,31 @@ async def interrupt(world: Any) -> None:
     world.cloud.interrupt([each.provider_id for each in world.cloud.standing()])
 
 
+async def sicken(world: Any, kind: str, status: str = "True") -> None:
+    now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": kind, "status": status, "reason": "Test", "message": "", "lastTransitionTime": now}
+    for name in await nodes(world):
+        body = {"status": {"conditions": [condition]}}
+        await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
+
+
+async def fall_ill(world: Any) -> None:
+    await sicken(world, "KWOKUnhealthy")
+
+
+async def ask_for_reboot(world: Any) -> None:
+    await sicken(world, "KWOKRebootRequired")
+
+
+async def rebooted(world: Any, old: frozenset[str]) -> bool:
+    """Back under another boot, and well again."""
+    claims = [await world.conditions(each) for each in await world.list(kinds.NODECLAIMS)]
+    if any(each.get("Rebooting") == "False/RebootSucceeded" for each in claims):
+        await sicken(world, "KWOKRebootRequired", "False")
+        return await nodes(world) == old
+    return False
+
+
 async def replaced(world: Any, old: frozenset[str]) -> bool:
     now = await nodes(world)
     return bool(now) and not now & old
@@ -134,6 +161,10 @@ BY_OTHERS = (
           done=replaced, machines=1),
     Story(name="interruption", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=interrupt,
           done=replaced, machines=1),
+    Story(name="repair", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=fall_ill, done=replaced,
+          machines=1),
+    Story(name="reboot", pool={"disruption": STILL}, before=2, after=2, cpu="500m", begin=ask_for_reboot,
+          done=rebooted, machines=1),
 )  # fmt: skip
 
 
@@ -193,10 +224,10 @@ def test_killed_after_any_write_the_disruption_ends_as_it_should(tell: Tell, sto
     async def undisturbed(world: Any) -> None:
         writes.append(await _play(world, story, None))
 
-    tell(undisturbed)
+    tell(undisturbed, feature_gates=GATES)
     for number in range(1, writes[0] + 1):
 
         async def killed(world: Any, number: int = number) -> None:
             await _play(world, story, number)
 
-        tell(killed)
+        tell(killed, feature_gates=GATES)
