@@ -13,6 +13,7 @@ from dovetail.lab.scenario.schema import ScenarioError, convert, read
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 INCIDENTS = sorted(FOLDER.glob("f[0-9][0-9]-*.yaml"))
+OTHERS = (FOLDER / "by-hand.yaml", FOLDER / "repair.yaml")
 #: A month takes minutes.
 LONG = ("f26-month",)
 #: What the field's incidents ask for, as far as machines are given back.
@@ -33,7 +34,7 @@ def _marked(path: Path) -> Any:
     return pytest.param(path, id=path.stem, marks=marks)
 
 
-@pytest.mark.parametrize("path", [_marked(path) for path in (*INCIDENTS, FOLDER / "by-hand.yaml")])
+@pytest.mark.parametrize("path", [_marked(path) for path in (*INCIDENTS, *OTHERS)])
 def test_the_incident_ends_as_promised(path: Path) -> None:
     outcome, log = run(path)
     assert not outcome.problems, "\n".join([*outcome.problems, *log[-15:]])
