@@ -24,6 +24,8 @@ from dovetail.planner.zones import widened
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
 _WORK_A_SECOND = 40_000
 _FOREVER = 1e9
+#: Up to this many classes packing from scratch is quick enough to try many ways.
+_ALIKE = 120
 
 
 class Bettered(msgspec.Struct):
@@ -64,7 +66,7 @@ def better(
     if other is not None:
         packing = said(Bettered(min((packing, other), key=lambda each: each.rank), bound)).packing
     budget = int(_WORK_A_SECOND * deadline)
-    afresh = other is None or few(problem)
+    afresh = other is None or (few(problem) and len(problem.classes) <= _ALIKE)
     found = improve(problem, packing, seed, budget, bound or 0.0, lambda: left() < 0, afresh)
     return said(Bettered(Packing(widened(found.board, found.left), found.left), bound))
 

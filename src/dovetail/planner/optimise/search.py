@@ -29,7 +29,7 @@ EPSILON = 1e-9
 #: How much dearer a step may be, at first, to get out of a dead end.
 _HEAT = 0.05
 #: Up to this many machines a step touches about the whole plan; of more it touches a part, and may cost less more.
-_WHOLE = 24
+_WHOLE = 10
 #: How often pods are also taken off machines that are there.
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
