@@ -15,7 +15,7 @@ from dovetail.lab.scenario.schema import Scenario, convert
 Json = dict[str, Any]
 
 #: Seconds: when faults begin and have stopped, and the end.
-BEGIN, QUIET, END = 60, 420, 1800
+BEGIN, QUIET, END = 60, 420, 2400
 STEPS = (3, 9)
 
 
