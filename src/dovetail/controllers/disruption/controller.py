@@ -81,8 +81,9 @@ class Disruption:
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._occasions.left())
         if self._proposal is not None:
-            due = self._proposal[1] + VALIDATION - self._context.clock.monotonic()
-            seconds = min(seconds, due if due > 0.5 else 1.0)
+            held = self._context.clock.monotonic() - self._proposal[1]
+            due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # machines that become quiet before wake us
+            seconds = min(seconds, max(1.0, due - held))
         try:
             async with asyncio.timeout(seconds):
                 await self._occasions.woken.wait()
