@@ -132,6 +132,8 @@ class Offers:
         if known is not None and known[0] is pool and known[1] is types:
             return known[2]
         made = pools.for_planner(pool, types)
+        if known is not None and known[1] is types and known[2] == made:
+            made = known[2]  # only its status changed
         self._made[pool.name] = (pool, types, made)
         return made
 

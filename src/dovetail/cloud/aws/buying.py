@@ -24,6 +24,8 @@ from dovetail.cloud.unavailable import Unavailable
 
 T = TypeVar("T")
 
+#: How much user data is kept for the next machine that starts alike.
+REMEMBERED = 100
 EFA = "vpc.amazonaws.com/efa"
 ENCLAVE = "eks.amazonaws.com/nitro-sandbox"
 
@@ -63,6 +65,7 @@ class Buying:
         self._parts = parts
         self._clock = clock
         self._joint = Joint()
+        self._user_data: dict[tuple[str, bytes], str] = {}
 
     async def buy(self, launch: Launch) -> Machine:
         kind, options = fleet.choose(launch.options, _flexible(launch.claim))
@@ -169,7 +172,7 @@ class Buying:
             image_id=image_id,
             profile=profile,
             groups=groups,
-            user_data=render(nodeclass.family_name(spec), await self._boot(launch, kind, pods)),
+            user_data=self._rendered(nodeclass.family_name(spec), await self._boot(launch, kind, pods)),
             spec=spec,
             tags=self._parts.tags(node_class),
             capacity_type=kind,
@@ -179,6 +182,15 @@ class Buying:
             market=fleet.market(members[0].offering),
         )
         return await asked(self._parts.templates.ensure(blueprint, node_class["metadata"]["name"]))
+
+    def _rendered(self, family: str, boot: Boot) -> str:
+        """User data; machines of a burst start alike, and writing it takes longer than asking for them."""
+        key = (family, msgspec.json.encode(boot, order="sorted"))
+        if key not in self._user_data:
+            if len(self._user_data) >= REMEMBERED:
+                self._user_data.clear()
+            self._user_data[key] = render(family, boot)
+        return self._user_data[key]
 
     async def _boot(self, launch: Launch, kind: str, pods: int) -> Boot:
         facts = await self._parts.facts()

@@ -51,8 +51,9 @@ class Planning:
         if ahead.answer.exception() is not None:
             return None  # the same question fails in the same way when it is asked again, and is told then
         plan, problems = ahead.answer.result()
-        broken = bool(problems) or bool(await self._beside(lambda: verify(plan, snapshot)))
-        return None if broken else plan
+        if not problems and ahead.snapshot.nodes != snapshot.nodes:
+            problems = await self._beside(lambda: _problems(plan, snapshot))
+        return None if problems else plan
 
     async def _provision(self, snapshot: Snapshot) -> Plan | None:
         deadline = self._context.settings.plan_deadline or None
@@ -82,13 +83,17 @@ class Planning:
 
         def think() -> Checked:
             plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=optimiser)
-            return plan, [str(each) for each in verify(plan, snapshot)]
+            return plan, _problems(plan, snapshot)
 
         return await self._beside(think)
 
     async def _beside(self, think: Callable[[], T]) -> T:
         """Virtual thinking takes no time; real thinking must not stop the watches and the lease."""
         return think() if _virtual() else await asyncio.to_thread(think)
+
+
+def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
+    return [str(each) for each in verify(plan, snapshot)]
 
 
 def _virtual() -> bool:
