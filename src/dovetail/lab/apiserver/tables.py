@@ -59,7 +59,7 @@ def of_pods(call: Call, texts: Iterable[bytes], metadata: Json, wanted: Wanted, 
     In a list that is answered `whole` nobody is told who manages what: it is most of the text, and shown nowhere.
     """
     now = call.server.clock.now()
-    decode = _decode_unmanaged if whole else _decode_metadata
+    decode: Callable[[bytes], Any] = _decode_unmanaged if whole else _decode_metadata
     rows = []
     for text in texts:
         pod = pods.decode_shown(text)
@@ -88,30 +88,20 @@ class _Metadata(msgspec.Struct):
     metadata: msgspec.Raw
 
 
-class _Described(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """Metadata without their managers, the parts as they are written."""
-
-    name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    generate_name: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    namespace: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    uid: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    resource_version: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    generation: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    creation_timestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    deletion_timestamp: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    deletion_grace_period_seconds: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    labels: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    annotations: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    owner_references: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    finalizers: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+#: What metadata hold beside their managers.
+_DESCRIBED = (
+    *("name", "generateName", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds", "labels", "annotations", "ownerReferences", "finalizers"),
+)
+_Described = msgspec.defstruct(
+    "_Described",
+    [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in _DESCRIBED],
+    omit_defaults=True,
+)
 
 
-class _Unmanaged(msgspec.Struct):
-    metadata: _Described
-
-
-_decode_metadata: Callable[[bytes], _Metadata | _Unmanaged] = msgspec.json.Decoder(_Metadata).decode
-_decode_unmanaged: Callable[[bytes], _Metadata | _Unmanaged] = msgspec.json.Decoder(_Unmanaged).decode
+_decode_metadata = msgspec.json.Decoder(_Metadata).decode
+_decode_unmanaged = msgspec.json.Decoder(msgspec.defstruct("_Unmanaged", [("metadata", _Described)])).decode
 
 
 def bookmark(call: Call, obj: Json, wanted: Wanted, header: bool, shown: bool) -> Json:
@@ -137,7 +127,7 @@ def _object(obj: Json, options: Options, wanted: Wanted) -> Json | None:
     return _partial(_metadata(obj["metadata"]), wanted)
 
 
-def _partial(metadata: Json | msgspec.Raw | _Described, wanted: Wanted) -> Json:
+def _partial(metadata: Json | msgspec.Raw | msgspec.Struct, wanted: Wanted) -> Json:
     return {"kind": "PartialObjectMetadata", "apiVersion": f"meta.k8s.io/{wanted.version}", "metadata": metadata}
 
 
