@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from dovetail.clock import run_virtual
+from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.aws.calls import TRIES
 from dovetail.cloud.aws.fleet import Bought, Refusal
 from dovetail.cloud.aws.joint import LONGEST_TAG, MOST_TAGS, Joint, Order, Sale, dealt, orders_of, tags_of, token
+from dovetail.cloud.aws.machines import with_owners
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, Launch, Machine
 from dovetail.lab.aws.trouble import Rule
@@ -32,6 +33,23 @@ def test_the_claims_of_a_call_are_read_back_from_its_tags() -> None:
 
 def test_dealing_goes_by_id_and_uid_whoever_deals_and_in_which_order() -> None:
     assert dealt(["i-3", "i-1"], reversed(_orders(3))) == {"i-1": _orders(3)[0], "i-3": _orders(3)[1]}
+
+
+def _machine(provider_id: str, tags: dict[str, str], uid: str | None = None) -> Machine:
+    return Machine(
+        provider_id=provider_id, instance_type="m5.large", zone="", capacity_type="spot", image_id="", capacity={},
+        allocatable={}, labels={}, created=EPOCH, claim_uid=uid, claim_name=None, node_pool="default", tags=tags,
+    )  # fmt: skip
+
+
+def test_machines_read_back_are_dealt_as_their_buyer_dealt_them_in_whatever_zone_they_are() -> None:
+    first, second, third = _orders(3)
+    tags = tags_of([first, second, third])
+    found = with_owners([
+        _machine("aws:///b/i-1", tags), _machine("aws:///a/i-3", tags), _machine("aws:///a/i-2", tags, second.uid),
+        _machine("aws:///a/i-9", {}),
+    ])  # fmt: skip
+    assert [each.claim_uid for each in found] == [first.uid, third.uid, second.uid, None]
 
 
 def test_one_claim_is_its_own_token_and_several_have_one_that_depends_on_all() -> None:

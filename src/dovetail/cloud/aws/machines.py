@@ -113,12 +113,14 @@ def with_owners(found: Sequence[Machine]) -> tuple[Machine, ...]:
     whose: dict[str, Order] = {}
     for orders, members in groups.items():
         served = {each.claim_uid for each in members}
-        left = (each.provider_id for each in members if each.claim_uid is None)
+        left = (instance_id(each.provider_id) for each in members if each.claim_uid is None)
         whose |= dealt(left, (order for order in orders if order.uid not in served))
-    return tuple(_owned(each, whose[each.provider_id]) if each.provider_id in whose else each for each in found)
+    return tuple(_owned(each, whose.get(instance_id(each.provider_id))) for each in found)
 
 
-def _owned(machine: Machine, order: Order) -> Machine:
+def _owned(machine: Machine, order: Order | None) -> Machine:
+    if order is None:
+        return machine
     return msgspec.structs.replace(machine, claim_uid=order.uid, claim_name=order.name)
 
 
