@@ -206,6 +206,8 @@ async def _rested(world: Any, story: Story, kill: int | None) -> None:
     claims = await world.list(kinds.NODECLAIMS)
     assert {m.provider_id for m in machines} == {c["status"]["providerID"] for c in claims}, said
     assert len(machines) == story.machines, f"{said}: {len(machines)} machines"
+    if story.done is rebooted and kill is None:
+        assert world.cloud.sold == 1, "its pods waited for it"
     for node in await world.list(kinds.NODES):
         assert not node["spec"].get("taints"), f"{said}: {node['spec']['taints']}"
     for claim in claims:
