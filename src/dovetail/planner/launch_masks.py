@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.planner.columns import RESERVATION, Column, Columns
+from dovetail.planner.columns import RESERVATION, Column, Columns, of_bits
 
 
 def kind_mask(columns: Columns, column: Column) -> int:
@@ -27,3 +27,17 @@ def capacity_at_most(columns: Columns, name: str, most: int) -> int:
     if known is None:
         known = table[name, most] = columns.mask(each.type.capacity.get(name, 0) <= most for each in columns.rows)
     return known
+
+
+def largest_capacity(columns: Columns, mask: int, name: str) -> int:
+    """What the largest machine of a mask that is not empty has of a resource in all."""
+    return next(amount for amount, where in columns.recall(("capacities", name), lambda: _falling(columns, name))
+                if where & mask)  # fmt: skip
+
+
+def _falling(columns: Columns, name: str) -> list[tuple[int, int]]:
+    """The columns by how much of a resource they have, the largest first."""
+    by_amount: dict[int, list[int]] = {}
+    for column in columns.rows:
+        by_amount.setdefault(column.type.capacity.get(name, 0), []).append(column.index)
+    return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]

@@ -11,7 +11,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import RESERVATION, Columns, lowest
-from dovetail.planner.launch_masks import capacity_at_most
+from dovetail.planner.launch_masks import capacity_at_most, largest_capacity
 from dovetail.planner.problem import Problem
 from dovetail.planner.reference.tally import Tally, bits
 
@@ -94,6 +94,8 @@ class Market:
     def change(self, claim: Claim, step: Step) -> Change | None:
         """What the claim would be with the pod; None if it cannot take it. May be deferred."""
         ask = step.ask
+        if not self.tally.host_admits(ask, claim.number):
+            return None
         mask = claim.mask & step.mask
         if mask:
             for dim, amount in ask.steps:
@@ -102,8 +104,6 @@ class Market:
                     break
         if not mask:
             claim.dead.add(id(step))
-            return None
-        if not self.tally.host_admits(ask, claim.number):
             return None
         for volumes in ask.cls.storage.alternatives:
             found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)
@@ -179,10 +179,8 @@ class Market:
     def charge(self, claim: Claim) -> None:
         """A new claim counts as the largest machine that it might become."""
         left: dict[str, int] = self.limits[claim.pool]
-        if left:
-            kinds = self.columns.listed(claim.mask)
-            for name in left:
-                left[name] -= 1 if name == "nodes" else max(each.type.capacity.get(name, 0) for each in kinds)
+        for name in left:
+            left[name] -= 1 if name == "nodes" else largest_capacity(self.columns, claim.mask, name)
 
     def final(self, claim: Claim) -> int:
         """What the claim is in the end: reserved machines where some are kept for it, else the others."""

@@ -40,7 +40,7 @@ class Tally:
     def host_admits(self, ask: Ask, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
         for cell in ask.host_owned:
-            here, mine = self._members[cell.index].get(place, 0), cell.group in ask.cls.members
+            here, mine = self._members[cell.index].get(place, 0), cell in ask.own
             if cell.group.kind == SPREAD and here + mine > cell.group.max_skew:
                 return False
             if cell.group.kind == ANTI and here:
