@@ -97,6 +97,8 @@ class Queue:
                 return await self._failed(command, f"replacement {name} is gone")
             if not claim.is_true("Initialized"):
                 waiting.append(name)
+                text = "Waiting on readiness to continue disruption"
+                context.notices.publish(claim, "Normal", "DisruptionWaitingReadiness", text)
         if waiting:
             if context.clock.monotonic() - command.created > PATIENCE:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
