@@ -45,7 +45,6 @@ class Diversity:
 
     def _suiting(self, asks: Iterable[Ask]) -> Bools:
         """The columns of the menu on which a machine with these pods is diverse enough."""
-        self.problem.work += 1
         mask, keys = self.columns.everything, set()
         for ask in asks:
             mask &= ask.mask
@@ -53,6 +52,7 @@ class Diversity:
         common = (mask, frozenset(keys))
         known = self._suits.get(common)
         if known is None:
+            self.problem.work += 1
             known = np.array([self._suits_at(at, *common) for at in range(self.problem.menu.size)], dtype=np.bool_)
             self._suits[common] = known
         return known
