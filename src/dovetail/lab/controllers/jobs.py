@@ -46,6 +46,8 @@ from dovetail.lab.controllers.worker import Worker
 from dovetail.lab.recorder import Involved
 
 _KIND = ("batch/v1", "Job")
+#: Seconds in which what becomes of a job's pods is gathered into one look.
+TOGETHER = 1.0
 #: Seconds until a job whose pods cannot be made is tried again: at first, and at most.
 _PAUSES = (1.0, 60.0)
 
@@ -63,7 +65,8 @@ class Jobs:
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
-            self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
+            asked = old is None or old["metadata"].get("generation") != new["metadata"].get("generation")
+            self.worker.add_after(f"{new['metadata']['namespace']}/{new['metadata']['name']}", 0 if asked else TOGETHER)
         elif old is not None:
             self._backoffs.pop(old["metadata"]["uid"], None)
             for pod in self._kit.pods.by("owner", old["metadata"]["uid"]):
@@ -77,7 +80,7 @@ class Jobs:
             key = f"{pod.metadata.namespace}/{owner.name}"
             job = self._jobs.get(key)
             if job is not None and job["metadata"]["uid"] == owner.uid:
-                self.worker.add(key)
+                self.worker.add_after(key, TOGETHER)
             elif new is not None and FINALIZER in new.metadata.finalizers and self._jobs.synced.is_set():
                 self.worker.add(f"orphan:{new.metadata.key}")
 
