@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import DaemonSet, Pod, Toleration
@@ -68,6 +69,11 @@ def defaulted(pod: Pod) -> Pod:
     return replace(pod, spec=replace(spec, containers=containers, init_containers=inits))
 
 
+#: Shared by all machines that have none, and where every daemon that belongs is there.
+_NONE: frozenset[Any] = frozenset()
+_SERVED: Counter[str] = Counter()
+
+
 class NodeFacts:
     """What the pods on one machine amount to."""
 
@@ -77,14 +83,12 @@ class NodeFacts:
         self.labels = node_labels(node)
         self.daemon_used: dict[str, Mapping[str, int]] = {}
         self.shapes: dict[Shape, int] = {}
-        self.ports: set[tuple[str, str, int]] = set()
-        self.claims: set[tuple[str, str | None]] = set()
+        self.ports: frozenset[tuple[str, str, int]] = _NONE
+        self.claims: frozenset[tuple[str, str | None]] = _NONE
         self.used: dict[str, int] = {}
-        self.unserved: Counter[str] = Counter()
-        by_uid = memory.table("pods")
+        self.unserved = _SERVED
         for pod in node.pods:
-            known = by_uid.get(pod.metadata.uid)
-            self._add(pod, known[1] if known is not None and known[0] is pod else shape_of(pod, memory))
+            self._add(pod, shape_of(pod, memory))
 
     def _add(self, pod: Pod, shape: Shape) -> None:
         if pod.finished:
@@ -92,9 +96,9 @@ class NodeFacts:
         for name, amount in shape.amounts:
             self.used[name] = self.used.get(name, 0) + amount
         if shape.ports:
-            self.ports.update(shape.ports)
+            self.ports |= frozenset(shape.ports)
         if shape.claims:
-            self.claims.update(shape.claims)
+            self.claims |= frozenset(shape.claims)
         if shape.daemon:
             self.daemon_used[shape.controller] = shape.requests
         if not pod.terminating:
@@ -110,7 +114,7 @@ class NodeFacts:
             return None
         twin = object.__new__(NodeFacts)
         twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, self.daemon_used
-        twin.ports, twin.claims = set(self.ports), set(self.claims)
+        twin.ports, twin.claims = self.ports, self.claims
         twin.used, twin.shapes = dict(self.used), dict(self.shapes)
         for pod, shape in gone:
             twin._take(pod, shape)
@@ -131,7 +135,7 @@ class NodeFacts:
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
         """Work out what daemons that belong here, and are not here yet, will still take."""
         if not daemons:
-            self.unserved = Counter()
+            self.unserved = _SERVED
             return
         wanted: Counter[str] = Counter()
         served: Counter[str] = Counter()

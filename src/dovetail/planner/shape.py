@@ -184,23 +184,29 @@ def signature(pod: Pod) -> bytes:
     return _encode(parts)
 
 
+class Shaped(msgspec.Struct, frozen=True, gc=False):
+    """A pod with its shape. There is one for every pod of a cluster: nothing for the collector to walk through."""
+
+    pod: Pod
+    shape: Shape
+
+
 def shape_of(pod: Pod, memory: Memory) -> Shape:
     """The pod's shape, remembered by the pod's UID for as long as the pod object stays the same."""
-    by_uid = memory.table("pods")
-    known = by_uid.get(pod.metadata.uid) if pod.metadata.uid else None
-    if known is not None and known[0] is pod:
-        found: Shape = known[1]
-        return found
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    known = by_uid.get(pod.metadata.uid)
+    if known is not None and known.pod is pod:
+        return known.shape
     shape = interned(pod, memory)
     if pod.metadata.uid:
-        by_uid[pod.metadata.uid] = (pod, shape)
+        by_uid[pod.metadata.uid] = Shaped(pod, shape)
     return shape
 
 
 def last_shape_of(pod: Pod, memory: Memory) -> Shape:
     """The shape of a pod that is gone, or has become another object: it need not be remembered any longer."""
-    known = memory.table("pods").get(pod.metadata.uid)
-    return known[1] if known is not None and known[0] is pod else interned(pod, memory)
+    known: Shaped | None = memory.table("pods").get(pod.metadata.uid)
+    return known.shape if known is not None and known.pod is pod else interned(pod, memory)
 
 
 def interned(pod: Pod, memory: Memory) -> Shape:
