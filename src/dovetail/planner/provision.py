@@ -126,7 +126,10 @@ def _put_last(problem: Problem) -> None:
 
 
 def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:
-    """The best packing that the verifier has nothing against. It is asked where it depends on the order of pods."""
+    """The best packing that the verifier has nothing against.
+
+    It is asked where the order of pods decides, and where limits might leave too little of the variety asked for.
+    """
     every = [*packings]
     every += [each.cautious for each in every if each.cautious is not None]
     ranked = sorted(every, key=_rank)
@@ -134,7 +137,10 @@ def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:
 
 
 def _holds(problem: Problem, packing: Packing) -> bool:
-    if not few(problem) or (not problem.owners_first and sound(packing.board) and hosts_sound(packing.board)):
+    if not few(problem):
+        return True
+    choosy = bool(problem.binding) and problem.diversity is not None
+    if not (choosy or problem.owners_first) and sound(packing.board) and hosts_sound(packing.board):
         return True
     return not verify(plan_of(problem, packing), problem.snapshot)
 

@@ -28,10 +28,8 @@ class Yardstick(msgspec.Struct, frozen=True):
     names: frozenset[str] = frozenset()
 
     def missing(self, left: Mapping[int, int]) -> int:
-        """How many go without that the reference places."""
-        return min(
-            sum(max(0, count - theirs.get(index, 0)) for index, count in left.items()) for theirs, _ in self.prices
-        )
+        """How many go without that the reference places, over all its ways."""
+        return sum(max(0, count - theirs.get(index, 0)) for theirs, _ in self.prices for index, count in left.items())
 
     def price(self, left: Mapping[int, int]) -> float | None:
         """What the reference costs with the same pods left out, if it has them so."""
