@@ -28,7 +28,8 @@ class Endpoint:
             return _said(501, unavailable(_STREAMS[kind]))
         if kind != "containerLogs" or len(rest) != 3:
             return _said(404, "404 page not found")
-        return self._log(*rest, dict(request.query))
+        namespace, pod, container = rest
+        return self._log(namespace, pod, container, dict(request.query))
 
     def _log(self, namespace: str, pod: str, container: str, options: dict[str, str]) -> Response:
         try:
