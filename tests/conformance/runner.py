@@ -73,7 +73,7 @@ class Run:
             await asyncio.sleep(_QUIET)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return {"events": [self._normal.event(line) for line in heard]}
+        return {"events": [event for event in map(self._normal.event, heard) if not _reminder(event)]}
 
     def _plain(self, step: Step, response: Response) -> dict[str, Any]:
         if step.save and response.status < 300:
@@ -113,6 +113,11 @@ class Run:
             return str(value)
 
         return _HOLE.sub(look_up, text)
+
+
+def _reminder(event: Any) -> bool:
+    """A bookmark that only says how far a server has come: it sends one about every minute, when it likes."""
+    return event.get("type") == "BOOKMARK" and not event["object"]["metadata"].get("annotations")
 
 
 async def _listen(response: Response, heard: list[bytes]) -> None:
