@@ -6,9 +6,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from dovetail.controllers.provisioning.ahead import alike
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.kube import resources as kinds
+from dovetail.model.volumes import PersistentVolume
+from dovetail.model.workloads import DaemonSet, DaemonSetSpec, DaemonSetStatus
 from dovetail.planner.snapshot import Snapshot
 
 Tell = Callable[..., None]
@@ -38,6 +42,26 @@ def test_what_others_say_of_a_pod_changes_nothing_and_another_pod_does(tell: Tel
         assert second.pending != first.pending and alike(first, second)
         await world.pods(1, prefix="late")
         assert not alike(first, await _question(world))
+
+    tell(story)
+
+
+def test_a_question_is_another_when_anything_a_plan_to_buy_looks_at_changed(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await _waiting(world, 1)
+        asked = await _question(world)
+        daemon = DaemonSet(spec=DaemonSetSpec(min_ready_seconds=1))
+        for changed in (
+            {"unavailable": frozenset({("m.large", "a", "spot")})},
+            {"daemons": (daemon,)},
+            {"namespaces": {"default": {"team": "a"}}},
+            {"volumes": {"v": PersistentVolume()}},
+            {"priorities": {"high": 1}},
+        ):
+            assert not alike(asked, msgspec.structs.replace(asked, **changed)), changed
+        told = msgspec.structs.replace(daemon, status=DaemonSetStatus(number_ready=1))
+        ready = [msgspec.structs.replace(asked, daemons=(each,)) for each in (daemon, told)]
+        assert alike(*ready)
 
     tell(story)
 

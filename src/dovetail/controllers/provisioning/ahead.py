@@ -29,6 +29,11 @@ def begun(snapshot: Snapshot, answer: asyncio.Future[Checked]) -> Thought:
     return Thought(snapshot, answer)
 
 
+#: What else a plan to buy looks at; budgets only matter to those who give machines back.
+_ASIDE = ("namespaces", "claims", "volumes", "storage_classes", "priorities", "default_spread", "selectors",
+          "unavailable", "preferences", "min_values")  # fmt: skip
+
+
 def alike(one: Snapshot, other: Snapshot) -> bool:
     """Whether two questions have one answer: the same pods to place, the same machines, the same to buy."""
     before = {pod.metadata.uid: pod for pod in one.pending}
@@ -38,6 +43,8 @@ def alike(one: Snapshot, other: Snapshot) -> bool:
         and [node.name for node in one.nodes] == [node.name for node in other.nodes]
         and len(one.pending) == len(other.pending)
         and all(_same(before.get(pod.metadata.uid), pod) for pod in other.pending)
+        and [daemon.spec for daemon in one.daemons] == [daemon.spec for daemon in other.daemons]
+        and all(getattr(one, name) == getattr(other, name) for name in _ASIDE)
     )
 
 
