@@ -139,7 +139,7 @@ def _cost_line(plan: Plan) -> str:
     cost = plan.cost
     month = cost.per_hour * HOURS_A_MONTH
     line = f"${cost.per_hour:.4f} an hour, ${month:,.2f} a month, {len(plan.machines)} machine(s)"
-    if cost.lower_bound is not None:
+    if cost.lower_bound is not None and plan.machines:
         gap = "" if cost.gap is None else f" (at most {cost.gap:.1%} above the cheapest possible)"
         line += f"\nnothing below ${cost.lower_bound:.4f} can hold these pods{gap}\n  the bound: {cost.bound_of}"
     return line

@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.model.meta import Amount
 from dovetail.model.pods import Container, ContainerStatus, Pod, ResourceRequirements
-from dovetail.model.quantity import Quantity, milli, parse
+from dovetail.model.quantity import Quantity, QuantityError, milli, parse
 
 V = TypeVar("V", int, Quantity)
 Reader = Callable[[Mapping[str, Amount]], dict[str, V]]
@@ -26,6 +26,19 @@ _UNSAID = {"cpu": 100, "memory": 200 * 1024 * 1024 * 1000}
 def requests(pod: Pod) -> dict[str, int]:
     """The pod's requests as integers; sums are exact and rounded up once."""
     return _whole(_requests(pod, _thousandths, {}))
+
+
+def unreadable(pod: Pod) -> str | None:
+    """The first request of a container that is not a quantity: where it stands, what it says, how it could be said."""
+    for group, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
+        for at, container in enumerate(containers):
+            for name, amount in container.resources.requests.items():
+                try:
+                    parse(amount)
+                except QuantityError:
+                    where = f"spec.{group}[{at}].resources.requests.{name}"
+                    return f'{where}: "{amount}" is not a quantity (such as 500m or 2Gi)'
+    return None
 
 
 def scored_requests(pod: Pod) -> dict[str, int]:

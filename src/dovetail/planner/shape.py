@@ -95,7 +95,7 @@ class Shape:
         try:
             requests = podrequests.requests(pod)
         except QuantityError as problem:
-            self.error = f"the pod's requests cannot be read: {problem}"
+            self.error = f"the pod's requests cannot be read: {podrequests.unreadable(pod) or problem}"
             return {"pods": 1}
         requests["pods"] = 1
         return {name: amount for name, amount in requests.items() if amount > 0}
