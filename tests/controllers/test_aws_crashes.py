@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -66,19 +67,18 @@ async def _gone(world: AwsWorld) -> None:
     assert not [profile.name for profile in profiles if profile.path.startswith("/karpenter/")]
 
 
-def _life(aws: Account, die_after: int | None = None) -> list[str]:
-    """The changes that were made by the first life of the process."""
+def _played(aws: Account, live: Callable[[AwsWorld], Awaitable[None]], types: Any, die_after: int | None) -> list[str]:
+    """The changes that were made by the first life of the process, which ends after one of them."""
     made: list[str] = []
 
     async def story(world: AwsWorld) -> None:
         await world.node_class()
-        await world.pool("default", ON_DEMAND, LARGE)
+        await world.pool("default", ON_DEMAND, types)
         world.start(die_after)
         first = world.writes
         reviving = asyncio.ensure_future(world.revive())
         try:
-            await _lived(world)
-            await _gone(world)
+            await live(world)
         except AssertionError as problem:
             raise AssertionError(f"killed after change {die_after}, {first.made[-1]}: {problem}") from problem
         finally:
@@ -87,6 +87,16 @@ def _life(aws: Account, die_after: int | None = None) -> list[str]:
 
     tell(aws, story)
     return made
+
+
+def _life(aws: Account, die_after: int | None = None) -> list[str]:
+    """A machine comes and goes."""
+
+    async def live(world: AwsWorld) -> None:
+        await _lived(world)
+        await _gone(world)
+
+    return _played(aws, live, LARGE, die_after)
 
 
 @pytest.mark.timeout(600)
@@ -107,35 +117,22 @@ def test_killed_after_a_change_at_aws_or_to_a_claim_it_ends_in_the_same_state(aw
 
 
 def _bought_together(aws: Account, die_after: int | None = None) -> list[str]:
-    """Three pods, a machine each, in one fleet call. The changes that were made by the first life."""
-    made: list[str] = []
+    """Three pods, a machine each, in one fleet call."""
 
-    async def story(world: AwsWorld) -> None:
-        await world.node_class()
-        await world.pool("default", ON_DEMAND, {**LARGE, "values": ["m5.large"]})
-        world.start(die_after)
-        first = world.writes
-        reviving = asyncio.ensure_future(world.revive())
-        try:
-            await world.pods(3, cpu="1200m")
-            await world.until(world.running, within=900, step=2)
-            await asyncio.sleep(PERIOD + 70)
-            await world.cloud.name_machines()
-            claims = {claim["metadata"]["name"]: claim for claim in await world.list(kinds.NODECLAIMS)}
-            machines = {machine.id: machine for machine in world.account.endpoint.instances()}
-            assert len(claims) == len(machines) == len(await world.list(kinds.NODES)) == 3
-            for name, claim in claims.items():
-                machine = machines[claim["status"]["providerID"].rpartition("/")[2]]
-                tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
-                assert tags["karpenter.sh/nodeclaim"] == name
-        except AssertionError as problem:
-            raise AssertionError(f"killed after change {die_after}, {first.made[-1]}: {problem}") from problem
-        finally:
-            reviving.cancel()
-            made.extend(first.made)
+    async def live(world: AwsWorld) -> None:
+        await world.pods(3, cpu="1200m")
+        await world.until(world.running, within=900, step=2)
+        await asyncio.sleep(PERIOD + 70)
+        await world.cloud.name_machines()
+        claims = {claim["metadata"]["name"]: claim for claim in await world.list(kinds.NODECLAIMS)}
+        machines = {machine.id: machine for machine in world.account.endpoint.instances()}
+        assert len(claims) == len(machines) == len(await world.list(kinds.NODES)) == 3
+        for name, claim in claims.items():
+            machine = machines[claim["status"]["providerID"].rpartition("/")[2]]
+            tags = {tag["key"]: tag["value"] for tag in machine.get_tags()}
+            assert tags["karpenter.sh/nodeclaim"] == name
 
-    tell(aws, story)
-    return made
+    return _played(aws, live, {**LARGE, "values": ["m5.large"]}, die_after)
 
 
 @pytest.mark.timeout(600)

@@ -66,6 +66,24 @@ def test_killed_at_any_write_it_ends_in_the_same_state(tell: Tell, moment: str) 
         tell(killed)
 
 
+async def _one_claim(world: Any) -> Any:
+    """A claim with its machine and its pod, and nobody at work any more."""
+    await world.pool(disruption=STILL)
+    world.start()
+    await world.pods(1)
+    await world.until(world.all_bound)
+    await world.stop()
+    (claim,) = await world.list(kinds.NODECLAIMS)
+    return claim
+
+
+async def _take_away(world: Any, claim: Any) -> None:
+    """Remove a claim behind everybody's back."""
+    name = claim["metadata"]["name"]
+    await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
+    await world.kube.delete(kinds.NODECLAIMS, name)
+
+
 def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
@@ -74,9 +92,7 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
         await world.until(world.all_bound)
         await world.stop()
         (claim,) = await world.list(kinds.NODECLAIMS)
-        name = claim["metadata"]["name"]
-        await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
-        await world.kube.delete(kinds.NODECLAIMS, name)
+        await _take_away(world, claim)
         world.start()
         await asyncio.sleep(2 * PERIOD + 90)
         assert not [m for m in world.cloud.standing() if m.provider_id == claim["status"]["providerID"]]
@@ -86,12 +102,7 @@ def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> 
 
 def test_a_machine_that_one_claim_has_is_never_anothers(tell: Tell) -> None:
     async def story(world: Any) -> None:
-        await world.pool(disruption=STILL)
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
-        await world.stop()
-        (claim,) = await world.list(kinds.NODECLAIMS)
+        claim = await _one_claim(world)
         (machine,) = world.cloud.standing()
         metadata = {key: claim["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
         body = {**claim, "metadata": {"name": "default-other", **metadata}, "status": {}}
@@ -112,12 +123,7 @@ def test_a_machine_that_one_claim_has_is_never_anothers(tell: Tell) -> None:
 
 def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> None:
     async def story(world: Any) -> None:
-        await world.pool(disruption=STILL)
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
-        await world.stop()
-        (claim,) = await world.list(kinds.NODECLAIMS)
+        claim = await _one_claim(world)
         (first,) = world.cloud.standing()
         second = msgspec.structs.replace(first, provider_id=f"{first.provider_id}2")
         world.cloud.adopt([second])
@@ -139,9 +145,7 @@ def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) 
         await world.until(world.all_bound)
         await world.stop()
         for claim in await world.list(kinds.NODECLAIMS):
-            name = claim["metadata"]["name"]
-            await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"finalizers": None}})
-            await world.kube.delete(kinds.NODECLAIMS, name)
+            await _take_away(world, claim)
         before = {machine.provider_id for machine in world.cloud.standing()}
         assert len(before) == 3
         world.start()
