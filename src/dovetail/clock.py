@@ -191,6 +191,16 @@ def wall() -> datetime:
     return datetime.now(UTC)
 
 
+def virtual() -> bool:
+    """Whether the time of the running loop is virtual."""
+    return isinstance(asyncio.get_running_loop(), VirtualLoop)
+
+
+async def beside(work: Callable[[], T]) -> T:
+    """What comes of work that takes a processor a while: it must not stop the loop. In virtual time it takes none."""
+    return work() if virtual() else await asyncio.to_thread(work)
+
+
 def waiting(loop: asyncio.AbstractEventLoop) -> str:
     """A page that says where every unfinished task stands."""
     lines = ["everybody waits and nothing is due:"]

@@ -11,7 +11,7 @@ from typing import Protocol
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
-from dovetail.clock import Clock, VirtualLoop
+from dovetail.clock import Clock, virtual
 from dovetail.cloud.protocol import Cloud
 from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.selectors import Selectors
@@ -186,7 +186,7 @@ class Autoscaler:
     async def lead(self) -> None:
         """Act, from now until cancelled."""
         await self.mirror.synced.wait()
-        if not isinstance(asyncio.get_running_loop(), VirtualLoop):
+        if not virtual():
             gc.collect()
             gc.freeze()
         try:

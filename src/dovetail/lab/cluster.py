@@ -16,7 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from dovetail.chance import Chance
-from dovetail.clock import EPOCH, Clock, VirtualLoop
+from dovetail.clock import EPOCH, Clock, virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Reflector
@@ -174,10 +174,8 @@ class Lab:
         if not self.parts.controllers:
             return None
         faults = self.faults
-        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-        staffing = Staffing(
-            self.clock, lambda: faults is not None and faults.restless, PATIENCE if virtual else math.inf
-        )
+        patience = PATIENCE if virtual() else math.inf
+        staffing = Staffing(self.clock, lambda: faults is not None and faults.restless, patience)
         server.doors.append(staffing.door)
         return staffing
 

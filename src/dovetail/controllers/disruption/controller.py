@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from dovetail.clock import VirtualLoop
+from dovetail.clock import beside
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -206,8 +206,7 @@ class Disruption:
             asked = ask()
             return asked, choose(ready, asked)
 
-        virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
-        asked, (best, self.stays) = think() if virtual else await asyncio.to_thread(think)
+        asked, (best, self.stays) = await beside(think)
         self._refusals.note(ready, self.stays, now)
         if best is None and asked.removals:
             self._refusals.searched(asked.above, now, restless=restless)

@@ -7,10 +7,8 @@ verifier, which knows nothing of the packer; a plan that breaks a rule is not ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
 
-from dovetail.clock import VirtualLoop
+from dovetail.clock import beside, virtual
 from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning.ahead import Checked, Thought, alike, begun
 from dovetail.controllers.safety import Cause
@@ -20,8 +18,6 @@ from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
-
-T = TypeVar("T")
 
 
 class Planning:
@@ -52,7 +48,7 @@ class Planning:
             return None  # the same question fails in the same way when it is asked again, and is told then
         plan, problems = ahead.answer.result()
         if not problems and ahead.snapshot.nodes != snapshot.nodes:
-            problems = await self._beside(lambda: _problems(plan, snapshot))
+            problems = await beside(lambda: _problems(plan, snapshot))
         return None if problems else plan
 
     async def _provision(self, snapshot: Snapshot) -> Plan | None:
@@ -79,22 +75,14 @@ class Planning:
     async def _checked(self, snapshot: Snapshot, deadline: float | None) -> Checked:
         """In virtual time only work counts; in real time the quick answer is bettered in a process apart."""
         seed = self._context.chance.root
-        optimiser = better_by_work if _virtual() else apart()
+        optimiser = better_by_work if virtual() else apart()
 
         def think() -> Checked:
             plan = provision(snapshot, seed=seed, deadline=deadline, optimiser=optimiser)
             return plan, _problems(plan, snapshot)
 
-        return await self._beside(think)
-
-    async def _beside(self, think: Callable[[], T]) -> T:
-        """Virtual thinking takes no time; real thinking must not stop the watches and the lease."""
-        return think() if _virtual() else await asyncio.to_thread(think)
+        return await beside(think)
 
 
 def _problems(plan: Plan, snapshot: Snapshot) -> list[str]:
     return [str(each) for each in verify(plan, snapshot)]
-
-
-def _virtual() -> bool:
-    return isinstance(asyncio.get_running_loop(), VirtualLoop)
