@@ -23,7 +23,6 @@ from dovetail.kube.reflector import Reflector
 from dovetail.kube.resources import SERVICES
 from dovetail.kube.transport import Transport
 from dovetail.lab.apiserver.garbage import Collector
-from dovetail.lab.apiserver.kinds.pod.logs import DOOR
 from dovetail.lab.bootstrap import bootstrap
 from dovetail.lab.controllers.run import ControllerManager
 from dovetail.lab.fastlane import FastLane
@@ -160,7 +159,7 @@ class Lab:
         if self.server is None:
             return
         self.server.doors.append(self.metrics.door)
-        DOOR.source = Logs(self.fleet, self.clock).read
+        self.server.logs = Logs(self.fleet, self.clock).read
         if self.parts.faults:
             self.faults = Faults(self.fleet, self.clock, self.chance.child("faults"))
             self.server.doors.insert(0, self.faults.door)

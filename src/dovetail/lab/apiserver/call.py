@@ -122,6 +122,7 @@ class Call:
             user=self.user,
             groups=self.groups,
             identify=server.identify,
+            logs=server.logs,
             warn=self.warn,
             defer=server.defer,
             **more,

@@ -133,6 +133,10 @@ class Cluster(Protocol):
         ...
 
 
+#: Where logs come from: a function from (pod, container, query options) to text, None where there are none.
+LogSource = Callable[[Object, str, Object], bytes | None]
+
+
 class Context(msgspec.Struct, kw_only=True):
     """One request, for hooks."""
 
@@ -153,6 +157,7 @@ class Context(msgspec.Struct, kw_only=True):
     #: An update as its request sees it, the new state and the old one, where that is not how they are stored.
     seen: tuple[Object, Object] | None = None
     identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
+    logs: LogSource = lambda pod, container, options: None
     warn: Callable[[str], None] = lambda text: None
     defer: Callable[[Callable[[], None]], None] = lambda action: None  # run after the response was made
 

@@ -32,7 +32,7 @@ from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
 from dovetail.lab.apiserver.kinds import bootstrap
 from dovetail.lab.apiserver.openapi import OpenApi
-from dovetail.lab.apiserver.registry import Object, Refusal, Registry, ResourceType, builtin
+from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType, builtin
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store
@@ -65,6 +65,8 @@ class ApiServer:
         self.discovery = Discovery(self)
         self.openapi = OpenApi(self)
         self.health = Health()
+        #: A server without kubelets has no logs to show; whoever has kubelets puts theirs here.
+        self.logs: LogSource = lambda pod, container, options: None
         self._deferred: deque[Callable[[], None]] = deque()
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None

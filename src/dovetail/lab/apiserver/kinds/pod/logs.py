@@ -1,8 +1,6 @@
-"""The log door. A server without kubelets has no logs to show; the lab's kubelets put theirs behind `SOURCE`."""
+"""The log door: which container of a pod is asked for what. The text comes from whoever has kubelets."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 from dovetail.lab.apiserver import gotime, status
 from dovetail.lab.apiserver.fielderror import invalid
@@ -12,16 +10,6 @@ from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
 _GROUPS = ("initContainers", "containers", "ephemeralContainers")
 #: The options that are numbers, with the least each may be, in the order they are checked.
 _LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
-LogSource = Callable[[Object, str, Object], bytes | None]
-
-
-class LogDoor:
-    """Where logs come from: a function from (pod, container, query options) to text, None where there are none."""
-
-    source: LogSource | None = None
-
-
-DOOR = LogDoor()
 
 
 def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
@@ -34,7 +22,7 @@ def read(pod: Object | None, body: Object, ctx: Context) -> Reply:
         return Reply(code=204)  # nobody can have written any
     if ctx.cluster.get("", "nodes", None, node) is None:
         raise status.not_found("", "pods", node)
-    text = DOOR.source(pod, container, ctx.options) if DOOR.source is not None else None
+    text = ctx.logs(pod, container, ctx.options)
     if text is None:
         raise Refusal(500, "", "no preferred addresses found; known addresses: []")
     return Reply(text=text)
