@@ -189,9 +189,6 @@ class Mirror:
         """The types of the last cut."""
         return self._types
 
-    def state_of(self, node: str) -> NodeState | None:
-        return self._states.get(Target("node", node))
-
     # -- notes of our own, ahead of the watches
 
     def assume(self, claim: NodeClaim) -> None:

@@ -89,10 +89,6 @@ class Requirements(Mapping[str, Requirement]):
     def without(self, *keys: str) -> Requirements:
         return Requirements(each for each in self._by_key.values() if each.key not in keys)
 
-    @property
-    def has_min_values(self) -> bool:
-        return any(each.min_values is not None for each in self._by_key.values())
-
     def intersects(self, other: Requirements) -> bool:
         """Whether the keys of both sides overlap."""
         mine = self._by_key

@@ -10,8 +10,6 @@ from dovetail.model.quantity import amount, whole
 
 _ALIASES = {name.lower(): name for name in FAMILIES if name != "Custom"}
 
-NodeClass = Mapping[str, Any]
-
 
 def family_name(spec: Mapping[str, Any]) -> str:
     """The AMI family: said outright, else by alias, else Custom."""

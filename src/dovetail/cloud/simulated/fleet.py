@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
@@ -213,10 +213,6 @@ class Fleet:
         self._on.setdefault(new.spec.node_name, set()).add(key)
         if new.spec.node_name in self._names and _work(new):
             self._queue.add(key)
-
-    def pods_changed(self, pods: Iterable[Pod]) -> None:
-        for pod in pods:
-            self.pod_changed(None, pod)
 
     async def _serve(self, key: str) -> None:
         pod = self._pods.get(key)

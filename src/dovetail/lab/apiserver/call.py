@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.kube.transport import Request
@@ -14,7 +13,6 @@ from dovetail.lab.apiserver.routes import Route
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
 
-Json = dict[str, Any]
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
 
 
@@ -132,6 +130,3 @@ class Call:
 def table_of(resource: ResourceType) -> str:
     """The store's table of a resource: its storage group and plural."""
     return f"{resource.storage[0]}/{resource.storage_plural or resource.plural}"
-
-
-Deferred = Callable[[], None]

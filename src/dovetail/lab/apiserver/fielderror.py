@@ -156,12 +156,6 @@ def too_long(field: str, limit: int, unit: str = "byte") -> FieldError:
     return FieldError("FieldValueTooLong", field, "<value omitted>", detail)
 
 
-def too_short(field: str, value: str, limit: int) -> FieldError:
-    return FieldError(
-        "FieldValueTooShort", field, value, f"must be at least {limit} character{'s' if limit != 1 else ''}"
-    )
-
-
 def too_many(field: str, actual: int, limit: int) -> FieldError:
     detail = f"must have at most {limit} item{'' if limit == 1 else 's'}" if limit >= 0 else "has too many items"
     return FieldError("FieldValueTooMany", field, actual if actual >= 0 else OMIT, detail)

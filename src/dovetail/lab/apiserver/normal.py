@@ -21,7 +21,6 @@ Json = dict[str, Any]
 #: Where we are: (parent, field name or index), None at the top.
 At = tuple[Any, str | int] | None
 
-_MISSING = object()
 _SCALAR_ZERO: dict[str, Any] = {
     "string": "",
     "integer": 0,

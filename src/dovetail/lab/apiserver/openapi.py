@@ -272,7 +272,6 @@ _QUERY = {
     "delete": ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy"),
     "get": (),
 }
-_ACTIONS = {"get": "get", "list": "list", "post": "post", "put": "put", "patch": "patch", "delete": "delete"}
 
 
 def paths_of(resource: ResourceType, reference: str) -> Json:

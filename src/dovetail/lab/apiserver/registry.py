@@ -252,12 +252,6 @@ class Strategy:
         deleting; None to delete as usual."""
         return None
 
-    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
-        """Fields that this door puts back, so that nobody comes to own them by writing here."""
-        if not self.status_door:
-            return ()
-        return (("spec",), ("metadata", "labels")) if subresource == "status" else (("status",),)
-
     def committed(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
         """After the write: obj None is a deletion, old None a creation. `ctx.defer` what should follow the response."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
@@ -37,7 +36,6 @@ from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import PlainError, StatusError
 from dovetail.lab.apiserver.store import Store
 
-Json = dict[str, Any]
 _NAMED = frozenset(("get", "update", "patch", "delete"))
 
 

@@ -89,24 +89,11 @@ def method_not_allowed() -> StatusError:
     return StatusError(405, "MethodNotAllowed", message, {})
 
 
-def not_supported(group: str, plural: str, verb: str) -> StatusError:
-    message = f'{verb} is not supported on resources of kind "{qualified(group, plural)}"'
-    return StatusError(405, "MethodNotAllowed", message, _details(group, plural))
-
-
 def already_exists(group: str, plural: str, name: str, deleting: bool = False) -> StatusError:
     message = f'{qualified(group, plural)} "{name}" already exists'
     if deleting:
         message = f"object is being deleted: {message}"
     return StatusError(409, "AlreadyExists", message, _details(group, plural, name))
-
-
-def generate_name_conflict(group: str, plural: str, name: str) -> StatusError:
-    message = (
-        f'{qualified(group, plural)} "{name}" already exists, '
-        "the server was not able to generate a unique name for the object"
-    )
-    return StatusError(409, "AlreadyExists", message, _details(group, plural, name, retryAfterSeconds=1))
 
 
 CHANGED = "the object has been modified; please apply your changes to the latest version and try again"

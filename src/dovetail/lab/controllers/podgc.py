@@ -13,7 +13,6 @@ from dovetail.lab.controllers.views import NodeView, PodView
 
 PERIOD_SECONDS = 20.0
 QUARANTINE_SECONDS = 40.0
-TERMINATED_LIMIT = 12500
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 

@@ -56,11 +56,6 @@ def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
     return max(0.0, min_ready - (now - parse(condition.last_transition_time)).total_seconds())
 
 
-def controlled_by(pod: PodView, uid: str) -> bool:
-    owner = pod.metadata.controller
-    return owner is not None and owner.uid == uid
-
-
 def deletion_cost(pod: PodView) -> int:
     if not pod.metadata.annotations:
         return 0

@@ -130,7 +130,3 @@ class Cluster:
     def lowest(self) -> float:
         """The lowest priority of the pods that are placed."""
         return min((priority for priority, count in self._priorities.items() if count), default=math.inf)
-
-    def placed_on(self, key: str) -> str | None:
-        """The node a pod is counted on."""
-        return self._placed.get(key)

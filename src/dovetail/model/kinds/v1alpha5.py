@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from dovetail.model.kinds.devices import METADATA_DEFAULT, VOLUME_TYPES
+from dovetail.model.kinds.devices import VOLUME_TYPES
 from dovetail.model.kinds.kubelet import KUBELET, Kubelet
 from dovetail.model.kinds.nodeclaim import Requests
 from dovetail.model.kinds.nodeclass import ImageRequirement, SecurityGroupStatus, SubnetStatus
@@ -205,9 +205,6 @@ class AlphaMetadataOptions(View, frozen=True, kw_only=True):
     )
     http_tokens: Annotated[str | None, Field("Whether a session token is needed.")] = None
 
-
-#: What that generation's instances got where metadataOptions was left out.
-ALPHA_METADATA: Mapping[str, Any] = {**METADATA_DEFAULT, "httpPutResponseHopLimit": 2}
 
 SELECTOR_TEXT = "Tags to look for, all of them; * stands for any value, a comma separates choices, {ids} names them."
 

@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 
-#: What EC2 accepts, in bytes before base64.
-LIMIT = 16384
-
 #: Every machine starts under this taint; registration takes it away.
 UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
 

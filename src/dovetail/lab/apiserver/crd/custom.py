@@ -202,14 +202,6 @@ class CustomStrategy(Strategy):
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"
 
-    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
-        if subresource == "status":
-            names = [
-                name for name in self.schema.properties if name not in ("status", "metadata", "kind", "apiVersion")
-            ]
-            return (*((name,) for name in names), ("metadata",))
-        return (("status",),) if self.status_door else ()
-
 
 def _prefer(name: str) -> str:
     path = " including a path (/)" if "." in name else ""

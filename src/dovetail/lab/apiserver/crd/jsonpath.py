@@ -11,11 +11,6 @@ _FILTER = re.compile(r"\?\(\s*@\.([\w.\-/]+)\s*(==|!=)\s*(\"[^\"]*\"|'[^']*'|[\w
 _NAME = re.compile(r"\.((?:\\.|[^.\[\\])+)")
 
 
-def simple(path: str) -> bool:
-    """Whether a path is of the plain form that definitions may use."""
-    return path.startswith(".")
-
-
 def steps(path: str) -> list[Step]:
     text = path.strip()
     if text.startswith("{") and text.endswith("}"):

@@ -15,7 +15,6 @@ _label_1035 = re.compile(LABEL_1035)
 _key = re.compile(KEY)
 _label_value = re.compile(f"({KEY})?")
 _config_key = re.compile("[-._a-zA-Z0-9]+")
-_c_identifier = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _percent = re.compile("[0-9]+%")
 _header = re.compile("[-A-Za-z0-9]+")
 
@@ -159,16 +158,6 @@ def env_name(value: str) -> list[str]:
     if any(not 32 <= ord(rune) < 127 or rune == "=" for rune in value):
         found.append("a valid environment variable name must consist only of printable ASCII characters other than '='")
     return found
-
-
-def c_identifier(value: str) -> list[str]:
-    if _c_identifier.fullmatch(value):
-        return []
-    text = (
-        "a valid C identifier must start with alphabetic character or '_', "
-        "followed by a string of alphanumeric characters or '_'"
-    )
-    return [regex_text(text, "[A-Za-z_][A-Za-z0-9_]*", "my_name", "MY_NAME", "MyName")]
 
 
 def port_number(value: int) -> list[str]:

@@ -129,6 +129,3 @@ class NodeStrategy(KindStrategy):
 
     def unknown_selector(self, label: str) -> str:
         return f"field label not supported: {label}"
-
-    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
-        return (("spec",),) if subresource == "status" else (("status",),)

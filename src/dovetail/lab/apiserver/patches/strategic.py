@@ -22,10 +22,6 @@ class StrategicFailure(ValueError):
     """The patch cannot be applied; the text is what the server says with its 500."""
 
 
-class StrategicInvalid(ValueError):
-    """The patch has the wrong shape for its field."""
-
-
 def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
     directive = patch.get(_PATCH)
     if _PATCH in patch:

@@ -218,11 +218,6 @@ class PodStrategy(KindStrategy):
             return 0
         return 1 if period < 0 else period
 
-    def reset_fields(self, subresource: str) -> tuple[tuple[str, ...], ...]:
-        if subresource == "status":
-            return (("spec",), ("metadata", "deletionTimestamp"), ("metadata", "ownerReferences"))
-        return (("status",),)
-
 
 def _with_resources(new: list[Any], old: list[Any]) -> list[Any]:
     if [c.get("name") for c in new] != [c.get("name") for c in old]:
