@@ -20,6 +20,17 @@ async def _conditions(living: Any, node: str) -> dict[str, str]:
     return {each["type"]: each["status"] for each in item["status"]["conditions"]}
 
 
+def test_a_node_that_never_spoke_is_given_a_minute(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        await living.kube.create(NODES, {"metadata": {"name": "mute"}})
+        await asyncio.sleep(57)
+        assert "conditions" not in (await living.kube.get(NODES, "mute"))["status"]
+        await asyncio.sleep(10)
+        assert (await _conditions(living, "mute"))["Ready"] == "Unknown"
+
+    lab_run(body)
+
+
 def test_a_silent_kubelet_makes_its_node_unknown_and_comes_back(lab_run: Run) -> None:
     async def body(living: Any) -> None:
         node = sorted(living.lab.fleet.seats)[0]

@@ -162,7 +162,7 @@ class NodeLifecycle:
                 heard = self._signals.get(name, now)
             else:
                 self._strangers.pop(name, None)
-            if node is not None and now - heard > GRACE_SECONDS:
+            if node is not None and now - heard > _grace(node):
                 yield node
 
     async def _silent(self, node: NodeView) -> None:
@@ -206,6 +206,11 @@ class NodeLifecycle:
         except (NotFound, Conflict):
             return
         self._recorder.warning(Involved.of("v1", "Pod", pod.metadata), "NodeNotReady", "Node is not ready")
+
+
+def _grace(node: NodeView) -> float:
+    """How long a node may be silent; one that has never said how it is has longer."""
+    return STARTUP_GRACE_SECONDS if node.status.condition("Ready") is None else GRACE_SECONDS
 
 
 def _heartbeat(node: NodeView) -> tuple[str | None, ...]:
