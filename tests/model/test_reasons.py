@@ -1,8 +1,33 @@
-"""Every reason says who must act and what cures it."""
+"""Every reason says who must act and what cures it, and the vocabulary is closed."""
 
 from __future__ import annotations
 
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import dovetail
 from dovetail.model.reasons import REASONS, reason
+
+#: Upper case, by itself in quotes or in brackets at the end of a sentence.
+_WORD = re.compile(r"""["(']([A-Z]+(?:_[A-Z]+)*)["')]""")
+#: The calls whose codes are of the vocabulary.
+_CALLS = {"Blocker", "Rejection", "Unschedulable", "Meaning"}
+
+
+def _sources() -> list[str]:
+    root = Path(str(dovetail.__file__)).parent
+    rooms = ("planner", "cloud", "cluster", "controllers")
+    return [path.read_text() for room in rooms for path in sorted((root / room).rglob("*.py"))]
+
+
+def _said(source: str) -> Iterator[str]:
+    for call in ast.walk(ast.parse(source)):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id in _CALLS:
+            for given in (*call.args, *(each.value for each in call.keywords)):
+                if isinstance(given, ast.Constant) and isinstance(given.value, str) and given.value.isupper():
+                    yield given.value
 
 
 def test_every_reason_has_a_text_a_class_and_a_cure() -> None:
@@ -15,3 +40,14 @@ def test_every_reason_has_a_text_a_class_and_a_cure() -> None:
 def test_facts_are_filled_in() -> None:
     assert reason("PDB").told(budget="web") == "the PodDisruptionBudget web allows no disruption"
     assert "?" in reason("PDB").told()
+
+
+def test_no_code_is_said_that_is_not_in_the_vocabulary() -> None:
+    said = {code for text in _sources() for code in _said(text)}
+    assert len(said) > 20
+    assert said - REASONS.keys() == set()
+
+
+def test_no_row_of_the_vocabulary_is_never_said() -> None:
+    said = {code for text in _sources() for code in _WORD.findall(text)}
+    assert REASONS.keys() - said == set()

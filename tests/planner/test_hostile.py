@@ -63,9 +63,10 @@ def test_an_empty_catalogue_and_no_pool_at_all_are_reasons_too(solve: Solve) -> 
 
 def test_requests_that_nobody_can_read_are_told(solve: Solve) -> None:
     plan = solve(pod("a", cpu="many"), deadline=0.05)
-    message = plan.unschedulable["default/a"].message
-    assert "cannot be read: spec.containers[0].resources.requests." in message
-    assert "is not a quantity" in message
+    why = plan.unschedulable["default/a"]
+    assert why.code == "UNREADABLE"
+    assert "cannot be read: spec.containers[0].resources.requests." in why.message
+    assert "is not a quantity" in why.message
 
 
 def test_a_spread_that_can_never_hold_is_told(solve: Solve) -> None:

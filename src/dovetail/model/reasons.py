@@ -1,8 +1,8 @@
 """The closed vocabulary of reasons: why a thing did not happen, whose turn it is, and what cures it.
 
-Every refusal anywhere in Dovetail is one of these. The class says who must act: `wait` (time cures it),
-`change` (the workload's or pool's owner), `admin` (the cluster's or account's owner), `bug` (us).
-A new reason is a new row of the table and nothing else.
+Every code that Dovetail says is a row here, and every row is said somewhere; a test holds both. The class says who
+must act: `wait` (time cures it), `change` (the workload's or pool's owner), `admin` (the cluster's or account's
+owner), `bug` (us).
 """
 
 from __future__ import annotations
@@ -39,14 +39,13 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("NO_TYPE_MATCHES", "change", "no instance type meets {requirement}", "widen the requirement"),
     ("NO_OFFERING", "wait", "every offering that would do is out of capacity", "wait, or allow more zones and types"),
     ("NO_PRICE", "wait", "the offerings that would do have no known price", "wait for the price list"),
-    ("POOL_CLASH", "change", "the pod and the NodePool contradict each other: {clash}", "change one of the two"),
     ("UNKNOWN_LABEL", "change", "no NodePool knows the label {key}", "declare the label in a NodePool"),
     ("UNTOLERATED_TAINT", "change", "the pod does not tolerate {taint}", "add a toleration, or use another NodePool"),
     ("LIMIT_REACHED", "admin", "the limit of NodePool {pool} is reached: {limit}", "raise spec.limits"),
     ("MIN_VALUES", "change", "minValues of {key} cannot be met", "lower minValues, or widen the requirement"),
     ("RESERVATION_FULL", "wait", "every reservation that would do is full", "wait, or allow on-demand or spot"),
-    # This pod, this node.
-    ("NO_ROOM", "change", "not enough {resource} left", "ask for less, or free some"),
+    # This pod, any node.
+    ("UNREADABLE", "change", "{object} cannot be read: {why}", "correct the field"),
     ("HOST_PORT_TAKEN", "change", "host port {port} is taken", "use another port, or none"),
     ("SPREAD", "change", "the topology spread over {key} forbids it", "raise maxSkew, or add domains"),
     ("AFFINITY", "change", "no pod to be close to by {key}", "start the other pod first, or loosen the affinity"),
@@ -54,23 +53,26 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("VOLUME_ZONE", "change", "its volume lives in {zone}", "run it there, or move the volume"),
     ("VOLUME_LIMIT", "change", "the node can attach no more volumes", "use a larger type, or fewer volumes"),
     ("VOLUME_MISSING", "change", "its claim {claim} is missing or unbound", "create or bind the claim"),
-    ("GATED", "wait", "the pod has scheduling gates", "whoever set the gates removes them"),
-    ("DEVICES", "change", "devices by resource claims are not supported", "use an extended resource"),
-    # Not now.
-    ("NOT_READY", "wait", "{object} is not ready: {why}", "wait, or see its conditions"),
-    ("BACKING_OFF", "wait", "tried a moment ago; next try in {seconds} s", "wait"),
-    ("DEADLINE", "wait", "there was no time left to plan it", "wait for the next batch"),
     ("RUNAWAY", "admin", "{count} machines were bought for it and none kept it", "see what drives its pods away"),
-    ("NOMINATED", "wait", "a node is on its way for it", "wait"),
-    # Disruption held back.
-    ("DO_NOT_DISRUPT", "change", "{object} asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),
+    # A machine that may not be disrupted now.
+    ("NOT_MANAGED", "wait", "the node has no NodeClaim of a NodePool", "nothing to do: it is not ours to remove"),
+    ("NOT_INITIALIZED", "wait", "the node is still starting", "wait"),
+    ("REBOOTING", "wait", "the node is rebooting", "wait"),
+    ("DELETING", "wait", "the node is going already", "wait"),
+    ("NOMINATED", "wait", "a pod is on its way to the node", "wait"),
+    ("DO_NOT_DISRUPT_NODE", "change", "the node asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),
+    ("DO_NOT_DISRUPT_POD", "change", "its pod asks not to be disrupted", "remove karpenter.sh/do-not-disrupt"),
     ("PDB", "change", "the PodDisruptionBudget {budget} allows no disruption", "loosen it, or add replicas"),
+    ("MANY_BUDGETS", "change", "several PodDisruptionBudgets match its pod", "leave one: eviction takes no more"),
+    # A machine that may go, and stays.
     ("BUDGET", "wait", "the budget of NodePool {pool} is used up", "wait, or widen spec.disruption.budgets"),
-    ("TOO_YOUNG", "wait", "consolidateAfter has not passed", "wait, or shorten consolidateAfter"),
-    ("NO_GAIN", "wait", "nothing cheaper would hold its pods", "nothing to do"),
-    ("NO_PLACE", "change", "its pods fit nowhere else: {pod}", "loosen the pod's constraints"),
-    ("SPOT_TO_SPOT", "admin", "too few spot types to choose from", "allow more types, or enable spot to spot"),
-    ("SAFE_MODE", "wait", "voluntary disruption is stopped: {why}", "see the health endpoint"),
+    ("PODS_WOULD_NOT_FIT", "change", "its pods fit nowhere else", "loosen the pods' constraints"),
+    ("NOT_CHEAPER", "wait", "nothing cheaper would hold its pods", "nothing to do"),
+    ("NEAR_BEST", "wait", "the fleet is as cheap as a fresh one, or nearly", "nothing to do"),
+    ("NOT_BALANCED", "wait", "the saving is not worth the disruption", "wait, or use WhenEmptyOrUnderutilized"),
+    ("NOT_LOOKED_AT", "wait", "other machines came first", "wait for the next pass"),
+    ("SPOT_TO_SPOT_OFF", "admin", "spot is not replaced by spot", "enable the feature gate SpotToSpotConsolidation"),
+    ("SPOT_INFLEXIBLE", "admin", "too few cheaper spot types to choose from", "allow more instance types"),
     # The cloud said no.
     ("UNAUTHORIZED", "admin", "AWS refused: {action}", "grant the action to the controller's role"),
     ("QUOTA", "admin", "an AWS quota is reached: {quota}", "raise the quota"),

@@ -23,15 +23,15 @@ from dovetail.planner.ports import PORT
 from dovetail.planner.problem import ATTACH, Problem
 
 #: Further along is nearer to a place.
-_PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "POOL_CLASH", "VOLUME_ZONE", "VOLUME_LIMIT",
-             "HOST_PORT_TAKEN", "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED",
+_PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
+             "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED",
              "MIN_VALUES", "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
 
 
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
     """The reason for a class, with every pool's funnel."""
     if one.error:
-        code = "VOLUME_MISSING" if one.storage.error else "NO_TYPE_FITS"
+        code = "UNREADABLE" if one.shape.error else "VOLUME_MISSING"
         return Unschedulable(code=code, message=one.error)
     if not problem.pools:
         return Unschedulable(code="NO_NODEPOOL", message=reason("NO_NODEPOOL").text)

@@ -53,7 +53,7 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
         text = f'disruption is blocked through the "{keys.DO_NOT_DISRUPT}" annotation'
         found.append(Blocker(code="DO_NOT_DISRUPT_NODE", message=text))
     if keys.NODEPOOL not in node.metadata.labels:
-        found.append(Blocker(code="NO_NODEPOOL", message=f'node doesn\'t have required label "{keys.NODEPOOL}"'))
+        found.append(Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{keys.NODEPOOL}"'))
     return found
 
 
