@@ -90,6 +90,17 @@ def test_the_log_says_it_in_the_words_people_grep_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("policy", "method"), [("when_empty_or_underutilized", "consolidation"), ("when_empty", "emptiness")]
+)
+def test_an_empty_machine_is_a_consolidation_where_its_pool_consolidates(policy: str, method: str) -> None:
+    """After a scale-down that happens to empty a machine, the grep for `consolidation delete` finds its line too."""
+    command = Command(
+        id="d-1", reason=Reason.EMPTY, kind="empty", candidates=(candidate("n", 0.1),), saving=0.1, policy=policy
+    )
+    assert old_words(command) == f"{method} delete, terminating 1 nodes n/m.large/on-demand"
+
+
+@pytest.mark.parametrize(
     ("annotations", "priority", "cost"),
     [
         ({}, 0, 1.0),

@@ -151,5 +151,5 @@ def plain_pool(count: int, instance_type: str, zones: Sequence[str], *, first: i
 
 
 def address(number: int) -> str:
-    """The address of the n-th machine, in 10.0.0.0/16."""
+    """The address of the n-th machine, in 10.0.0.0/19, which is no subnet's: what is bought has other addresses."""
     return f"10.0.{number // 200}.{number % 200 + 10}"

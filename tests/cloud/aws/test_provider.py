@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from ipaddress import ip_address, ip_network
 
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
+from dovetail.lab.aws import world
+from dovetail.lab.machines import address
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from tests.cloud.aws.conftest import DISCOVERY, Account
 
@@ -291,3 +294,11 @@ def test_a_class_that_goes_takes_its_own_profile_and_no_other(account: Account) 
         assert kept["status"]["instanceProfile"] in names and made not in names
 
     account.run(talk)
+
+
+def test_no_machine_that_is_bought_takes_the_name_of_one_the_lab_started_with(account: Account) -> None:
+    """Nodes are named by their address: a bought machine of a taken name takes the other's node over."""
+    found = world.client(account.endpoint, "ec2").describe_subnets()["Subnets"]
+    subnets = [ip_network(each["CidrBlock"]) for each in found]
+    taken = [ip_address(address(number)) for number in (0, 6, 199, 4_999)]
+    assert subnets and not any(each in subnet for subnet in subnets for each in taken)

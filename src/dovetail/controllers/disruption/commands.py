@@ -76,10 +76,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def old_words(command: Command) -> str:
-    """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for."""
+    """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for.
+
+    An empty machine is a matter of emptiness only where its pool asks for no more than that.
+    """
     method = {
-        "Empty": "emptiness", "Underutilized": "consolidation", "Drifted": "drift", "Expired": "expiration",
-        "Unhealthy": "repair",
+        "Empty": "emptiness" if command.policy == "when_empty" else "consolidation", "Underutilized": "consolidation",
+        "Drifted": "drift", "Expired": "expiration", "Unhealthy": "repair",
     }  # fmt: skip
     nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in command.candidates)
     how = f"{method[command.reason]} {command.decision}"

@@ -57,8 +57,9 @@ def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: b
             {"Key": f"karpenter.sh/discovery/{cluster}", "Value": cluster}]
     vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
     subnets = {}
-    for index, zone in enumerate(sorted(catalogue.region(region).zones)):
-        made = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{32 * index}.0/19", AvailabilityZone=zone)
+    # From the second block on: the first is where the machines that the lab starts with have their addresses.
+    for block, zone in enumerate(sorted(catalogue.region(region).zones), start=1):
+        made = ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.0.{32 * block}.0/19", AvailabilityZone=zone)
         subnets[zone] = made["Subnet"]["SubnetId"]
     group = ec2.create_security_group(
         GroupName=f"eks-cluster-sg-{cluster}", Description="EKS created security group", VpcId=vpc
