@@ -13,6 +13,11 @@ from dovetail.chance import Chance
 from dovetail.kube.errors import ApiError, Disconnected, KubeError, TooManyRequests, Unavailable
 
 
+def doubled(base: float, cap: float, failures: int) -> float:
+    """The pause after the n-th failure in a row: twice as long each time, up to the cap, however often it fails."""
+    return min(cap, base * 2.0 ** min(failures - 1, 60))
+
+
 class Retries(msgspec.Struct, frozen=True):
     """How often and how long: exponential from `base` up to `cap` seconds, with jitter."""
 
@@ -22,8 +27,7 @@ class Retries(msgspec.Struct, frozen=True):
 
     def pause(self, failures: int, chance: Chance) -> float:
         """Seconds to wait after the n-th failure in a row (n from 1)."""
-        whole = min(self.cap, self.base * 2.0 ** min(failures - 1, 30))
-        return float(whole * (0.5 + chance.random()))
+        return doubled(self.base, self.cap, failures) * (0.5 + chance.random())
 
 
 #: For calls whose refusal is an answer in itself.

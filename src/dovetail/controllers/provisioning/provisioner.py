@@ -22,6 +22,7 @@ from dovetail.controllers.provisioning.planning import Planning
 from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
+from dovetail.kube.retries import doubled
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -301,8 +302,8 @@ class Provisioner:
 
     def _postpone(self, pod: Pod) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1
-        pause = min(RETRY_LAST, RETRY_FIRST * 2 ** (times - 1))
-        self._refused[pod.metadata.uid] = (times, self._context.clock.monotonic() + pause)
+        again = self._context.clock.monotonic() + doubled(RETRY_FIRST, RETRY_LAST, times)
+        self._refused[pod.metadata.uid] = (times, again)
 
     def _tell(self, plan: Plan, snapshot: Snapshot, decision: str, seconds: float) -> None:
         context, metrics = self._context, self._context.metrics

@@ -2,6 +2,10 @@
 
 Controllers read their own writes: `seen(version)` waits until the store has caught up with a write, so nobody
 acts twice on an old view. That replaces Kubernetes' expectations.
+
+It is not `kube.reflector`, which follows any server for months: it has no unreadable objects to step over and no
+silence to measure. And an object keeps its place in an index while it changes; the order in which the lab's
+controllers act rests on that.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from dovetail.kube.errors import ApiError, Conflict, Disconnected, NotFound
+from dovetail.kube.retries import doubled
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class Worker:
             again = await self._reconcile(key)
         except (ApiError, Disconnected) as error:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
-            pause = min(self._longest, self._first * 2 ** (failures - 1))
+            pause = doubled(self._first, self._longest, failures)
             if not isinstance(error, (Conflict, NotFound)):
                 log.debug("%s: %s again in %.3f s: %s", self.name, key, pause, error)
             self.add_after(key, pause)

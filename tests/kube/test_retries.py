@@ -1,0 +1,23 @@
+"""Pauses: they grow up to their cap, and stay there for ever."""
+
+from __future__ import annotations
+
+from dovetail.chance import Chance
+from dovetail.kube.retries import Retries, doubled
+
+
+def test_each_pause_is_twice_the_last_up_to_the_cap() -> None:
+    assert [doubled(10.0, 60.0, failures) for failures in (1, 2, 3, 4, 5)] == [10.0, 20.0, 40.0, 60.0, 60.0]
+
+
+def test_what_fails_for_weeks_is_still_tried_again() -> None:
+    """A pod that fits nowhere is looked at every minute; after a day that is a power of two no float can hold."""
+    assert doubled(10.0, 60.0, 100_000) == 60.0
+    assert doubled(0.005, 1000.0, 100_000) == 1000.0
+
+
+def test_jitter_keeps_those_who_failed_together_apart() -> None:
+    retries, chance = Retries(base=1.0, cap=8.0), Chance(0)
+    pauses = {retries.pause(4, chance) for _ in range(20)}
+    assert len(pauses) == 20
+    assert all(4.0 <= pause <= 12.0 for pause in pauses)
