@@ -7,7 +7,8 @@ found again and taken away with it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.ageing import Ageing
@@ -36,10 +37,10 @@ class Profiles:
         name = self.name(class_name, class_uid, bare)
 
         async def ask() -> str:
-            held = await self._roles(name)
-            if held is None:
+            roles = await self._roles(name)
+            if roles is None:
                 await self._create(name, class_uid, tags)
-                held = []
+            held = [role["RoleName"] for role in roles or ()]
             for other in held:
                 if other != bare:
                     await self._calls(
@@ -71,23 +72,19 @@ class Profiles:
 
     async def role_arn(self, name: str) -> str | None:
         """The role behind a profile; None if there is no such profile or no role in it."""
-        try:
-            answer = await self._calls("iam", "get_instance_profile", InstanceProfileName=name)
-        except Exception as error:
-            if is_not_found(error):
-                return None
-            raise
-        roles = answer["InstanceProfile"].get("Roles", ())
+        roles = await self._roles(name)
         return str(roles[0]["Arn"]) if roles else None
 
-    async def _roles(self, name: str) -> list[str] | None:
+    async def _roles(self, name: str) -> Sequence[Mapping[str, Any]] | None:
+        """The roles in a profile; None if there is no such profile."""
         try:
             answer = await self._calls("iam", "get_instance_profile", InstanceProfileName=name)
         except Exception as error:
             if is_not_found(error):
                 return None
             raise
-        return [role["RoleName"] for role in answer["InstanceProfile"].get("Roles", ())]
+        roles: Sequence[Mapping[str, Any]] = answer["InstanceProfile"].get("Roles", ())
+        return roles
 
     async def _create(self, name: str, class_uid: str, tags: Mapping[str, str]) -> None:
         try:

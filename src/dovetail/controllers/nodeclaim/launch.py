@@ -26,6 +26,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.options import labels, options
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.kube.retries import doubled
 from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -78,7 +79,7 @@ class Launcher:
             self._failures[claim.metadata.uid] = (0, context.clock.monotonic() + LONGEST_PAUSE)
             return
         failures = self._failures.get(claim.metadata.uid, (0, 0.0))[0] + 1
-        seconds = min(LONGEST_PAUSE, 2.0 ** (failures - 1)) * (1.0 + 0.2 * context.chance.random())
+        seconds = doubled(1.0, LONGEST_PAUSE, failures) * (1.0 + 0.2 * context.chance.random())
         self._failures[claim.metadata.uid] = (failures, context.clock.monotonic() + seconds)
         conditions.unknown("Launched", _reason(problem), truncated(problem.message))
         context.notices.launch_failed(claim, _reason(problem), problem.message)

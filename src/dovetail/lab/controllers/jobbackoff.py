@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from dovetail.kube.retries import doubled
 from dovetail.lab.controllers.instants import parse
 from dovetail.lab.controllers.views import PodView
 
@@ -32,8 +33,7 @@ class Backoff(NamedTuple):
         """Seconds until the next pod may be made."""
         if not self.failures or self.last is None:
             return 0.0
-        pause: float = min(LONGEST, FIRST * 2.0 ** (self.failures - 1))
-        return max(0.0, pause - (now - self.last).total_seconds())
+        return max(0.0, doubled(FIRST, LONGEST, self.failures) - (now - self.last).total_seconds())
 
 
 def ended_at(pod: PodView) -> datetime:
