@@ -29,3 +29,23 @@ def test_a_reserved_machine_has_others_to_fall_back_on_where_its_pool_asks_for_v
     assert (machine.price, machine.choice.reservation_id) == (0.0, "cr-1")
     assert {choice.instance_type for choice in machine.offerings} == {"small", "medium"}
     assert not [each for each in machine.requirements if each["key"].endswith("capacity-reservation-id")]
+
+
+def test_variety_may_come_from_machines_that_are_smaller_and_dearer(solve: Solve) -> None:
+    """The large one is a bargain, but there is one of its size: what fits the medium one may be launched as either."""
+    bargain = kind("large", 16, 64, 0.15)
+    (machine,) = solve(*pods(1, cpu="3"), pools=(pool(types=(SMALL, MEDIUM, bargain), requirements=TYPES),)).machines
+    assert [choice.instance_type for choice in machine.offerings if choice.zone == "z1"] == ["large", "medium"]
+    assert machine.price == 0.15
+
+
+def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve: Solve) -> None:
+    """Whoever wants no medium machine needs the large one for variety; the limit has room for one of those only."""
+    avoid = {"key": "node.kubernetes.io/instance-type", "operator": "NotIn", "values": ["medium"]}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [avoid]}]}
+    picky = {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    shop = (pool(types=SHOP, requirements=TYPES, limits={"cpu": 24_000}),)
+    plan = solve(*pods(1, name="picky", cpu="1500m", **picky), *pods(1, cpu="1500m"), pools=shop)
+    assert not plan.unschedulable
+    held = {machine.pods: {choice.instance_type for choice in machine.offerings} for machine in plan.machines}
+    assert held == {("default/picky-0",): {"small", "large"}, ("default/web-0",): {"small", "medium"}}

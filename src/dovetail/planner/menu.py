@@ -1,7 +1,8 @@
 """The menu: the columns worth considering, once it is known what the pods can tell apart.
 
 Two columns that every class sees alike, in the same domains and of the same pool, differ only in price and
-size; one that costs no less and holds no more than another is left out. For launching, all columns come back.
+size; one that costs no less and holds no more than another is left out, unless its pool asks for a variety that only
+smaller machines have. For launching, all columns come back.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ class Menu:
     """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
 
     def __init__(
-        self, columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str]
-    ) -> None:
-        kept = _kept(columns, dims, masks, axes, limited)
+        self, columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+        breadth: Ints | None = None,
+    ) -> None:  # fmt: skip
+        kept = _kept(columns, dims, masks, axes, limited, breadth)
         self.full: Ints = kept
         self.size = len(kept)
         self.prices: Floats = columns.prices[kept]
@@ -71,10 +73,20 @@ class Menu:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remembered": {}}
 
-    def charging(self, charges: dict[str, Ints]) -> Menu:
-        """The same menu, with other charges against the limits."""
+    def listing(self, rows: Ints, prices: Floats, charges: dict[str, Ints]) -> Menu:
+        """The same menu with some of its rows, at other prices and with other charges against the limits."""
         twin = copy(self)
-        twin.limited = charges
+        twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
+        twin.capacity = np.ascontiguousarray(self.capacity[:, rows])
+        twin.sizes = twin.capacity.T.tolist()
+        twin.room = [room[rows] for room in self.room]
+        twin.finite = np.where(np.isfinite(prices), prices, _UNPRICED)
+        twin.pools, twin.kinds = self.pools[rows], self.kinds[rows]
+        twin.domains = [lying[rows] for lying in self.domains]
+        twin.places = [self.places[row] for row in rows.tolist()]
+        twin.reservations = [self.reservations[row] for row in rows.tolist()]
+        twin.shown = {mask: chosen[rows] for mask, chosen in self.shown.items()}
+        twin._remembered = {}
         return twin
 
 
@@ -85,8 +97,9 @@ def _kind(columns: Columns, at: int) -> object:
 
 
 def _kept(
-    columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str]
-) -> Ints:
+    columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+    breadth: Ints | None,
+) -> Ints:  # fmt: skip
     candidates = np.flatnonzero(columns.bools(columns.available))
     if not len(candidates):
         return candidates.astype(np.int64)
@@ -103,6 +116,8 @@ def _kept(
     sizes = held.reshape(len(dims), len(candidates))
     less = [np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
     value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
+    if breadth is not None:
+        value = np.concatenate([value, breadth[candidates][None]])
     keep: list[int] = []
     for each in np.unique(family):
         keep += frontier(np.flatnonzero(family.ravel() == each), value)

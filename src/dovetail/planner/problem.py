@@ -17,7 +17,7 @@ from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing
 from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
-from dovetail.planner.diversity import Diversity
+from dovetail.planner.diversity import Diversity, breadth
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
@@ -86,9 +86,6 @@ class Problem:
         }
         self._drop_full()
         self._compile_asks()
-        self.diversity = Diversity(self) if self.min_values else None
-        if self.diversity is not None and self.binding:
-            self.menu = self.menu.charging({name: self.diversity.reach(name) for name in self.menu.limited})
         self.wishes = wishes_of(self)
         self.yardstick: Yardstick | None = None
         """What no packing should be worse than; set once, before the first one is made."""
@@ -253,6 +250,9 @@ class Problem:
         masks = [self._mask(one, level) for one in self.classes for level in one.levels]
         limited = [name for name in self.binding if name != "nodes"]
         self.menu = self._menu(masks, limited)
+        self.diversity = Diversity(self) if self.min_values else None
+        if self.diversity is not None:
+            self.menu = self.diversity.listed(self.menu)
         sizes: dict[tuple[int, ...], Size] = {}
         number = 0
         for one, row in zip(self.classes, self.requests.tolist(), strict=True):
@@ -282,13 +282,15 @@ class Problem:
 
     def _menu(self, masks: list[int], limited: list[str]) -> Menu:
         axes = tuple((axis.key, *axis.values) for axis in self.axes)
-        key = (id(self.columns), tuple(self.dims), frozenset(masks), axes, tuple(limited))
+        choosy = frozenset(self.min_values)
+        key = (id(self.columns), tuple(self.dims), frozenset(masks), axes, tuple(limited), choosy)
         table = self.snapshot.memory.table("menus")
         known = table.get(key)
         if known is None:
             if len(table) > 8:
                 table.clear()
-            menu = Menu(self.columns, self.dims, masks, self.axes, limited)
+            wide = breadth(self.columns, self.dims, self.min_values) if choosy else None
+            menu = Menu(self.columns, self.dims, masks, self.axes, limited, wide)
             known = table[key] = (menu, self.columns)
         found: Menu = known[0]
         return found

@@ -133,7 +133,7 @@ class Market:
     def _diverse(self, pool: int, mask: int) -> bool:
         needs = self.problem.min_values.get(pool, ())
         diversity = self.problem.diversity
-        return diversity is None or all(diversity.values(mask, key) >= least for key, least in needs)
+        return diversity is None or diversity.varied(mask, needs)
 
     def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
         """The reservations to keep for the claim: all that it might use and that are not kept for others."""

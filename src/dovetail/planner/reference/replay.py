@@ -6,6 +6,8 @@ that they do not (it breaks some of its own promises) go wherever there is room.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from dovetail.planner.asks import Ask
@@ -75,7 +77,11 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
     """
     board = Board(problem)
-    bins = {place: _opened(problem, board, mask) for place, mask in outcome.masks.items()}
+    asks: dict[int, dict[Ask, None]] = {place: {} for place in outcome.masks}
+    for each in outcome.placed:
+        if each.place < 0:
+            asks[each.place][each.ask] = None
+    bins = {place: _opened(board, mask, asks[place]) for place, mask in outcome.masks.items()}
     refused: dict[int, int] = {}
     for each in outcome.placed:
         at = each.place if each.place >= 0 else bins[each.place]
@@ -94,10 +100,13 @@ def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) 
     return next((each for each in found if _admits(board, each, at, lenient)), None)
 
 
-def _opened(problem: Problem, board: Board, mask: int) -> int:
-    """A machine on the cheapest column of the menu that a claim may be."""
+def _opened(board: Board, mask: int, asks: Iterable[Ask]) -> int:
+    """A machine on the cheapest column of the menu that a claim with these pods may be."""
+    problem = board.problem
     ok = problem.columns.bools(mask)[problem.menu.full]
-    return board.open(int(ok.argmax())) if ok.any() else -1
+    varied = problem.diversity.filtered(ok, asks) if problem.diversity is not None else ok
+    chosen = varied if varied.any() else ok
+    return board.open(int(chosen.argmax())) if ok.any() else -1
 
 
 def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
