@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import click
@@ -13,6 +14,7 @@ from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.history import LABEL, lines
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.client import Kube
+from dovetail.kube.transport import Request, Transport
 
 T = TypeVar("T")
 #: How long reading a cluster may take, in seconds.
@@ -45,6 +47,12 @@ class Cluster:
             running.cancel()
 
 
+async def _server_time(transport: Transport) -> datetime | None:
+    """What time it is for the server, which dated all that we read: a lab's time may run faster than ours."""
+    said = (await transport.send(Request(method="GET", path="/version"))).headers.get("date")
+    return parsedate_to_datetime(said) if said else None
+
+
 def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
     """Connect, ask, and turn what goes wrong into one line."""
     from dovetail.chance import Chance, system_seed
@@ -54,12 +62,13 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
     from dovetail.kube.errors import KubeError
 
     async def main() -> T:
-        clock = Clock(asyncio.get_running_loop())
-        kube = Kube(load(kubeconfig, context).transport(), clock, chance=Chance(system_seed()))
+        transport = load(kubeconfig, context).transport()
         try:
+            clock = Clock(asyncio.get_running_loop(), await _server_time(transport))
+            kube = Kube(transport, clock, chance=Chance(system_seed()))
             return await question(Cluster(kube, Mirror(kube, clock), clock.now()))
         finally:
-            await kube.close()
+            await transport.close()
 
     try:
         return run_scaled(main())

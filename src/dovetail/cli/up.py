@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from dovetail.lab.residence import Residence
     from dovetail.lab.up import Settings
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -146,7 +147,7 @@ def _detach() -> None:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
-    _poll(lambda: process.poll() is not None or find() is not None, seconds=60)
+    _poll(lambda: process.poll() is not None or _ready(find()), seconds=60)
     found = find()
     if process.poll() is not None:
         text = log.read_text(errors="replace").strip().removeprefix("Error: ")
@@ -157,6 +158,11 @@ def _detach() -> None:
     click.echo(f"lab         {found.url}   (process {found.pid}, log {log})")
     click.echo(f"kubeconfig  {found.kubeconfig}")
     click.echo("dovetail down stops it.")
+
+
+def _ready(found: Residence | None) -> bool:
+    """Whether all that `dovetail env` tells can be reached: without its AWS, `aws` would ask the real one."""
+    return found is not None and found.ready
 
 
 def _poll(done: Callable[[], bool], seconds: float) -> bool:

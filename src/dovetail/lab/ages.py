@@ -3,7 +3,7 @@
 The server prints the ages of `kubectl get` itself, by the lab's clock. `kubectl describe` and `kubectl events` count
 them from instants, by the clock on the wall, on which the lab's instants are still to come. So these two commands,
 which say in a header that they ask, are told instants as far back on the wall as they are in the lab. Everybody
-else reads the lab's own.
+else reads the lab's own; what time it is there, the header `Date` says.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
 
 from dovetail.clock import Clock, wall
 from dovetail.kube.transport import Request, Response
@@ -20,6 +22,15 @@ COUNTING = frozenset(("kubectl describe", "kubectl events"))
 _INSTANT = re.compile(
     rb'("(?:[a-zA-Z]*(?:Time|Timestamp)|startedAt|finishedAt|time)":")(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)((?:\.\d+)?Z")'
 )
+#: What is written at the moment it names.
+_WRITTEN = re.compile(rb'"(?:creationTimestamp|renewTime)":"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)')
+
+
+def resumed(folder: Path, now: datetime) -> datetime:
+    """When a lab that kept its data goes on: not before the last instant that was written there."""
+    files = [path.read_bytes() for path in (folder / "snapshot", folder / "log") if path.exists()]
+    last = max((found[1] for text in files for found in _WRITTEN.finditer(text)), default=b"")
+    return max(now, datetime.fromisoformat(f"{last.decode()}Z")) if last else now
 
 
 class Aged:
@@ -40,6 +51,7 @@ class Aged:
 
     async def handle(self, request: Request) -> Response:
         response = await self._core.handle(request)
+        response.headers = {**response.headers, "date": format_datetime(self._clock.now(), usegmt=True)}
         if request.headers.get("kubectl-command") in COUNTING:
             response.body = self._moved(response.body)
             if response.stream is not None:

@@ -13,7 +13,7 @@ import msgspec
 
 
 class Residence(msgspec.Struct, frozen=True):
-    """A running lab."""
+    """A running lab. While it is not `ready`, AWS does not answer yet, and `environment` does not point there."""
 
     pid: int
     url: str
@@ -22,6 +22,7 @@ class Residence(msgspec.Struct, frozen=True):
     speed: float = 1.0
     log: str = ""
     environment: Mapping[str, str] = {}
+    ready: bool = True
 
 
 def place() -> Path:

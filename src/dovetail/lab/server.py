@@ -20,11 +20,11 @@ class LabServer(ApiServer):
     """`doors` are asked in order before the server itself; `stream` is put around every watch."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("registry", builtin(metrics=True))
+        registry = options.setdefault("registry", builtin(metrics=True))
+        for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"):
+            registry.converters[name] = _converted
         super().__init__(*args, **options)
         self.doors: list[Door] = []
-        for name in ("nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"):
-            self.registry.converters[name] = _converted
         self.stream: Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]] | None = None
 
     async def handle(self, request: Request) -> Response:

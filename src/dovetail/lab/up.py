@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 
 from dovetail.chance import Chance, system_seed
-from dovetail.clock import Clock
+from dovetail.clock import Clock, wall
 from dovetail.kube.errors import KubeError
 from dovetail.kube.inprocess import InProcess
-from dovetail.lab.ages import Aged
+from dovetail.lab.ages import Aged, resumed
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
@@ -93,8 +93,9 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
         residence = Residence(
-            os.getpid(), running.url, str(settings.kubeconfig.absolute()), "", settings.speed, settings.log
-        )
+            os.getpid(), running.url, str(settings.kubeconfig.absolute()), "", settings.speed, settings.log,
+            ready=running.eks is None,
+        )  # fmt: skip
         register(residence)
         try:
             async with running.lab:
@@ -118,7 +119,7 @@ def _tell_environment(eks: Eks, residence: Residence) -> Extra:
 
     async def tell(lab: Lab) -> None:
         await eks.ready.wait()
-        register(msgspec.structs.replace(residence, environment=eks.environment()))
+        register(msgspec.structs.replace(residence, environment=eks.environment(), ready=True))
 
     return tell
 
@@ -133,7 +134,7 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
 
 @asynccontextmanager
 async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
-    clock = Clock(asyncio.get_running_loop())
+    clock = Clock(asyncio.get_running_loop(), resumed(settings.data, wall()) if settings.data else None)
     chance = Chance(seed)
     token = settings.token or Chance(system_seed()).uid()
     bare = Bare(clock, chance.child("apiserver"), settings.port, token, settings.data, make=LabServer)

@@ -14,15 +14,17 @@ from dovetail.lab.apiserver import persist
 from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store
+from dovetail.lab.server import LabServer
+from dovetail.model.kinds import crds
 from tests.lab.apiserver.asking import CONFIGMAPS, Asker, configmap
 
 
-def _open(folder: Path) -> tuple[Asker, Journal]:
+def _open(folder: Path, make: type[ApiServer] = ApiServer) -> tuple[Asker, Journal]:
     clock = Clock(asyncio.get_running_loop(), EPOCH)
     store = Store(clock)
     journal = Journal(folder, store)
     journal.open()
-    server = ApiServer(clock, Chance(1), store=store)
+    server = make(clock, Chance(1), store=store)
     server.settled = journal.settled
     return Asker(server), journal
 
@@ -44,6 +46,29 @@ def test_a_restart_finds_everything_and_goes_on_counting(tmp_path: Path) -> None
         assert after == before
         made = await api.ok("POST", CONFIGMAPS, configmap("later"))
         assert int(made["metadata"]["resourceVersion"]) > int(before["metadata"]["resourceVersion"])
+        journal.close()
+
+    _run(main())
+
+
+def test_a_restart_serves_the_kinds_that_were_defined_before_it(tmp_path: Path) -> None:
+    """Otherwise a lab that kept its data would know no NodePool, and buy and give back nothing."""
+    pools = "/apis/karpenter.sh/v1beta1/nodepools"
+    ref = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    pool = {
+        "apiVersion": "karpenter.sh/v1beta1", "kind": "NodePool", "metadata": {"name": "default"},
+        "spec": {"template": {"spec": {"nodeClassRef": ref, "requirements": []}}},
+    }  # fmt: skip
+
+    async def main() -> None:
+        api, journal = _open(tmp_path, LabServer)
+        for definition in crds.definitions():
+            await api.ok("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        before = await api.ok("POST", pools, pool)
+        journal.close()
+        api, journal = _open(tmp_path, LabServer)
+        assert await api.ok("GET", f"{pools}/default") == before
+        assert (await api.ok("GET", "/apis/karpenter.sh/v1/nodepools/default"))["apiVersion"] == "karpenter.sh/v1"
         journal.close()
 
     _run(main())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.transport import Request, Response
-from dovetail.lab.ages import Aged
+from dovetail.lab.ages import Aged, resumed
 
 WALL = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 POD = (
@@ -30,14 +31,14 @@ class Fixed:
 
 
 def told(command: str) -> tuple[bytes, bytes]:
-    """What a command reads an hour into a lab that has run for a minute of the reader's."""
+    """What a command reads an hour into a lab that has run for a minute of the reader's. The date is the lab's."""
 
     async def scene() -> tuple[bytes, bytes]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         asked = Request(method="GET", path="/", headers={"kubectl-command": command})
         answer = await Aged(Fixed(), clock, lambda: WALL).handle(asked)
-        assert answer.stream is not None
+        assert answer.stream is not None and answer.headers["date"] == "Thu, 01 Jan 2026 01:00:00 GMT"
         return answer.body, b"".join([frame async for frame in answer.stream])
 
     return run_virtual(scene())
@@ -55,3 +56,11 @@ def test_describe_and_events_count_ages_by_the_lab() -> None:
 
 def test_whoever_reads_instants_reads_the_labs_own() -> None:
     assert told("kubectl get") == (POD, POD)
+
+
+def test_a_lab_that_kept_its_data_goes_on_where_its_time_was(tmp_path: Path) -> None:
+    """Otherwise leases, ages and deadlines of a lab that ran ahead would lie in the future."""
+    assert resumed(tmp_path, WALL) == WALL
+    (tmp_path / "log").write_bytes(POD)
+    assert resumed(tmp_path, WALL) == datetime(2026, 1, 1, 0, 50, tzinfo=UTC)
+    assert resumed(tmp_path, WALL + timedelta(days=1)) == WALL + timedelta(days=1)

@@ -27,6 +27,7 @@ from dovetail.lab.apiserver import (
 )
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.cluster import StoredCluster
+from dovetail.lab.apiserver.crd import cleanup, definitions
 from dovetail.lab.apiserver.discovery import GROUPS, Discovery
 from dovetail.lab.apiserver.health import Health
 from dovetail.lab.apiserver.kinds import bootstrap
@@ -69,6 +70,8 @@ class ApiServer:
         #: Waits until what was written is safe: the log on disk, where there is one.
         self.settled: Callable[[], asyncio.Future[None] | None] = lambda: None
         bootstrap.seed(self, clock.now())
+        for definition in self.cluster.list(cleanup.GROUP, cleanup.PLURAL):  # an earlier life's
+            definitions.serve(definition, self.registry)
 
     def defer(self, action: Callable[[], None]) -> None:
         """Do this once the current request has its answer."""
