@@ -135,6 +135,33 @@ def test_kr8s_reads_writes_and_scales(server: Served) -> None:
     assert not made.exists()
 
 
+_ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_SCHEMA = {"type": "object", "properties": {"spec": _ANYTHING, "status": _ANYTHING}}
+KOPFS = {
+    "metadata": {"name": "kopfs.clients.example.com"},
+    "spec": {
+        "group": "clients.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "kopfs", "singular": "kopf", "kind": "Kopf"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": _SCHEMA},
+                "subresources": {"status": {}},
+            }
+        ],
+    },
+}
+KOPF = {
+    "apiVersion": "clients.example.com/v1",
+    "kind": "Kopf",
+    "metadata": {"name": "k"},
+    "spec": {"a": "hello"},
+}
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_kopf_operator_handles_custom_resources(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     import kopf
@@ -142,32 +169,7 @@ def test_a_kopf_operator_handles_custom_resources(server: Served, monkeypatch: p
 
     monkeypatch.setenv("KUBECONFIG", str(server.kubeconfig))
     kubernetes.config.load_kube_config(str(server.kubeconfig))
-    crds = kubernetes.client.ApiextensionsV1Api()
-    schema = {
-        "type": "object",
-        "properties": {
-            name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True} for name in ("spec", "status")
-        },
-    }
-    crds.create_custom_resource_definition(
-        {
-            "metadata": {"name": "kopfs.clients.example.com"},
-            "spec": {
-                "group": "clients.example.com",
-                "scope": "Namespaced",
-                "names": {"plural": "kopfs", "singular": "kopf", "kind": "Kopf"},
-                "versions": [
-                    {
-                        "name": "v1",
-                        "served": True,
-                        "storage": True,
-                        "schema": {"openAPIV3Schema": schema},
-                        "subresources": {"status": {}},
-                    }
-                ],
-            },
-        }
-    )
+    kubernetes.client.ApiextensionsV1Api().create_custom_resource_definition(KOPFS)
     registry = kopf.OperatorRegistry()
 
     @kopf.on.create("clients.example.com", "v1", "kopfs", id="created", registry=registry)
@@ -187,13 +189,7 @@ def test_a_kopf_operator_handles_custom_resources(server: Served, monkeypatch: p
             kopf.operator(registry=registry, standalone=True, namespace="default", stop_flag=stop, ready_flag=ready)
         )
         await ready.wait()
-        body = {
-            "apiVersion": "clients.example.com/v1",
-            "kind": "Kopf",
-            "metadata": {"name": "k"},
-            "spec": {"a": "hello"},
-        }
-        await asyncio.to_thread(objects.create_namespaced_custom_object, *at, body)
+        await asyncio.to_thread(objects.create_namespaced_custom_object, *at, KOPF)
         found: dict[str, Any] = {}
         async with asyncio.timeout(20):
             while "created" not in found.get("status", {}):

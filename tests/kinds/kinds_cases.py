@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-from kinds_class_cases import class_fields
+from kinds_class_cases import GONE, class_fields
 
 Json = dict[str, Any]
-GONE = object()
 
 POOL: Json = {
     "apiVersion": "karpenter.sh/v1",
@@ -259,7 +258,7 @@ def _cases() -> Iterator[tuple[str, Json]]:
     for field in ("resources", "expireAfter", "terminationGracePeriod", "kubelet"):
         for value in ({"requests": {"cpu": "1"}}, "1h", "x"):
             yield f"{field} {_shown(value)}", changed(CLAIM, f"spec.{field}", value)
-    for path, value in class_fields(GONE):
+    for path, value in class_fields():
         yield f"{path} {_shown(value)}", changed(CLASS, path, value)
     yield "no alias, no family", changed(CLASS, "spec.amiSelectorTerms", [{"id": "ami-1"}])
     custom = changed(CLASS, "spec.amiFamily", "Custom")

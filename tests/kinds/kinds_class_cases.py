@@ -1,13 +1,16 @@
-"""What an EC2NodeClass may hold and may not: a field and a value for each case."""
+"""What an EC2NodeClass may hold and may not: for each field the values that are tried, in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+#: Stands for a field that is left out.
+GONE = object()
+_CARD = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
 
-def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
-    for terms in (
+_FIELDS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("spec.subnetSelectorTerms", (
         [],
         [{}],
         [{"tags": {"a": ""}}],
@@ -19,9 +22,8 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         [{"tags": {f"k{index}": "v" for index in range(21)}}],
         [{"tags": {"a": "b"}}] * 31,
         [{"name": "x"}],
-    ):
-        yield "spec.subnetSelectorTerms", terms
-    for terms in (
+    )),
+    ("spec.securityGroupSelectorTerms", (
         [],
         [{}],
         [{"id": "sg-1"}],
@@ -30,12 +32,13 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         [{"name": "x", "tags": {"a": "b"}}],
         [{"id": "sg-1", "name": "x"}],
         [{"id": "sg-1", "name": "x"}, {"name": "y"}],
-    ):
-        yield "spec.securityGroupSelectorTerms", terms
-    for field in ("subnetSelectorTerms", "securityGroupSelectorTerms", "amiSelectorTerms", "role"):
-        yield f"spec.{field}", gone
-    yield "spec", gone
-    for alias in (
+    )),
+    ("spec.subnetSelectorTerms", (GONE,)),
+    ("spec.securityGroupSelectorTerms", (GONE,)),
+    ("spec.amiSelectorTerms", (GONE,)),
+    ("spec.role", (GONE,)),
+    ("spec", (GONE,)),
+    ("spec.amiSelectorTerms", tuple([{"alias": alias}] for alias in (
         "al2@latest",
         "al2023@v20240625",
         "bottlerocket@1.2",
@@ -47,9 +50,8 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         "AL2023@latest",
         "al2023@" + "x" * 30,
         "al2@a@b",
-    ):
-        yield "spec.amiSelectorTerms", [{"alias": alias}]
-    for terms in (
+    ))),
+    ("spec.amiSelectorTerms", (
         [],
         [{}],
         [{"alias": "al2@latest"}, {"id": "ami-1"}],
@@ -61,14 +63,12 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         [{"name": "x", "owner": "self"}],
         [{"owner": "self"}],
         [{"ssmParameter": "/a/b"}],
-    ):
-        yield "spec.amiSelectorTerms", terms
-    for family in ("AL2", "AL2023", "Bottlerocket", "Custom", "Windows2025", "Ubuntu", "al2023", ""):
-        yield "spec.amiFamily", family
-    yield "spec.role", ""
-    yield "spec.instanceProfile", "x"
-    yield "spec.instanceProfile", ""
-    for key in (
+    )),
+    ("spec.amiFamily", ("AL2", "AL2023", "Bottlerocket", "Custom", "Windows2025", "Ubuntu", "al2023", "")),
+    ("spec.role", ("",)),
+    ("spec.instanceProfile", ("x",)),
+    ("spec.instanceProfile", ("",)),
+    ("spec.tags", tuple({key: "v"} for key in (
         "eks:eks-cluster-name",
         "kubernetes.io/cluster/x",
         "karpenter.sh/nodepool",
@@ -77,12 +77,13 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         "karpenter.sh/managed-by",
         "",
         "Name",
-    ):
-        yield "spec.tags", {key: "v"}
-    yield "spec.tags", {"a": 1}
-    for size in ("20Gi", "1Ti", "59000Gi", "59001Gi", "64T", "65T", "20", "0Gi", "20gi", "Ti"):
-        yield "spec.blockDeviceMappings", [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": size}}]
-    for ebs in (
+    ))),
+    ("spec.tags", ({"a": 1},)),
+    ("spec.blockDeviceMappings", tuple(
+        [{"deviceName": "/dev/xvda", "ebs": {"volumeSize": size}}]
+        for size in ("20Gi", "1Ti", "59000Gi", "59001Gi", "64T", "65T", "20", "0Gi", "20gi", "Ti")
+    )),
+    ("spec.blockDeviceMappings", tuple([{"ebs": ebs}] for ebs in (
         {},
         {"snapshotID": "snap-1"},
         {"volumeSize": "20Gi", "volumeType": "gp9"},
@@ -90,11 +91,10 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         {"volumeSize": "20Gi", "volumeInitializationRate": 100},
         {"snapshotID": "snap-1", "volumeInitializationRate": 301},
         {"volumeSize": "20Gi", "iops": "many"},
-    ):
-        yield "spec.blockDeviceMappings", [{"ebs": ebs}]
-    yield "spec.blockDeviceMappings", [{"rootVolume": True}, {"rootVolume": True}]
-    yield "spec.blockDeviceMappings", [{"rootVolume": True}, {"rootVolume": False}]
-    for options in (
+    ))),
+    ("spec.blockDeviceMappings", ([{"rootVolume": True}, {"rootVolume": True}],)),
+    ("spec.blockDeviceMappings", ([{"rootVolume": True}, {"rootVolume": False}],)),
+    ("spec.metadataOptions", (
         {"httpTokens": "optional"},
         {"httpTokens": "maybe"},
         {"httpPutResponseHopLimit": 0},
@@ -102,9 +102,8 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         {"httpEndpoint": "off"},
         {"httpProtocolIPv6": "enabled"},
         {},
-    ):
-        yield "spec.metadataOptions", options
-    for kubelet in (
+    )),
+    ("spec.kubelet", (
         {"maxPods": -1},
         {"maxPods": 110, "podsPerCore": 4},
         {"kubeReserved": {"cpu": "100m", "gpu": "1"}},
@@ -124,21 +123,18 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         {"imageGCHighThresholdPercent": 101},
         {"clusterDNS": ["10.0.0.10"]},
         {"containerRuntime": "containerd"},
-    ):
-        yield "spec.kubelet", kubelet
-    card = {"networkCardIndex": 0, "deviceIndex": 0, "interfaceType": "interface"}
-    for interfaces in (
+    )),
+    ("spec.networkInterfaces", (
         [],
-        [card],
-        [{**card, "deviceIndex": 1}],
-        [card, card],
-        [card, {**card, "deviceIndex": 1, "interfaceType": "efa-only"}],
-        [card, *({**card, "deviceIndex": index, "interfaceType": "efa-only"} for index in (1, 2))],
+        [_CARD],
+        [{**_CARD, "deviceIndex": 1}],
+        [_CARD, _CARD],
+        [_CARD, {**_CARD, "deviceIndex": 1, "interfaceType": "efa-only"}],
+        [_CARD, *({**_CARD, "deviceIndex": index, "interfaceType": "efa-only"} for index in (1, 2))],
         [{"interfaceType": "interface"}],
-        [{**card, "interfaceType": "efa"}],
-    ):
-        yield "spec.networkInterfaces", interfaces
-    for terms in (
+        [{**_CARD, "interfaceType": "efa"}],
+    )),
+    ("spec.capacityReservationSelectorTerms", (
         [{"id": "cr-1"}],
         [{"id": "x"}],
         [{"ownerID": "123456789012"}],
@@ -146,14 +142,19 @@ def class_fields(gone: object) -> Iterator[tuple[str, Any]]:
         [{"id": "cr-1", "tags": {"a": "b"}}],
         [{"instanceMatchCriteria": "closed"}],
         [],
-    ):
-        yield "spec.capacityReservationSelectorTerms", terms
-    for group in ({}, {"name": "x"}, {"id": "pg-1"}, {"name": "x", "id": "pg-1"}, {"name": ""}):
-        yield "spec.placementGroupSelector", group
-    for tracking in ({}, {"udpTimeout": 30}, {"udpTimeout": 29}, {"tcpEstablishedTimeout": 432001}):
-        yield "spec.connectionTracking", tracking
-    yield "spec.instanceStorePolicy", "RAID1"
-    yield "spec.cpuOptions", {"nestedVirtualization": "on"}
-    yield "spec.ipPrefixCount", -1
-    yield "spec.userdata", "x"
-    yield "spec.subnetSelector", {"a": "b"}
+    )),
+    ("spec.placementGroupSelector", ({}, {"name": "x"}, {"id": "pg-1"}, {"name": "x", "id": "pg-1"}, {"name": ""})),
+    ("spec.connectionTracking", ({}, {"udpTimeout": 30}, {"udpTimeout": 29}, {"tcpEstablishedTimeout": 432001})),
+    ("spec.instanceStorePolicy", ("RAID1",)),
+    ("spec.cpuOptions", ({"nestedVirtualization": "on"},)),
+    ("spec.ipPrefixCount", (-1,)),
+    ("spec.userdata", ("x",)),
+    ("spec.subnetSelector", ({"a": "b"},)),
+)  # fmt: skip
+
+
+def class_fields() -> Iterator[tuple[str, Any]]:
+    """A field and a value for each case."""
+    for path, values in _FIELDS:
+        for value in values:
+            yield path, value

@@ -14,6 +14,9 @@ from dovetail.lab.aws import fleet
 from dovetail.lab.aws.market import Market
 from dovetail.lab.aws.reservations import Book
 
+#: A method of moto's: the object in, its answer out.
+Method = Callable[[Any], Any]
+
 _shop: tuple[Market, Book] | None = None
 
 
@@ -36,59 +39,77 @@ def _selling() -> Market:
 
 
 def _correct() -> None:
-    from moto.core.responses import ActionResult
     from moto.ec2.models.instances import Instance
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
 
-    plain_fleet: Callable[[Any], Any] = Fleets.create_fleet
-    plain_describe: Callable[[Any], Any] = InstanceResponse.describe_instances
-    plain_types: Callable[[Any], Any] = InstanceResponse.describe_instance_types
+    Fleets.create_fleet = _at_once(Fleets.create_fleet)
+    SpotInstances.describe_spot_price_history = _spot_prices
+    InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
+    InstanceResponse.describe_instance_types = _sold_here(InstanceResponse.describe_instance_types)
+    Instance.private_dns = property(_private_dns)
+    Instance.private_dns_name = property(_private_dns)
+    Instance.spot_instance_request_id = None
+    Instance.capacity_reservation_id = None
+    Instance.capacity_reservation_specification = None
+
+
+def _at_once(plain: Method) -> Method:
+    """Fleets of the type instant are answered with their machines."""
 
     def create_fleet(self: Any) -> Any:
+        from moto.core.responses import ActionResult
+
         if self._get_param("Type") != "instant":
-            return plain_fleet(self)
+            return plain(self)
         self.error_on_dryrun()
         names = ("LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications", "ClientToken")
         asked = {name: self._get_param(name) for name in names}
         return ActionResult(fleet.create(self.ec2_backend, *_open_shop(), asked))
 
+    return create_fleet
+
+
+def _sold_here(plain: Method) -> Method:
+    """Only what the region sells; moto shows every type everywhere."""
+
     def describe_instance_types(self: Any) -> Any:
-        """Only what the region sells; moto shows every type everywhere."""
-        answer = plain_types(self)
-        named = self._get_param("InstanceTypes", [])
-        if not named:
-            answer.result["InstanceTypes"] = [
-                t for t in answer.result["InstanceTypes"] if _selling().sells(t["InstanceType"])
-            ]
+        answer = plain(self)
+        if not self._get_param("InstanceTypes", []):
+            every = answer.result["InstanceTypes"]
+            answer.result["InstanceTypes"] = [one for one in every if _selling().sells(one["InstanceType"])]
         return answer
 
-    def describe_spot_price_history(self: Any) -> Any:
-        wanted = self._get_param("InstanceTypes", [])
-        rows = self.ec2_backend.describe_spot_price_history(wanted, self._filters_from_querystring())
-        now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
-        history = []
-        for row in rows:
-            if not _selling().sells(row["InstanceType"]):
-                continue
-            price = _selling().spot(row["InstanceType"], row["Location"])
-            if price is not None:
-                history.append({
-                    "InstanceType": row["InstanceType"], "AvailabilityZone": row["Location"], "Timestamp": now,
-                    "ProductDescription": "Linux/UNIX", "SpotPrice": f"{price:.6f}",
-                })
-        return ActionResult({"SpotPriceHistory": history})
+    return describe_instance_types
+
+
+def _spot_prices(self: Any) -> Any:
+    """The market's prices, of what it sells."""
+    from moto.core.responses import ActionResult
+
+    wanted = self._get_param("InstanceTypes", [])
+    rows = self.ec2_backend.describe_spot_price_history(wanted, self._filters_from_querystring())
+    now = wall().strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    history = []
+    for row in rows:
+        if not _selling().sells(row["InstanceType"]):
+            continue
+        price = _selling().spot(row["InstanceType"], row["Location"])
+        if price is not None:
+            history.append({
+                "InstanceType": row["InstanceType"], "AvailabilityZone": row["Location"], "Timestamp": now,
+                "ProductDescription": "Linux/UNIX", "SpotPrice": f"{price:.6f}",
+            })
+    return ActionResult({"SpotPriceHistory": history})
+
+
+def _with_every_tag(plain: Method) -> Method:
+    """moto lets the last of two filters of one name win; EC2 wants both."""
 
     def describe_instances(self: Any) -> Any:
-        # moto lets the last of two filters of one name win; EC2 wants both.
-        filters: dict[str, list[str]] = {}
-        keys: list[list[str]] = []
-        for entry in self._get_param("Filters", []):
-            if entry["Name"] == "tag-key":
-                keys.append(entry["Values"])
-            filters[entry["Name"]] = entry["Values"]
-        answer = plain_describe(self)
+        keys = [entry["Values"] for entry in self._get_param("Filters", []) if entry["Name"] == "tag-key"]
+        answer = plain(self)
         if len(keys) > 1:
             for reservation in answer.result["Reservations"]:
                 reservation.instances[:] = [
@@ -97,17 +118,10 @@ def _correct() -> None:
                 ]
         return answer
 
-    def private_dns(self: Any) -> str:
-        address = str(self.private_ip).replace(".", "-")
-        region = self.region_name
-        return f"ip-{address}.ec2.internal" if region == "us-east-1" else f"ip-{address}.{region}.compute.internal"
+    return describe_instances
 
-    Fleets.create_fleet = create_fleet
-    SpotInstances.describe_spot_price_history = describe_spot_price_history
-    InstanceResponse.describe_instances = describe_instances
-    InstanceResponse.describe_instance_types = describe_instance_types
-    Instance.private_dns = property(private_dns)
-    Instance.private_dns_name = property(private_dns)
-    Instance.spot_instance_request_id = None
-    Instance.capacity_reservation_id = None
-    Instance.capacity_reservation_specification = None
+
+def _private_dns(self: Any) -> str:
+    address = str(self.private_ip).replace(".", "-")
+    region = self.region_name
+    return f"ip-{address}.ec2.internal" if region == "us-east-1" else f"ip-{address}.{region}.compute.internal"

@@ -77,12 +77,9 @@ def _core() -> dict[str, Strategy]:
     }
 
 
-@cache
-def _strategies() -> dict[tuple[str, str], Strategy]:
-    from dovetail.lab.apiserver.crd.definitions import DefinitionStrategy
-
-    groups: dict[str, dict[str, Strategy]] = {
-        "": _core(),
+def _workloads() -> dict[str, dict[str, Strategy]]:
+    """How work is done."""
+    return {
         "apps": {
             "deployments": workloads.DeploymentStrategy(),
             "replicasets": workloads.ReplicaSetStrategy(),
@@ -95,6 +92,12 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
         "scheduling.k8s.io": {"priorityclasses": policy.PriorityClassStrategy()},
         "coordination.k8s.io": {"leases": leases.LeaseStrategy()},
         "events.k8s.io": {"events": events.EventStrategy("events.k8s.io")},
+    }
+
+
+def _surroundings() -> dict[str, dict[str, Strategy]]:
+    """What work stands on."""
+    return {
         "discovery.k8s.io": {"endpointslices": endpoints.EndpointSliceStrategy()},
         "storage.k8s.io": {
             "storageclasses": storage.StorageClassStrategy(),
@@ -111,6 +114,21 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "ipaddresses": networking.IPAddressStrategy(),
             "servicecidrs": extras.WithStatusStrategy(counts=False),
         },
+        "node.k8s.io": {"runtimeclasses": extras.RuntimeClassStrategy()},
+        "resource.k8s.io": {
+            "deviceclasses": extras.DeviceStrategy(),
+            "resourceclaims": extras.DeviceStrategy(counts=False),
+            "resourceclaimtemplates": extras.DeviceStrategy(counts=False),
+            "resourceslices": extras.DeviceStrategy(),
+        },
+    }
+
+
+def _governance() -> dict[str, dict[str, Strategy]]:
+    """Who may do what, and what the API itself is made of."""
+    from dovetail.lab.apiserver.crd.definitions import DefinitionStrategy
+
+    return {
         "rbac.authorization.k8s.io": {
             "roles": rbac.RoleStrategy(namespaced=True),
             "clusterroles": rbac.RoleStrategy(namespaced=False),
@@ -127,7 +145,6 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
             "tokenreviews": reviews.TokenReviewStrategy(),
             "selfsubjectreviews": reviews.SelfReviewStrategy(),
         },
-        "node.k8s.io": {"runtimeclasses": extras.RuntimeClassStrategy()},
         "certificates.k8s.io": {"certificatesigningrequests": extras.CertificateRequestStrategy()},
         "admissionregistration.k8s.io": {
             "mutatingwebhookconfigurations": extras.WebhookStrategy(),
@@ -139,17 +156,16 @@ def _strategies() -> dict[tuple[str, str], Strategy]:
         },
         "apiextensions.k8s.io": {"customresourcedefinitions": DefinitionStrategy()},
         "apiregistration.k8s.io": {"apiservices": extras.ApiServiceStrategy(counts=False)},
-        "resource.k8s.io": {
-            "deviceclasses": extras.DeviceStrategy(),
-            "resourceclaims": extras.DeviceStrategy(counts=False),
-            "resourceclaimtemplates": extras.DeviceStrategy(counts=False),
-            "resourceslices": extras.DeviceStrategy(),
-        },
         "flowcontrol.apiserver.k8s.io": {
             "flowschemas": extras.FlowSchemaStrategy(),
             "prioritylevelconfigurations": extras.PriorityLevelStrategy(),
         },
     }
+
+
+@cache
+def _strategies() -> dict[tuple[str, str], Strategy]:
+    groups = {"": _core()} | _workloads() | _surroundings() | _governance()
     found = {(group, plural): strategy for group, kinds in groups.items() for plural, strategy in kinds.items()}
     for group, plurals in _CONDITIONAL.items():
         for plural in plurals:
