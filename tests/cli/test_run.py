@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,9 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
+import dovetail
 from dovetail.cli.main import main
+from dovetail.controllers.settings import UNREAD, meanings
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +27,23 @@ def test_every_setting_is_a_flag_with_its_variable() -> None:
     for flag in ("--batch-idle-duration", "--feature-gates", "--place", "--cluster-name", "--metrics-port"):
         assert flag in text
     assert "BATCH_IDLE_DURATION" in text
+
+
+def test_every_setting_says_what_it_is_for_and_what_it_is_by_default() -> None:
+    told = meanings()
+    assert all(text[0].isupper() or text.startswith("debug") for text in told.values())
+    assert told["batch_idle_duration"].endswith("[BATCH_IDLE_DURATION; 1s]")
+    assert told["cluster_name"].endswith("[CLUSTER_NAME]")
+    assert told["disable_leader_election"].endswith("; false]")
+    assert told["feature_gates"].endswith("; ReservedCapacity]")
+
+
+def test_what_changes_nothing_is_said_to_change_nothing() -> None:
+    """Karpenter's flags that nobody reads are named as such; and those alone."""
+    root = Path(str(dovetail.__file__)).parent
+    text = "".join(path.read_text() for path in root.rglob("*.py") if path.name != "settings.py")
+    unread = {name for name in meanings() if not re.search(rf"\b{name}\b", text)}
+    assert unread == {name for name, told in meanings().items() if told.startswith(UNREAD)}
 
 
 def test_a_bad_value_names_its_flag() -> None:

@@ -9,15 +9,10 @@ import click
 
 def _settings_options(command: Any) -> Any:
     """One option a setting, named as upstream names it; values stay text here and are read in one place."""
-    import msgspec
+    from dovetail.controllers.settings import flag, meanings
 
-    from dovetail.controllers.settings import Settings, flag
-
-    for field in reversed(msgspec.structs.fields(Settings)):
-        default = "…" if field.default is msgspec.NODEFAULT else field.default
-        command = click.option(
-            flag(field.name), field.name, default=None, metavar="VALUE", help=f"[{field.name.upper()}; {default}]"
-        )(command)
+    for name, text in reversed(meanings().items()):
+        command = click.option(flag(name), name, default=None, metavar="VALUE", help=text)(command)
     return command
 
 

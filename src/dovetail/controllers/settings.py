@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
@@ -36,54 +36,58 @@ GATES: Mapping[str, bool] = {
 }
 
 
+#: Flags that an installation of Karpenter may carry, and that change nothing here.
+UNREAD = "Accepted for Karpenter's sake; changes nothing."
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Durations are seconds. Names are those of the flags."""
+    """Durations are seconds. Names are those of the flags; beside each type stands what the flag is for."""
 
-    cluster_name: str = ""
-    cluster_endpoint: str = ""
-    cluster_ca_bundle: str = ""
-    isolated_vpc: bool = False
-    eks_control_plane: bool = False
-    vm_memory_overhead_percent: float = 0.075
-    interruption_queue: str = ""
-    reserved_enis: int = 0
-    disable_dry_run: bool = False
-    enable_zonal_shift: bool = False
-    ami_refresh_interval: float = 60.0
-    subnet_refresh_interval: float = 60.0
+    cluster_name: Annotated[str, "Name of the EKS cluster."] = ""
+    cluster_endpoint: Annotated[str, "Address that machines reach the API server by; EKS is asked if left out."] = ""
+    cluster_ca_bundle: Annotated[str, "CA of the API server, in base64; EKS is asked if left out."] = ""
+    isolated_vpc: Annotated[bool, "No price list from AWS: the packaged prices stand."] = False
+    eks_control_plane: Annotated[bool, UNREAD] = False
+    vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
+    interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
+    reserved_enis: Annotated[int, "Network interfaces of a machine that pods get no addresses from."] = 0
+    disable_dry_run: Annotated[bool, UNREAD] = False
+    enable_zonal_shift: Annotated[bool, UNREAD] = False
+    ami_refresh_interval: Annotated[float, "How often images are looked for."] = 60.0
+    subnet_refresh_interval: Annotated[float, "How often subnets are looked for."] = 60.0
 
-    karpenter_service: str = ""
-    metrics_port: int = 8080
-    health_probe_port: int = 8081
-    kube_client_qps: int = 200
-    kube_client_burst: int = 300
-    enable_profiling: bool = False
-    disable_controller_warmup: bool = True
-    disable_leader_election: bool = False
-    disable_cluster_state_observability: bool = False
-    leader_election_name: str = "karpenter-leader-election"
-    leader_election_namespace: str = ""
-    memory_limit: int = -1
-    cpu_requests: int = 1000
-    log_level: str = "info"
-    log_output_paths: str = "stdout"
-    log_error_output_paths: str = "stderr"
-    batch_max_duration: float = 10.0
-    batch_idle_duration: float = 1.0
-    preference_policy: str = "Respect"
-    min_values_policy: str = "Strict"
-    ignore_dra_requests: bool = True
-    scheduler_config: str = ""
-    legacy_node_repair: bool = False
-    feature_gates: Mapping[str, bool] = msgspec.field(default_factory=lambda: dict(GATES))
+    karpenter_service: Annotated[str, UNREAD] = ""
+    metrics_port: Annotated[int, "Port of /metrics."] = 8080
+    health_probe_port: Annotated[int, "Port of /healthz and /readyz."] = 8081
+    kube_client_qps: Annotated[int, "Requests a second to the API server."] = 200
+    kube_client_burst: Annotated[int, "Requests at once to the API server."] = 300
+    enable_profiling: Annotated[bool, UNREAD] = False
+    disable_controller_warmup: Annotated[bool, UNREAD] = True
+    disable_leader_election: Annotated[bool, "Act without a lease: only where one process runs."] = False
+    disable_cluster_state_observability: Annotated[bool, UNREAD] = False
+    leader_election_name: Annotated[str, "Name of the lease."] = "karpenter-leader-election"
+    leader_election_namespace: Annotated[str, "Namespace of the lease and of the history."] = ""
+    memory_limit: Annotated[int, UNREAD] = -1
+    cpu_requests: Annotated[int, UNREAD] = 1000
+    log_level: Annotated[str, "debug, info or error."] = "info"
+    log_output_paths: Annotated[str, UNREAD] = "stdout"
+    log_error_output_paths: Annotated[str, UNREAD] = "stderr"
+    batch_max_duration: Annotated[float, "The longest that pods are gathered before a plan is made."] = 10.0
+    batch_idle_duration: Annotated[float, "A plan is made when no pod has come for so long."] = 1.0
+    preference_policy: Annotated[str, "Respect or Ignore what pods prefer."] = "Respect"
+    min_values_policy: Annotated[str, "Strict or BestEffort about minValues."] = "Strict"
+    ignore_dra_requests: Annotated[bool, UNREAD] = True
+    scheduler_config: Annotated[str, "Default spread constraints of the scheduler, as a document."] = ""
+    legacy_node_repair: Annotated[bool, "End ill machines at once, without replacements and budgets."] = False
+    feature_gates: Annotated[Mapping[str, bool], "Gates to open or shut, as NodeRepair=true,StaticCapacity=true."] = (
+        msgspec.field(default_factory=lambda: dict(GATES))
+    )
 
-    place: Place = Place.BIND
-    plan_deadline: float = 1.0
-    """Seconds the optimiser may use beyond the quick answer; 0 takes the quick answer."""
-    launch_timeout: float = 300.0
-    registration_timeout: float = 900.0
-    history: str = ""
-    """The ledger's file; empty keeps decisions in ConfigMaps of the controller's namespace."""
+    place: Annotated[Place, "How pods get to their machines: bind, nominate or off."] = Place.BIND
+    plan_deadline: Annotated[float, "Time to better the quick answer in; 0 takes the quick answer."] = 1.0
+    launch_timeout: Annotated[float, "A claim without a machine is given up after so long."] = 300.0
+    registration_timeout: Annotated[float, "A machine that has not joined is given up after so long."] = 900.0
+    history: Annotated[str, "File of past decisions; ConfigMaps in the lease's namespace if left out."] = ""
 
     def gate(self, name: str) -> bool:
         return self.feature_gates.get(name, False)
@@ -116,15 +120,32 @@ def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
+def meanings() -> dict[str, str]:
+    """What each setting is for, with its variable and its default, in the order they are listed."""
+    defaults = Settings()
+    found = {}
+    for name, kind in get_type_hints(Settings, include_extras=True).items():
+        default = getattr(defaults, name)
+        if name == "feature_gates":
+            default = ",".join(gate for gate, on in default.items() if on)
+        elif name in _DURATIONS:
+            default = f"{default:g}s"
+        elif isinstance(default, bool):
+            default = str(default).lower()
+        shown = "" if default == "" else f"; {default}"
+        found[name] = f"{kind.__metadata__[0]}  [{name.upper()}{shown}]"
+    return found
+
+
 def read(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Settings:
     """Settings from flags (by field name) over environment over defaults."""
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(Settings):
-        text = flags.get(field.name)
+    for name, kind in get_type_hints(Settings).items():
+        text = flags.get(name)
         if text is None:
-            text = environment.get(field.name.upper())
+            text = environment.get(name.upper())
         if text is not None and text != "":
-            values[field.name] = _value(field.name, text, field.type)
+            values[name] = _value(name, text, kind)
     settings = Settings(**values)
     _check(settings)
     return settings
