@@ -161,7 +161,7 @@ class World:
         self._spawn(self.promises.run())
 
     def _spawn(self, work: Awaitable[None]) -> None:
-        self._tasks.append(asyncio.ensure_future(work))  # type: ignore[arg-type]
+        self._tasks.append(asyncio.ensure_future(work))
 
     def _safe(self) -> bool:
         """Whether the process has stopped voluntary disruption."""
@@ -243,7 +243,7 @@ class World:
         found = (claim.get("status") or {}).get("conditions") or []
         return {each["type"]: f"{each['status']}/{each['reason']}" for each in found}
 
-    def said(self, message: str) -> list[dict[str, Any]]:
+    def said(self, message: str) -> Sequence[dict[str, Any]]:
         return [line for line in self.lines if line["message"] == message]
 
     async def until(self, holds: Callable[[], Awaitable[bool]], within: float = 120.0, step: float = 0.25) -> float:
