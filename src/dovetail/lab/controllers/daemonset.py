@@ -125,8 +125,9 @@ def manage(
     return Plan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
 
 
-def _age(pod: PodView) -> tuple[str, str]:
-    return pod.metadata.creation_timestamp or "", pod.metadata.name
+def _age(pod: PodView) -> tuple[bool, str, str]:
+    """The oldest first, of those on a node before any other."""
+    return not pod.spec.node_name, pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
 def status_of(
@@ -136,7 +137,7 @@ def status_of(
     min_ready = int(workload["spec"].get("minReadySeconds", 0))
     for node in nodes:
         should, _ = belongs(workload, node)
-        pods = sorted(by_node.get(node.metadata.name, ()), key=lambda pod: pod.metadata.creation_timestamp or "")
+        pods = sorted(by_node.get(node.metadata.name, ()), key=_age)
         if not should:
             astray += bool(pods)
             continue

@@ -15,6 +15,7 @@ from dovetail.lab.controllers.daemonset import belongs, manage, pinned, status_o
 from dovetail.lab.controllers.daemonupdate import Update
 from dovetail.lab.controllers.history import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import finished, terminating
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -84,9 +85,11 @@ class DaemonSets:
         return self._kit.pods.by("owner", workload["metadata"]["uid"])
 
     def _by_node(self, workload: Json) -> dict[str, list[PodView]]:
-        """Pods by the node they are on, or were made for."""
+        """Pods by the node they are on, or were made for; one that has ended and is to go is nowhere."""
         found: dict[str, list[PodView]] = {}
         for pod in self._pods(workload):
+            if finished(pod) and terminating(pod):
+                continue
             target = pod.spec.affinity.target if pod.spec.affinity is not None else ""
             found.setdefault(pod.spec.node_name or target, []).append(pod)
         return found

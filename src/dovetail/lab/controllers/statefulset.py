@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -23,7 +24,10 @@ class Create(NamedTuple):
 
 
 class Delete(NamedTuple):
+    """Take the pod away; `rolled` if only to have it back at the new revision."""
+
     pod: PodView
+    rolled: bool = False
 
 
 Step = Create | Delete
@@ -41,6 +45,10 @@ def first_ordinal(workload: Json) -> int:
 
 def burst(workload: Json) -> bool:
     return bool(workload["spec"].get("podManagementPolicy") == "Parallel")
+
+
+def _rolling(workload: Json) -> bool:
+    return bool(workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") == "RollingUpdate")
 
 
 def partition(workload: Json) -> int:
@@ -65,7 +73,7 @@ def steps(workload: Json, pods: Sequence[PodView], updated: str, now: datetime) 
     gone = _condemn(workload, condemned, by_number, wanted, now)
     if gone is not None:
         return gone
-    if workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
+    if not _rolling(workload):
         return []
     return _update(workload, by_number, wanted, updated, now)
 
@@ -96,13 +104,11 @@ def _born_updated(workload: Json, number: int, by_number: Mapping[int, PodView],
     status = workload.get("status", {})
     if status.get("currentRevision", updated) == updated:
         return True
-    if workload["spec"].get("updateStrategy", {}).get("type", "RollingUpdate") != "RollingUpdate":
-        return number - first_ordinal(workload) >= int(status.get("currentReplicas", 0))
-    rolling = workload["spec"].get("updateStrategy", {}).get("rollingUpdate")
-    start = first_ordinal(workload)
-    if rolling is None:
-        return number >= start + int(status.get("currentReplicas", 0))
-    return number >= start + partition(workload)
+    if not _rolling(workload):
+        return True
+    told = workload["spec"].get("updateStrategy", {}).get("rollingUpdate") is not None
+    kept = partition(workload) if told else int(status.get("currentReplicas", 0))
+    return number >= first_ordinal(workload) + kept
 
 
 def _condemn(
@@ -121,54 +127,50 @@ def _condemn(
 
 
 def _update(workload: Json, by_number: Mapping[int, PodView], wanted: range, updated: str, now: datetime) -> list[Step]:
-    """Roll from the highest number down; wait for each to be available."""
-    rolling = workload["spec"].get("updateStrategy", {}).get("rollingUpdate") or {}
-    unavailable = rolling.get("maxUnavailable")
-    allowed = max(1, unavailable) if isinstance(unavailable, int) else 1
-    missing = sum(number not in by_number or not _available(workload, by_number[number], now) for number in wanted)
-    chosen: list[Step] = []
-    for number in reversed(wanted):
-        if number < wanted.start + partition(workload):
-            break
+    """Roll from the highest number down, one pod at a time; wait for each that is rolled to be available."""
+    for number in reversed(wanted[partition(workload) :]):
         pod = by_number[number]
         if pod.metadata.labels.get(HASH_LABEL) != updated and not terminating(pod):
-            healthy = _available(workload, pod, now)
-            if healthy and missing + len(chosen) >= allowed:
-                break
-            chosen.append(Delete(pod))
-            if len(chosen) >= allowed:
-                break
-        elif not _available(workload, pod, now) and allowed == 1:
-            break
-    return chosen
+            return [Delete(pod, rolled=True)]
+        if not _available(workload, pod, now):
+            return []
+    return []
 
 
 def _available(workload: Json, pod: PodView, now: datetime) -> bool:
-    if pod.status.phase != "Running" or terminating(pod):
-        return False
-    return available_in(pod, int(workload["spec"].get("minReadySeconds", 0)), now) <= 0
+    return pod.status.phase == "Running" and not terminating(pod) and _seconds_to(workload, pod, now) <= 0
 
 
-def status_of(workload: Json, pods: Sequence[PodView], updated: str, now: datetime) -> Json:
+def _seconds_to(workload: Json, pod: PodView, now: datetime) -> float:
+    """Seconds until the pod counts as available."""
+    return available_in(pod, int(workload["spec"].get("minReadySeconds", 0)), now)
+
+
+def next_available(workload: Json, pods: Sequence[PodView], now: datetime) -> float | None:
+    """Seconds until the next pod that is ready becomes available, if one is to."""
+    waits = [_seconds_to(workload, pod, now) for pod in pods]
+    return min((wait for wait in waits if 0 < wait < math.inf), default=None)
+
+
+def status_of(workload: Json, pods: Sequence[PodView], updated: str, now: datetime, rolled: int = 0) -> Json:
+    """What the controller saw before it acted, less the pods that it has since rolled."""
     old = workload.get("status", {})
     current = old.get("currentRevision") or updated
     mine = [pod for pod in pods if ordinal(workload["metadata"]["name"], pod.metadata.name) >= 0]
-    created = [pod for pod in mine if not finished(pod)]
-    healthy = [pod for pod in created if pod.status.phase == "Running" and ready(pod)]
-    fresh = [pod for pod in created if not terminating(pod)]
+    healthy = [pod for pod in mine if pod.status.phase == "Running" and ready(pod)]
+    fresh = [pod for pod in mine if not terminating(pod)]
     at_new = sum(pod.metadata.labels.get(HASH_LABEL) == updated for pod in fresh)
-    at_old = sum(pod.metadata.labels.get(HASH_LABEL) == current for pod in fresh)
-    done = at_new == replicas(workload) == len([pod for pod in healthy if not terminating(pod)])
-    if done and at_new == len(mine):
+    at_old = sum(pod.metadata.labels.get(HASH_LABEL) == current for pod in fresh) - rolled
+    if _rolling(workload) and at_new == len(healthy) == len(mine) == replicas(workload):
         current, at_old = updated, at_new
-    status: Json = {"observedGeneration": workload["metadata"].get("generation", 0), "replicas": len(created)}
+    status: Json = {"observedGeneration": workload["metadata"].get("generation", 0), "replicas": len(mine)}
     counts = {
         "readyReplicas": len(healthy),
         "currentReplicas": at_old,
         "updatedReplicas": at_new,
     }
     status |= {field: count for field, count in counts.items() if count}
-    status["availableReplicas"] = sum(_available(workload, pod, now) for pod in healthy)
+    status["availableReplicas"] = sum(_seconds_to(workload, pod, now) <= 0 for pod in healthy)
     status |= {"currentRevision": current, "updateRevision": updated}
     status["collisionCount"] = int(old.get("collisionCount", 0) or 0)
     return status

@@ -18,6 +18,7 @@ from dovetail.lab.controllers.statefulset import (
     POD_NAME_LABEL,
     Create,
     first_ordinal,
+    next_available,
     ordinal,
     status_of,
     steps,
@@ -58,22 +59,23 @@ class StatefulSets:
         await self._claim(workload)
         newest = await self._history.current(workload)
         updated = newest["metadata"]["name"]
-        pods = self._pods(workload)
+        pods, now = self._pods(workload), self._kit.now()
+        rolled = 0
         error: ApiError | None = None
         try:
-            for step in steps(workload, pods, updated, self._kit.now()):
+            for step in steps(workload, pods, updated, now):
                 if isinstance(step, Create):
                     await self._create(workload, step, newest)
                 else:
                     await self._delete(workload, step.pod)
+                    rolled += step.rolled
         except ApiError as problem:
             error = problem
-        await self._write(workload, status_of(workload, self._pods(workload), updated, self._kit.now()))
+        await self._write(workload, status_of(workload, pods, updated, now, rolled))
         await self._history.trim(workload, self._live(workload, updated))
         if error is not None:
             raise error
-        min_ready = int(workload["spec"].get("minReadySeconds", 0))
-        return float(min_ready) if min_ready and pods else None
+        return next_available(workload, pods, now)
 
     async def _claim(self, workload: Json) -> None:
         """Pods of its names that lost their set are the set's again."""
