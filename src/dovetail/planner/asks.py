@@ -1,6 +1,7 @@
 """Asks: a class on one rung of its ladder, in the form that packing wants it in.
 
-What asks have in common they share: equal requests are one `Size`, equal relations to other pods one `Ties`.
+What asks have in common they share: equal requests are one `Size`, equal relations to other pods one `Ties`, equal
+demands on the machine itself one `Stance`. Whatever depends on one of these alone is worked out once for all of them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 from dovetail.planner.cells import Cell
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Ints
-from dovetail.planner.groups import Group
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.ladder import Level
 
-_NOTHING: Bools = np.zeros(0, dtype=np.bool_)
+#: No machine that is there, where there is none.
+NOWHERE: Bools = np.zeros(0, dtype=np.bool_)
 _index = attrgetter("index")
 
 
@@ -35,8 +37,8 @@ class Ties:
     """The cells that pods own and those that count them: on the hostname key, and over domains."""
 
     __slots__ = (
-        "domain_members", "domain_owned", "host_members", "host_owned", "keys", "own", "promised_domains",
-        "promised_hosts", "wishes",
+        "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
+        "promised_domains", "promised_hosts", "settling", "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -55,6 +57,24 @@ class Ties:
         self.wishes = soft
         self.own = frozenset(cell for cell in owned if cell.group in members)
         self.keys = list(dict.fromkeys(cell.group.key for cell in (*self.domain_owned, *self.domain_members)))
+        mine = [cell for cell in owned if cell in self.own]
+        self.companions = [cell for cell in mine if cell.host and cell.group.kind == AFFINITY]
+        """Affinities to their own kind on one machine; `settling` are those over domains."""
+        self.settling = [cell for cell in mine if not cell.host and cell.group.kind == AFFINITY]
+        self.lonely = any(cell.host and cell.group.kind in (ANTI, SPREAD) for cell in mine)
+        """Whether they want a machine each."""
+
+
+class Stance:
+    """Which machines pods accept: to buy, as columns of the menu and of all, and there; and the keys that pin them."""
+
+    __slots__ = ("columns", "keys", "mask", "nodes")
+
+    def __init__(self, columns: Bools, mask: int, nodes: Bools, keys: tuple[str, ...]) -> None:
+        self.columns = columns
+        self.mask = mask
+        self.nodes = nodes
+        self.keys = keys
 
 
 class Ask:
@@ -66,20 +86,18 @@ class Ask:
 
     __slots__ = (
         "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
-        "mask", "nodes", "number", "own", "promised_domains", "promised_hosts", "request", "restricted", "steps",
-        "ties", "wishes",
+        "mask", "nodes", "number", "own", "promised_domains", "promised_hosts", "request", "restricted", "stance",
+        "steps", "ties", "wishes",
     )  # fmt: skip
 
-    def __init__(self, number: int, cls: PodClass, level: Level, size: Size, ties: Ties) -> None:
+    def __init__(self, number: int, cls: PodClass, level: Level, size: Size, ties: Ties, stance: Stance) -> None:
         self.number = number
         self.cls = cls
         self.level = level
         self.request = size.request
         self.dims = size.dims
         self.steps = size.steps
-        self.mask = 0
-        self.columns = _NOTHING
-        self.nodes = _NOTHING
+        self.stand(stance)
         self.ties = ties
         self.host_owned = ties.host_owned
         self.host_members = ties.host_members
@@ -91,3 +109,8 @@ class Ask:
         self.own = ties.own
         self.keys = ties.keys
         self.restricted = bool(ties.keys)
+
+    def stand(self, stance: Stance) -> None:
+        """Accept the machines that a stance accepts."""
+        self.stance = stance
+        self.mask, self.columns, self.nodes = stance.mask, stance.columns, stance.nodes

@@ -57,9 +57,9 @@ class Board:
         self._look()
 
     def _look(self) -> None:
-        """Views for single figures, by row and machine."""
-        self._free = self.free.data
-        self._lying = self.domains.data
+        """Views for single figures: of few rows each, of many by row and machine."""
+        self._free = [row.data for row in self.free]
+        self._lying = [row.data for row in self.domains]
         self._members = self.host_counts.data
         self._promised = self.host_owners.data
 
@@ -125,7 +125,7 @@ class Board:
         """How many pods of the ask, up to `most`, a machine that suits it has room for."""
         free = self._free
         for dim, amount in ask.steps:
-            left = free[dim, at]
+            left = free[dim][at]
             if left < amount * most:
                 most = left // amount
         return max(most, 0)
@@ -235,18 +235,19 @@ class Board:
         else:
             del contents[ask.number]
         self.contents[bin_] = contents
+        free, lying = self._free, self._lying
         for dim, amount in ask.steps:
-            self._free[dim, bin_] -= amount * count
+            free[dim][bin_] -= amount * count
         for cell in ask.host_members:
             self._members[cell.slot, bin_] += count
         for cell in ask.promised_hosts:
             self._promised[cell.slot, bin_] += count
         for cell in ask.domain_members:
-            at = self._lying[cell.place, bin_]
-            if at >= 0 and self._counted(cell, bin_):
+            at = lying[cell.place][bin_]
+            if at >= 0 and (cell.everywhere or self._counted(cell, bin_)):
                 self.counts[cell.slot][at] += count
         for cell in ask.promised_domains:
-            at = self._lying[cell.place, bin_]
+            at = lying[cell.place][bin_]
             if at >= 0:
                 self.owners[cell.slot][at] += count
 
@@ -271,7 +272,7 @@ class Board:
         return self._members[cell.slot, bin_]
 
     def domain(self, cell: Cell, bin_: int) -> int:
-        return self._lying[cell.place, bin_]
+        return self._lying[cell.place][bin_]
 
     def _counted(self, cell: Cell, bin_: int) -> bool:
         if bin_ < self.existing:
@@ -294,7 +295,7 @@ class Board:
             self.size += 1
             self.contents.append(_NOTHING)
         for dim, amount in enumerate(self.menu.sizes[column]):
-            self._free[dim, at] = amount
+            self._free[dim][at] = amount
         if reused:
             self.host_counts[:, at] = 0
             self.host_owners[:, at] = 0
@@ -312,14 +313,14 @@ class Board:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
         self.column[at] = column if sign > 0 else -1
         for axis, where in enumerate(menu.places[column]):
-            self._lying[axis, at] = where if sign > 0 else -1
+            self._lying[axis][at] = where if sign > 0 else -1
 
     def move(self, at: int, column: int) -> None:
         """Let a machine stand on another column of the same domains."""
         before = int(self.column[at])
         sizes = self.menu.sizes
         for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
-            self._free[dim, at] += now - was
+            self._free[dim][at] += now - was
         self._stand(at, before, -1)
         self._stand(at, column, 1)
 
@@ -384,12 +385,11 @@ class Board:
 
     def lying(self, axis: int, at: int) -> int:
         """The domain of an axis that a machine lies in."""
-        return self._lying[axis, at]
+        return self._lying[axis][at]
 
     def used(self, at: int) -> list[int]:
         """What the pods on a machine to buy take of it."""
-        size = self.menu.sizes[self.column[at]]
-        return [size[dim] - self._free[dim, at] for dim in range(len(size))]
+        return [size - free[at] for size, free in zip(self.menu.sizes[self.column[at]], self._free, strict=True)]
 
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]

@@ -49,8 +49,8 @@ class Cell:
     """
 
     __slots__ = (
-        "among", "axis", "counted_columns", "counted_nodes", "counts", "group", "host", "index", "owners", "place",
-        "slot", "universe",
+        "among", "axis", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index", "owners",
+        "place", "slot", "universe",
     )  # fmt: skip
 
     def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
@@ -66,6 +66,8 @@ class Cell:
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
         self.counted_nodes: Bools | None = None
         self.counted_columns: Bools | None = None
+        self.everywhere = True
+        """Whether it counts pods on whatever machine they are."""
 
 
 def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
@@ -79,6 +81,7 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
         if tolerations is not None:
             mask &= tolerated(columns, tolerations, prefer=True)
         cell.counted_columns = columns.bools(mask)
+        cell.everywhere = False
     here = roster.members(group)
     if cell.counted_nodes is not None:
         here[~cell.counted_nodes] = 0

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
-from dovetail.planner.groups import Group, toleration_key
+from dovetail.planner.groups import Group
 from dovetail.planner.ladder import Level, ladder
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.snapshot import Snapshot
@@ -23,25 +23,38 @@ from dovetail.planner.storage import Storage, storage_of
 TOO_MUCH = 1 << 52
 
 
+class Kind:
+    """What pods ask apart from what they take: all classes that are alike in it share it, and what follows from it."""
+
+    __slots__ = ("alternatives", "levels", "members", "tolerated", "tolerations")
+
+    def __init__(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], members: frozenset[Group]) -> None:
+        self.levels = levels
+        self.members = members
+        self.tolerations = shape.tolerations
+        self.tolerated = shape.tolerated
+        self.alternatives = storage.alternatives
+
+
 class PodClass:
     """Pods that are one to the planner. `members` are the groups that count them."""
 
-    __slots__ = ("error", "index", "levels", "members", "pods", "priority", "requests", "shape", "storage")
+    __slots__ = (
+        "count", "error", "index", "kind", "levels", "members", "pods", "priority", "requests", "shape", "storage",
+    )  # fmt: skip
 
-    def __init__(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], members: frozenset[Group]) -> None:
-        self.index = -1
+    def __init__(self, index: int, shape: Shape, storage: Storage, kind: Kind, priority: int) -> None:
+        self.index = index
         self.shape = shape
         self.storage = storage
-        self.levels = levels
-        self.members = members
+        self.kind = kind
+        self.levels = kind.levels
+        self.members = kind.members
         self.pods: list[str] = []
+        self.count = 0
         self.requests: Mapping[str, int] = shape.requests
-        self.priority = 0
+        self.priority = priority
         self.error = shape.error or storage.error
-
-    @property
-    def count(self) -> int:
-        return len(self.pods)
 
 
 class _Rungs(msgspec.Struct):
@@ -56,27 +69,46 @@ def classes_of(
 ) -> tuple[list[PodClass], list[Group]]:
     """The classes of the pending pods, and every group that matters to them: their own, and those they must fear."""
     rungs = _by_shape(snapshot, namespaces, dislikes)
-    owned = [g for each in rungs for g in (*each.levels[0].hard, *each.levels[0].soft)]
+    ladders = {id(each.levels): each.levels[0] for each in rungs}
+    owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
-    same: dict[frozenset[Group], frozenset[Group]] = {}
-    counted: dict[object, frozenset[Group]] = {}
+    kinds = _Kinds(groups)
     for each in rungs:
-        shape = each.shape
-        members = counted.get(shape.who) if groups else frozenset()
-        if members is None:
-            members = frozenset(g for g in groups if g.counts(shape.namespace, shape.labels))
-            members = counted[shape.who] = same.setdefault(members, members)
-        key = _merge_key(each, members, snapshot)
+        shape, storage = each.shape, each.storage
+        kind, priority = kinds.of(each), _priority(shape, snapshot)
+        drivers = tuple(sorted(driver for driver, _ in storage.attached)) if storage.attached else ()
+        key = (kind, shape.takes, drivers, storage.error, shape.error, priority)
         found = merged.get(key)
         if found is None:
-            found = merged[key] = PodClass(shape, each.storage, each.levels, members)
-            found.priority = _priority(shape, snapshot)
+            found = merged[key] = PodClass(len(merged), shape, storage, kind, priority)
         found.pods += each.pods
-    classes = list(merged.values())
-    for index, one in enumerate(classes):
-        one.index = index
-    return classes, groups
+        found.count += len(each.pods)
+    return list(merged.values()), groups
+
+
+class _Kinds:
+    """Finds the kind of pods, and the groups that count them."""
+
+    def __init__(self, groups: list[Group]) -> None:
+        self._groups = groups
+        self._known: dict[object, Kind] = {}
+        self._counted: dict[str, frozenset[Group]] = {}
+        self._same: dict[frozenset[Group], frozenset[Group]] = {}
+
+    def of(self, each: _Rungs) -> Kind:
+        members = self._counted.get(each.shape.who)
+        if members is None:
+            members = self._counted[each.shape.who] = self._members(each.shape)
+        key = (id(each.levels), id(members), each.shape.tolerated, each.storage.alternatives)
+        kind = self._known.get(key)
+        if kind is None:
+            kind = self._known[key] = Kind(each.shape, each.storage, each.levels, members)
+        return kind
+
+    def _members(self, shape: Shape) -> frozenset[Group]:
+        found = frozenset(group for group in self._groups if group.counts(shape.namespace, shape.labels))
+        return self._same.setdefault(found, found)
 
 
 def _by_shape(
@@ -127,15 +159,15 @@ def _levels(
     dislikes: bool,
 ) -> tuple[Level, ...]:
     """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
-    table, key = snapshot.memory.table("ladders"), (shape, snapshot.preferences, dislikes)
-    known: tuple[Level, ...] | None = table.get(key) if spreads is shape.spreads else None
-    if known is None:
-        levels = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
-        known = snapshot.memory.table("levels").setdefault(levels, levels)
-        alone = spreads is shape.spreads and not any(n.namespace_selector for n in (*shape.affinity, *shape.anti))
-        if alone:
-            table[key] = known
-    return known
+    alone, known = spreads is shape.spreads, shape.ladder
+    if alone and known and known[0] is snapshot.preferences and known[1] is dislikes:
+        remembered: tuple[Level, ...] = known[2]
+        return remembered
+    made = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
+    levels: tuple[Level, ...] = snapshot.memory.table("levels").setdefault(made, made)
+    if alone and not any(near.namespace_selector for near in (*shape.affinity, *shape.anti)):
+        shape.ladder = (snapshot.preferences, dislikes, levels)
+    return levels
 
 
 def pod_key(pod: Pod) -> str:
@@ -168,12 +200,3 @@ def _priority(shape: Shape, snapshot: Snapshot) -> int:
     if shape.priority is not None:
         return shape.priority
     return snapshot.priorities.get(shape.priority_class, 0)
-
-
-def _merge_key(each: _Rungs, members: frozenset[Group], snapshot: Snapshot) -> object:
-    shape = each.shape
-    drivers = tuple(sorted(driver for driver, _ in each.storage.attached)) if each.storage.attached else ()
-    return (
-        shape.amounts, id(each.levels), toleration_key(shape), shape.ports, members,
-        each.storage.alternatives, drivers, each.storage.error, shape.error, _priority(shape, snapshot),
-    )  # fmt: skip

@@ -37,10 +37,6 @@ class Group(msgspec.Struct, frozen=True, cache_hash=True):
         return NEVER not in self.selector and all_hold(self.selector, labels)
 
 
-def toleration_key(shape: Shape) -> tuple[tuple[str, str, str, str], ...]:
-    return shape.tolerated
-
-
 def spread_group(shape: Shape, spread: Spread) -> Group:
     return Group(
         SPREAD,
@@ -50,7 +46,7 @@ def spread_group(shape: Shape, spread: Spread) -> Group:
         spread.max_skew,
         spread.min_domains,
         shape.required if spread.honor_affinity else None,
-        toleration_key(shape) if spread.honor_taints else None,
+        shape.tolerated if spread.honor_taints else None,
     )
 
 

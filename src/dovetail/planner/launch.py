@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
 from dovetail.planner.columns import RESERVATION, Column, Columns
+from dovetail.planner.company import company
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
@@ -71,12 +72,9 @@ class Launcher:
         mask = self._kinds.get(column.index)
         if mask is None:
             mask = self._kinds[column.index] = kind_mask(columns, column)
-        axes: set[str] = set()
-        for number in board.contents[at]:
-            ask = board.asks[number]
-            mask &= ask.mask
-            axes.update(ask.keys)
-        for key in axes:
+        these = company(board, at)
+        mask &= these.mask
+        for key in these.keys:
             mask &= columns.by_label(key).get(columns.label(column, key), 0)
         for name, amount in zip(self.problem.dims, used, strict=True):
             if amount:

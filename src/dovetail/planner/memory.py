@@ -25,7 +25,7 @@ class Memory:
 
     def trim(self, live: int) -> None:
         """Forget what has outgrown the pods that are there: most of it speaks of pods that are gone."""
-        for name in ("pods", "shapes", "ladders", "levels", "nodes"):
+        for name in ("pods", "shapes", "levels", "nodes"):
             if len(self.tables.get(name, ())) > _SLACK + 3 * live:
                 self.tables[name].clear()
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from dovetail.planner.asks import Ask
+from dovetail.planner.asks import Ask, Ties
 from dovetail.planner.board import Board
-from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.problem import UNLIMITED, Problem
 from dovetail.planner.sizing import holding
 from dovetail.planner.standing import Standing
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
 from dovetail.planner.water import quotas
+from dovetail.planner.ways import Way
 
 
 class Packer:
@@ -42,7 +42,7 @@ class Packer:
         self._masks: dict[tuple[int, ...], Bools] = {}
         self._open_to: dict[object, set[int]] = {}
         """The domains in which a kind of pod can always have a machine of its own."""
-        self._balances: dict[tuple[int, int], tuple[Cell | None, bool]] = {}
+        self._ways: dict[tuple[Ties, int], Way] = {}
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -67,30 +67,32 @@ class Packer:
 
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
         settle = self.strategy.settle
-        done = self._settled(ask, count, axis) if settle else 0
+        way = self._way(ask, axis)
+        done = self._settled(ask, count, way) if settle else 0
         blocked: set[int] = set()
-        balance, own = self._balanced(ask, axis)
         while done < count:
-            got, wanted = 0, 1 if settle else count - done
-            level = balance is not None and not self._first_of_its_kind(ask, axis)
-            if balance is not None and level:
-                got = self._level(ask, wanted, axis, balance, blocked)
-            if not got and not (level and own):
-                allowed = self.board.allowance(ask, axis, self.lenient)
-                for domain in blocked:
-                    allowed[domain] = 0
-                got = self._anywhere(ask, wanted, axis, allowed, blocked)
+            wanted = 1 if settle else count - done
+            level = way.balance is not None and not (way.settling and self._first_of_its_kind(way))
+            got = self._level(ask, wanted, way, blocked) if level else 0
+            if not got and not (level and way.own):
+                got = self._anywhere(ask, wanted, way, blocked)
             if got and settle:
-                got += self._settled(ask, count - done - got, axis)
+                got += self._settled(ask, count - done - got, way)
             if not got:
                 break
             done += got
         return done
 
-    def _settled(self, ask: Ask, count: int, axis: int) -> int:
+    def _way(self, ask: Ask, axis: int) -> Way:
+        way = self._ways.get((ask.ties, axis))
+        if way is None:
+            way = self._ways[ask.ties, axis] = Way(ask.ties, axis, self.strategy.level)
+        return way
+
+    def _settled(self, ask: Ask, count: int, way: Way) -> int:
         """Fill machines that stand, domain by domain, as far as every rule allows; none is opened."""
-        done = 0
-        while done < count and not self._first_of_its_kind(ask, axis):
+        done, axis = 0, way.axis
+        while done < count and not self._first_of_its_kind(way):
             allowed = self.board.allowance(ask, axis, self.lenient)
             domains = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
             tries = (self._into(ask, min(count - done, allowed[at]), axis, self._chosen(axis, at)) for at in domains)
@@ -104,28 +106,15 @@ class Packer:
         got = self._into_standing(ask, count, axis, domains)
         return got or (self._enlarge(ask, count, axis, domains) if self.strategy.grow else 0)
 
-    def _balanced(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
-        """The spread that this ask fills up, if there is one, and whether it is its own or only counts it."""
-        known = self._balances.get((id(ask.ties), axis))
-        if known is None:
-            known = self._balances[id(ask.ties), axis] = self._find_balance(ask, axis)
-        return known
-
-    def _find_balance(self, ask: Ask, axis: int) -> tuple[Cell | None, bool]:
-        for cell in ask.domain_owned:
-            if cell.group.kind == SPREAD and cell.place == axis and cell in ask.own:
-                return cell, True
-        others = [each for each in ask.domain_members if each.group.kind != ANTI and each not in ask.domain_owned]
-        counting = [each for each in others if each.place == axis]
-        if counting and self.strategy.level:
-            return max(counting, key=lambda each: (len(each.among), -each.group.max_skew)), False
-        return None, False
-
-    def _level(self, ask: Ask, count: int, axis: int, cell: Cell, blocked: set[int]) -> int:
+    def _level(self, ask: Ask, count: int, way: Way, blocked: set[int]) -> int:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
-        others = self.board.allowance(ask, axis, self.lenient, cell)
+        cell, axis = way.balance, way.axis
+        assert cell is not None
+        others = self.board.allowance(ask, axis, self.lenient, cell) if way.bound else None
         counts, universe = self.board.counts[cell.slot], cell.among
-        usable = [at for at in universe if others[at] > 0 and at not in blocked]
+        usable = universe
+        if others is not None or blocked:
+            usable = [at for at in universe if (others is None or others[at] > 0) and at not in blocked]
         if not usable:
             return 0
         usable = self._turned(usable) if self.strategy.turn else usable
@@ -138,7 +127,7 @@ class Packer:
             count = min(count, sum(counts[at] == lowest for at in usable))
         got = 0
         for domain, quota in quotas(counts, usable, count, top).items():
-            wanted = min(quota, others[domain])
+            wanted = quota if others is None else min(quota, others[domain])
             served = self._fill(ask, wanted, axis, self._chosen(axis, domain))
             got += served
             if served < wanted:
@@ -170,8 +159,12 @@ class Packer:
             chosen[list(domains)] = True
         return chosen
 
-    def _anywhere(self, ask: Ask, count: int, axis: int, allowed: list[int], blocked: set[int]) -> int:
-        if self._first_of_its_kind(ask, axis):
+    def _anywhere(self, ask: Ask, count: int, way: Way, blocked: set[int]) -> int:
+        axis = way.axis
+        allowed = self.board.allowance(ask, axis, self.lenient)
+        for domain in blocked:
+            allowed[domain] = 0
+        if self._first_of_its_kind(way):
             return self._found(ask, count, axis, allowed)
         nowhere = len(allowed) - 1
         free = [at for at, most in enumerate(allowed) if most >= count]
@@ -188,13 +181,9 @@ class Packer:
                 blocked.add(domain)
         return 0
 
-    def _first_of_its_kind(self, ask: Ask, axis: int) -> bool:
+    def _first_of_its_kind(self, way: Way) -> bool:
         """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
-        for cell in ask.domain_owned:
-            settling = cell.group.kind == AFFINITY and cell.place == axis and cell in ask.own
-            if settling and not any(self.board.counts[cell.slot]):
-                return True
-        return False
+        return any(not any(self.board.counts[cell.slot]) for cell in way.settling)
 
     def _found(self, ask: Ask, count: int, axis: int, allowed: list[int]) -> int:
         """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
@@ -240,9 +229,9 @@ class Packer:
     def _heights(self, ask: Ask, axis: int) -> Ints:
         """How many pods count in each domain, for the spreads of the ask and the one that it is levelled for."""
         heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
-        balance, own = self._balanced(ask, axis)
+        way = self._way(ask, axis)
         cells = [cell for cell in ask.domain_owned if cell.place == axis and cell.group.kind == SPREAD]
-        for cell in (*cells, *([balance] if balance is not None and not own else ())):
+        for cell in (*cells, *([way.balance] if way.balance is not None and not way.own else ())):
             heights[:-1] += self.board.counts[cell.slot]
         return heights
 
@@ -251,7 +240,9 @@ class Packer:
     def _fill(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Fill machines that stand, then open new ones, then enlarge, within the domains."""
         got = self._into_standing(ask, count, axis, domains)
-        if got < count and self.strategy.grow:
+        if got == count:
+            return got
+        if self.strategy.grow:
             got += self._enlarge(ask, count - got, axis, domains)
         if got < count:
             got += self._open(ask, count - got, axis, domains)
@@ -266,7 +257,7 @@ class Packer:
 
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Fill machines that stand, in their order."""
-        if ask.host_owned and self._alone(ask):
+        if ask.ties.companions and self._alone(ask):
             return self._onto_one(ask, count, self.board.domains[axis] if axis is not None else None, domains)
         return self.standing.fill(self, ask, count, axis, domains)
 
@@ -294,10 +285,7 @@ class Packer:
 
     def _alone(self, ask: Ask) -> bool:
         """A hostname affinity to its own kind, of which there is none yet: all go to one machine."""
-        return any(
-            cell.group.kind == AFFINITY and cell in ask.own and self.standing.nobody(self.board, cell)
-            for cell in ask.host_owned
-        )
+        return any(self.standing.nobody(self.board, cell) for cell in ask.ties.companions)
 
     def _open(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         per = self.board.per_new(ask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from dovetail.planner.classes import PodClass
+from dovetail.planner.classes import Kind, PodClass
 from dovetail.planner.groups import AFFINITY, SPREAD, Group
 
 
@@ -18,20 +18,23 @@ class Precedence:
 
     def __init__(self, classes: Sequence[PodClass]) -> None:
         self._classes = classes
-        self._owners: dict[Group, list[PodClass]] = {}
-        for one in classes:
+        kinds = dict.fromkeys(one.kind for one in classes)
+        owned = {group for kind in kinds for group in kind.levels[0].hard if group.kind == SPREAD}
+        self._seen = {kind: (owned & kind.members).difference(kind.levels[0].hard) for kind in kinds}
+        self.matters = any(self._seen.values())
+
+    @cached_property
+    def _foreign(self) -> dict[int, set[Group]]:
+        return {one.index: self._seen[one.kind] for one in self._classes}
+
+    @cached_property
+    def _owners(self) -> dict[Group, list[PodClass]]:
+        found: dict[Group, list[PodClass]] = {}
+        for one in self._classes:
             for group in one.levels[0].hard:
                 if group.kind == SPREAD:
-                    self._owners.setdefault(group, []).append(one)
-        owned = self._owners.keys()
-        known: dict[tuple[int, int], set[Group]] = {}
-        self._foreign: dict[int, set[Group]] = {}
-        for one in classes:
-            key = (id(one.levels[0]), id(one.members))
-            if key not in known:
-                known[key] = (owned & one.members).difference(one.levels[0].hard)
-            self._foreign[one.index] = known[key]
-        self.matters = any(self._foreign.values())
+                    found.setdefault(group, []).append(one)
+        return found
 
     @cached_property
     def _later(self) -> dict[int, set[int]]:
@@ -48,9 +51,9 @@ class Precedence:
                     found[other.index].add(one.index)
         return found
 
-    def foreign(self, one: PodClass) -> frozenset[Group]:
-        """The spreads that count a class without binding it."""
-        return frozenset(self._foreign[one.index])
+    def foreign(self, kind: Kind) -> set[Group]:
+        """The spreads that count pods of a kind without binding them."""
+        return self._seen[kind]
 
     def clear(self) -> bool:
         """Whether everybody that a spread only counts can come after its owners."""

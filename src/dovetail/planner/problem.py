@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from operator import mul
 from typing import Any
@@ -12,9 +12,9 @@ import numpy as np
 from msgspec.structs import replace
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.asks import Ask, Size, Ties
+from dovetail.planner.asks import NOWHERE, Ask, Size, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
-from dovetail.planner.classes import TOO_MUCH, PodClass, classes_of
+from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.diversity import Diversity, breadth
@@ -73,7 +73,10 @@ class Problem:
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
         self._known_nodes: dict[object, Bools] = {}
+        self._known_stances: dict[object, Stance] = {}
         self.weighted = False
+        self.companies: dict[Any, Any] = {}
+        """What is known of pods that share a machine; see `company`."""
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
@@ -106,18 +109,18 @@ class Problem:
         taints = {pool.taints for pool in self.pools} | {node.taints for node in self.nodes if node.taints}
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
-        self.total = sum(one.count for one in self.classes)
-        counted = set[Group]().union(*{one.members for one in self.classes})
-        owned = {group for level in {one.levels[0] for one in self.classes} for group in (*level.hard, *level.soft)}
+        self.kinds = list(dict.fromkeys([one.kind for one in self.classes]))
+        self.total = sum([one.count for one in self.classes])
+        counted = set[Group]().union(*{kind.members for kind in self.kinds})
+        owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
         self.order = Precedence(self.classes)
 
     # -- columns ------------------------------------------------------------------------------------------------
 
     def _compile_columns(self) -> None:
-        rungs = dict.fromkeys(level for one in self.classes for level in one.levels)
-        terms: list[Term] = [term for level in rungs for term in level.terms]
-        terms += [term for one in self.classes for term in one.storage.alternatives if term]
+        terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
+        terms += [term for kind in self.kinds for term in kind.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
         asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
         key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
@@ -143,17 +146,7 @@ class Problem:
         held += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
         for ip, protocol, number in held:
             addresses.setdefault((protocol, number), set()).add(ip)
-        for one in self.classes:
-            if one.shape.ports or one.storage.attached:
-                volumes = Counter(ATTACH + driver for driver, _ in one.storage.attached)
-                one.requests = {**one.shape.requests, **port_requests(one.shape.ports, addresses), **volumes}
-            if max(one.requests.values(), default=0) > TOO_MUCH:
-                one.requests = {name: min(amount, TOO_MUCH) for name, amount in one.requests.items()}
-        self.dims = sorted({"pods"}.union(*(one.requests for one in self.classes)))
-        asked = [[one.requests.get(name, 0) for name in self.dims] for one in self.classes]
-        self.requests = np.array(asked, dtype=np.int64).reshape(len(self.classes), len(self.dims))
-        """What a pod of each class asks for, by dimension."""
-        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
+        self._compile_sizes(addresses)
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
@@ -162,6 +155,29 @@ class Problem:
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
+
+    def _compile_sizes(self, addresses: dict[tuple[str, int], set[str]]) -> None:
+        """What a pod of each class asks for; those that take the same are one size."""
+        found: dict[object, Mapping[str, int]] = {}
+        keys: list[object] = []
+        for one in self.classes:
+            attached = one.storage.attached
+            key = (one.shape.takes, *sorted([driver for driver, _ in attached])) if attached else one.shape.takes
+            requests = found.get(key)
+            if requests is None:
+                requests = found[key] = _requests(one, addresses)
+            one.requests = requests
+            keys.append(key)
+        self.dims = sorted({"pods"}.union(*found.values()))
+        rows = [tuple([requests.get(name, 0) for name in self.dims]) for requests in found.values()]
+        number = dict(zip(found, range(len(found)), strict=True))
+        which = [number[key] for key in keys]
+        asked = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.dims))
+        self.requests = asked[which] if which else asked
+        """What a pod of each class asks for, by dimension."""
+        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
+        sizes = {row: Size(row) for row in rows}
+        self._known_sizes = [sizes[rows[at]] for at in which]
 
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
@@ -247,37 +263,41 @@ class Problem:
     def _compile_asks(self) -> None:
         self.binding = self._binding()
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
-        masks = [self._mask(one, level) for one in self.classes for level in one.levels]
+        masks = [self._mask(kind, level) for kind in self.kinds for level in kind.levels]
         limited = [name for name in self.binding if name != "nodes"]
         self.menu = self._menu(masks, limited)
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
             self.menu = self.diversity.listed(self.menu)
-        sizes: dict[tuple[int, ...], Size] = {}
+        rungs = {kind: self._rungs(kind) for kind in self.kinds}
         number = 0
-        for one, row in zip(self.classes, self.requests.tolist(), strict=True):
-            amounts = tuple(row)
-            size = sizes.get(amounts)
-            if size is None:
-                size = sizes[amounts] = Size(amounts)
-            rungs: list[Ask] = []
-            for level in one.levels:
-                ask = Ask(number, one, level, size, self._ties(one, level))
-                ask.mask, ask.columns = masks[number], self.menu.shown[masks[number]]
-                if self.nodes:
-                    ask.nodes = self._nodes_for(ask)
-                rungs.append(ask)
+        for one, size in zip(self.classes, self._known_sizes, strict=True):
+            asks: list[Ask] = []
+            for level, ties, stance in rungs[one.kind]:
+                asks.append(Ask(number, one, level, size, ties, stance))
                 number += 1
-            self._asks.append(rungs)
-        self.first_asks = [rungs[0] for rungs in self._asks]
+            self._asks.append(asks)
+        self.first_asks = [asks[0] for asks in self._asks]
 
-    def _ties(self, one: PodClass, level: Level) -> Ties:
-        """Which cells matter to a class on a rung; those that own and belong to the same have them in common."""
-        unseen = self.order.foreign(one) if self.owners_first else frozenset()
-        key = (id(level), id(one.members), unseen)
-        known = self._known_ties.get(key)
+    def _rungs(self, kind: Kind) -> list[tuple[Level, Ties, Stance]]:
+        """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
+        found = []
+        unseen = self.order.foreign(kind) if self.owners_first else frozenset()
+        for level in kind.levels:
+            key = (id(level), id(kind.members))
+            ties = self._known_ties.get(key)
+            if ties is None:
+                ties = self._known_ties[key] = Ties(self.cells, level, kind.members, unseen)
+            found.append((level, ties, self._stance(kind, level, ties)))
+        return found
+
+    def _stance(self, kind: Kind, level: Level, ties: Ties) -> Stance:
+        """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
+        mask, nodes = self._mask(kind, level), self._nodes_for(kind, level)
+        key = (mask, id(nodes), *ties.keys)
+        known = self._known_stances.get(key)
         if known is None:
-            known = self._known_ties[key] = Ties(self.cells, level, one.members, unseen)
+            known = self._known_stances[key] = Stance(self.menu.shown[mask], mask, nodes, tuple(ties.keys))
         return known
 
     def _menu(self, masks: list[int], limited: list[str]) -> Menu:
@@ -301,6 +321,7 @@ class Problem:
         for name in ("snapshot", "roster", "daemons", "fears", *(each for each in state if each.startswith("_known"))):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
+        state["companies"] = {}
         state["pools"] = [replace(pool, types=()) for pool in self.pools]
         if self.diversity is None:
             del state["columns"]
@@ -315,31 +336,33 @@ class Problem:
     def asks(self) -> Iterable[Ask]:
         return chain.from_iterable(self._asks)
 
-    def _mask(self, one: PodClass, level: Level) -> int:
-        key = (level.terms, level.bears_prefer, one.shape.tolerated, one.storage.alternatives)
+    def _mask(self, kind: Kind, level: Level) -> int:
+        key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
         known = self._known_masks.get(key)
         if known is None:
             columns = self.columns
-            mask = columns.any_term(level.terms) & columns.any_term(one.storage.alternatives) & columns.available
-            known = mask & tolerated(columns, one.shape.tolerations, level.bears_prefer)
+            mask = columns.any_term(level.terms) & columns.any_term(kind.alternatives) & columns.available
+            known = mask & tolerated(columns, kind.tolerations, level.bears_prefer)
             self._known_masks[key] = known
         return known
 
-    def _nodes_for(self, ask: Ask) -> Bools:
-        key = (ask.level.terms, ask.cls.storage.alternatives, ask.cls.shape.tolerations, ask.level.bears_prefer)
+    def _nodes_for(self, kind: Kind, level: Level) -> Bools:
+        if not self.nodes:
+            return NOWHERE
+        key = (level.terms, kind.alternatives, kind.tolerations, level.bears_prefer)
         found = self._known_nodes.get(key)
         if found is None:
-            found = self._known_nodes[key] = self._find_nodes(ask)
+            found = self._known_nodes[key] = self._find_nodes(kind, level)
         return found
 
-    def _find_nodes(self, ask: Ask) -> Bools:
-        ok = self._nodes_passing(ask.level.terms)
-        if ask.cls.storage.alternatives != ((),):
-            ok = ok & self._nodes_passing(ask.cls.storage.alternatives)
-        key = (ask.cls.shape.tolerations, ask.level.bears_prefer)
+    def _find_nodes(self, kind: Kind, level: Level) -> Bools:
+        ok = self._nodes_passing(level.terms)
+        if kind.alternatives != ((),):
+            ok = ok & self._nodes_passing(kind.alternatives)
+        key = (kind.tolerations, level.bears_prefer)
         known = self._known_taints.get(key)
         if known is None:
-            tolerations, prefer = ask.cls.shape.tolerations, ask.level.bears_prefer
+            tolerations, prefer = kind.tolerations, level.bears_prefer
             borne = [not node.taints or bears(tolerations, node.taints, prefer) for node in self.nodes]
             known = self._known_taints[key] = np.array(borne, dtype=np.bool_)
         return ok & known
@@ -349,3 +372,14 @@ class Problem:
         if known is None:
             known = self._known_terms[terms] = rows_passing(self.roster, terms)[self.rows]
         return known
+
+
+def _requests(one: PodClass, addresses: dict[tuple[str, int], set[str]]) -> Mapping[str, int]:
+    """What a pod of a class asks for, with ports and volumes as resources of their own."""
+    requests: Mapping[str, int] = one.shape.requests
+    if one.shape.ports or one.storage.attached:
+        volumes = Counter(ATTACH + driver for driver, _ in one.storage.attached)
+        requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}
+    if max(requests.values(), default=0) > TOO_MUCH:
+        requests = {name: min(amount, TOO_MUCH) for name, amount in requests.items()}
+    return requests

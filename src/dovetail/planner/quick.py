@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dovetail.planner.asks import Ask
+from dovetail.planner.asks import Stance
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Floats
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
+from dovetail.planner.groups import AFFINITY, ANTI, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.sizing import shrink
@@ -42,9 +42,10 @@ class Packing:
         """The same without pods for which the order matters in which others arrive."""
         self.cost = board.cost()
         self.unkept = unkept(board)
+        given_up = {number: len(ask.level.given_up) for number, ask in board.asks.items() if ask.level.given_up}
         self.given_up = sum(
-            count * len(board.asks[number].level.given_up)
-            for contents in board.contents
+            count * given_up.get(number, 0)
+            for contents in (board.contents if given_up else ())
             for number, count in contents.items()
         )
 
@@ -82,17 +83,17 @@ class Packing:
 
 def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None = None) -> Packing:
     """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
-    asks = [problem.ask(problem.classes[index], rung) for index in hints or () for rung in
-            range(len(problem.classes[index].levels))]  # fmt: skip
-    before = [ask.columns for ask in asks]
-    for ask in asks:
-        narrowed = ask.columns & (hints or {})[ask.cls.index]
-        ask.columns = narrowed if narrowed.any() else ask.columns
+    hinted = [(ask, ask.stance, where) for index, where in (hints or {}).items()
+              for ask in problem.rungs(problem.classes[index])]  # fmt: skip
+    for ask, stance, where in hinted:
+        narrowed = stance.columns & where
+        if narrowed.any():
+            ask.stand(Stance(narrowed, stance.mask, stance.nodes, stance.keys))
     try:
         return _pack(problem, strategy)
     finally:
-        for ask, columns in zip(asks, before, strict=True):
-            ask.columns = columns
+        for ask, stance, _ in hinted:
+            ask.stand(stance)
 
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
@@ -196,7 +197,7 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
         if strategy.order == "zones":
             return (*first, -float(bool(ask.domain_owned)), *reference_key(one))
         choice = openness[one.index] if strategy.level else 0
-        return (*first, choice, -_loneliness(ask), -sizes[one.index], one.index)
+        return (*first, choice, not ask.ties.lonely, -sizes[one.index], one.index)
 
     openness, rooted = _openness(problem) if strategy.level else [], _rooted(problem)
     return sorted(problem.classes, key=key)
@@ -236,12 +237,6 @@ def _openness(problem: Problem) -> list[int]:
         found.append(known[id(ask.columns)] if ask.restricted else 0)
     most = max(known.values(), default=0)
     return [each or most for each in found]
-
-
-def _loneliness(ask: Ask) -> float:
-    """Pods that want a machine each come early: others fill what they leave."""
-    lonely = any(cell.group.kind in (ANTI, SPREAD) and cell in ask.own for cell in ask.host_owned)
-    return 1.0 if lonely else 0.0
 
 
 def _depths(problem: Problem) -> dict[int, int]:

@@ -7,6 +7,7 @@ the encoded fields themselves. Which labels and volumes really matter is decided
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
@@ -48,16 +49,17 @@ class Shape:
     """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
-        "affinity", "amounts", "anti", "claims", "controller", "daemon", "error", "labels", "namespace", "ports",
-        "preferred", "priority", "priority_class", "requests", "required", "spreads", "tolerated", "tolerations", "who",
+        "affinity", "amounts", "anti", "claims", "controller", "daemon", "error", "labels", "ladder", "namespace",
+        "ports", "preferred", "priority", "priority_class", "requests", "required", "spreads", "takes", "tolerated",
+        "tolerations", "who",
     )  # fmt: skip
 
     def __init__(self, pod: Pod) -> None:
         spec, meta = pod.spec, pod.metadata
         self.namespace = meta.namespace or "default"
         self.labels: Mapping[str, str] = meta.labels
-        self.who = (self.namespace, tuple(sorted(meta.labels.items())))
-        """By what selectors know the pods."""
+        self.who = repr((self.namespace, sorted(meta.labels.items())))
+        """By what selectors know the pods; a text, because those remember their hash."""
         self.tolerations: tuple[Toleration, ...] = spec.tolerations
         self.priority = spec.priority
         self.priority_class = spec.priority_class_name
@@ -86,6 +88,10 @@ class Shape:
         self.affinity = self._near(affinity.pod_affinity if affinity else None)
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
         self.ports = _ports(pod)
+        self.takes = repr((self.amounts, self.ports))
+        """What they take of a machine, as a text."""
+        self.ladder: tuple[Any, ...] = ()
+        """The ladder that was made of it last, and for which circumstances; see `classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller
         self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")

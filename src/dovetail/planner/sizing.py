@@ -1,6 +1,6 @@
 """Sizing: the columns on which a machine could stand with what is on it, and the cheapest of them.
 
-Machines whose pods accept the same columns in the same domains climb the same stairs; they are built once.
+Machines with the same company in the same domains climb the same stairs; they are built once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Ints
-from dovetail.planner.stairs import Stairs
+from dovetail.planner.company import Company, company
 
 
 def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
@@ -24,7 +24,8 @@ def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
             best = int(ok.argmax()) if ok.any() else None
         else:
             problem.work += 1
-            best = _stairs(board, at).first(board.used(at))
+            these = company(board, at)
+            best = these.stairs(board.menu, *_standing(board, at, these)).first(board.used(at))
         if best is not None and best != board.column[at]:
             board.move(at, best)
 
@@ -33,7 +34,8 @@ def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = N
     """The columns on which a machine could stand with what is on it (and `more` beside, of an ask)."""
     problem = board.problem
     problem.work += 1
-    ok = _alike(board, at, *_accepted(board, at, ask))
+    these = company(board, at, ask)
+    ok = these.alike(board.menu, *_standing(board, at, these))
     for dim, amount in enumerate(board.used(at)):
         ok &= board.menu.capacity[dim] >= (amount if more is None else amount + more[dim])
     if problem.diversity is not None:
@@ -42,30 +44,6 @@ def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = N
     return ok
 
 
-def _accepted(board: Board, at: int, ask: Ask | None = None) -> tuple[dict[int, Bools], set[int]]:
-    """The columns that pods on a machine (and one more) accept, each once, and the axes that pin it."""
-    accepted: dict[int, Bools] = {} if ask is None else {id(ask.columns): ask.columns}
-    keys = set() if ask is None else set(ask.keys)
-    for number in board.contents[at]:
-        one = board.asks[number]
-        accepted[id(one.columns)] = one.columns
-        keys.update(one.keys)
-    return accepted, {board.axis_at[key] for key in keys}
-
-
-def _alike(board: Board, at: int, accepted: dict[int, Bools], axes: Iterable[int]) -> Bools:
-    """The columns that differ from a machine's in nothing that its pods notice but size."""
-    menu = board.menu
-    ok: Bools = menu.kinds == menu.kinds[board.column[at]]
-    for columns in accepted.values():
-        ok &= columns
-    for axis in axes:
-        ok &= menu.domains[axis] == board.lying(axis, at)
-    return ok
-
-
-def _stairs(board: Board, at: int) -> Stairs:
-    accepted, axes = _accepted(board, at)
-    places = tuple([(axis, board.lying(axis, at)) for axis in sorted(axes)])
-    key = (int(board.menu.kinds[board.column[at]]), frozenset(accepted), places)
-    return board.menu.recall(key, accepted, lambda: Stairs(board.menu, _alike(board, at, accepted, axes)))
+def _standing(board: Board, at: int, these: Company) -> tuple[int, list[int]]:
+    """What a machine stays whatever its size: its kind, and where it lies on the axes that matter to its company."""
+    return int(board.menu.kinds[board.column[at]]), [board.lying(axis, at) for axis in these.axes]

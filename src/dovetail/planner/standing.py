@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.planner.asks import Ask
+from dovetail.planner.asks import Ask, Stance
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
@@ -47,8 +47,8 @@ class Standing:
     """Answers for one packer about the board it has."""
 
     def __init__(self) -> None:
-        self._suiting: dict[tuple[int, int], _Seen] = {}
-        self._lying: dict[tuple[int, bytes], _Seen] = {}
+        self._suiting: dict[Stance, _Seen] = {}
+        self._lying: dict[int, tuple[_Seen, Bools]] = {}
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
 
@@ -64,7 +64,7 @@ class Standing:
         board, lenient = packer.board, packer.lenient
         full = self._full.get(id(ask.steps))
         if full is None:
-            full = bits(~board.roomy(ask))
+            full = self._full[id(ask.steps)] = bits(~board.roomy(ask))
         left = self._suits(board, ask) & ~full
         if axis is not None and domains is not None:
             left &= self._within(board, axis, domains)
@@ -73,8 +73,9 @@ class Standing:
         ruled = bool(ask.host_owned or ask.host_members)
         if ruled and left:
             left &= ~self._barred(board, ask, lenient)
-        if left:
-            packer.problem.work += 1
+        if not left:
+            return 0
+        packer.problem.work += 1
         got = 0
         while left and got < count:
             lowest = left & -left
@@ -87,27 +88,29 @@ class Standing:
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)
             if packer.problem.diversity is None or board.diverse(ask, at):
-                self.put(board, ask, at, take)
+                board.put(ask, at, take)
+                if ruled:
+                    self._close(board, ask, at)
                 got += take
         self._full[id(ask.steps)] = full
         return got
 
     def _suits(self, board: Board, ask: Ask) -> int:
         """The machines that pods of the ask accept."""
-        seen = self._suiting.get((id(ask.columns), id(ask.nodes)))
+        seen = self._suiting.get(ask.stance)
         if seen is None:
-            seen = self._suiting[id(ask.columns), id(ask.nodes)] = _Seen()
+            seen = self._suiting[ask.stance] = _Seen()
         if seen.size < board.size:
             seen.yes |= bits(board.suitable(ask, seen.size, board.size)) << seen.size
             seen.size = board.size
         return seen.yes
 
     def _within(self, board: Board, axis: int, domains: Bools) -> int:
-        """The machines that lie in some domains."""
-        key = (axis, domains.tobytes())
-        seen = self._lying.get(key)
-        if seen is None:
-            seen = self._lying[key] = _Seen()
+        """The machines that lie in some domains; a mask is of one axis, and kept so that its id stays its own."""
+        known = self._lying.get(id(domains))
+        if known is None:
+            known = self._lying[id(domains)] = (_Seen(), domains)
+        seen = known[0]
         if seen.size < board.size:
             seen.yes |= bits(domains[board.domains[axis, seen.size : board.size]]) << seen.size
             seen.size = board.size
@@ -142,6 +145,9 @@ class Standing:
     def put(self, board: Board, ask: Ask, at: int, count: int) -> None:
         """Put pods of the ask on a machine, and note what that closes."""
         board.put(ask, at, count)
+        self._close(board, ask, at)
+
+    def _close(self, board: Board, ask: Ask, at: int) -> None:
         bit = 1 << at
         for cell in ask.host_members:
             known = self._hosts.get(cell.slot)
