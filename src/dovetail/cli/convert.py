@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.model.kinds.rewrite import Rewritten
-
-_ENDINGS = (".yaml", ".yml", ".json")
 
 
 @click.command()
@@ -26,6 +23,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     Comments and order stay where they can; other objects pass through as they are. A note on the standard error
     says what was moved and, above all, what changed its meaning.
     """
+    from dovetail.cli.manifests import STDIN, Unreadable, texts
     from dovetail.model.kinds.convert import ConversionError
     from dovetail.model.kinds.rewrite import rewrite
 
@@ -33,35 +31,23 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     if not files:
         raise click.UsageError("nothing to convert: name files with -f FILE")
     first = True
-    for name, text in _texts(files):
+    try:
+        given = list(texts(files))
+    except Unreadable as error:
+        raise click.UsageError(str(error)) from error
+    for name, text in given:
         try:
             done = rewrite(text, version)
         except ConversionError as error:
             raise click.UsageError(f"{name}: {error}") from error
         if not quiet:
             _notes(name, done)
-        if in_place and name != "-":
+        if in_place and name != STDIN:
             if done.changed:
                 Path(name).write_text(done.text, encoding="utf-8")
         else:
             click.echo(("" if first or done.text.startswith("---") else "---\n") + done.text, nl=False)
             first = False
-
-
-def _texts(names: list[str]) -> list[tuple[str, str]]:
-    found = []
-    for name in names:
-        if name == "-":
-            found.append((name, sys.stdin.read()))
-            continue
-        path = Path(name)
-        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
-        for file in files:
-            try:
-                found.append((str(file), file.read_text(encoding="utf-8")))
-            except (OSError, UnicodeDecodeError) as error:
-                raise click.UsageError(f"{file}: {error}") from error
-    return found
 
 
 def _notes(name: str, done: Rewritten) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+KINDS = ("provision", "refuse", "disrupt", "undo", "end", "keep", "safe-mode")
+
 
 @click.command()
 @click.option("--about", default=None, metavar="NAME", help="Only decisions that name this pod, node or pool.")
-@click.option("--kind", default=None, help="Only this kind: provision, refuse, disrupt, keep, safe-mode.")
+@click.option("--kind", type=click.Choice(KINDS), default=None, help="Only this kind.")
 @click.option("--reason", default=None, help="Only this reason: Empty, Drifted, Underutilized, NOT_CHEAPER and so on.")
 @click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
 @click.option("-n", "--last", default=50, show_default=True, help="At most so many, the newest.")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from dovetail.model.lint.shop import Shop
 
 _ZONE = re.compile(r"\b([a-z]{2}(?:-[a-z]+)+-[0-9])[a-f]\b")
-_ENDINGS = (".yaml", ".yml", ".json")
 
 
 @click.command()
@@ -41,7 +40,7 @@ def lint(
 
     Exit status: 0 nothing wrong (warnings at most), 1 errors found, 2 the command itself failed.
     """
-    sources = list(_sources([*names, *more]))
+    sources = _sources([*names, *more])
     shop = _shop(region or _guess(sources))
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
@@ -51,22 +50,16 @@ def lint(
     sys.exit(1 if bad else 0)
 
 
-def _sources(names: list[str]) -> Iterable[Source]:
+def _sources(names: list[str]) -> list[Source]:
+    from dovetail.cli.manifests import Unreadable, texts
     from dovetail.model.lint import Source
 
     if not names:
         raise click.UsageError("nothing to lint: name files with -f FILE")
-    for name in names:
-        if name == "-":
-            yield Source("<stdin>", sys.stdin.read())
-            continue
-        path = Path(name)
-        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
-        for file in files:
-            try:
-                yield Source(str(file), file.read_text(encoding="utf-8", errors="replace"))
-            except OSError as error:
-                raise click.UsageError(f"{file}: {error.strerror or error}") from error
+    try:
+        return [Source(name, text) for name, text in texts(names)]
+    except Unreadable as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _guess(sources: list[Source]) -> str | None:

@@ -7,14 +7,14 @@ value; what is not looked at is noted and left alone.
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from dovetail.cli.manifests import Unreadable, texts
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
 from dovetail.cluster.pools import for_planner
@@ -49,7 +49,6 @@ from dovetail.planner.workloads import pods_of
 T = TypeVar("T")
 Json = dict[str, Any]
 
-_ENDINGS = (".yaml", ".yml", ".json")
 _OURS = frozenset({"NodePool", "Provisioner", "NodeClaim", "Machine", "EC2NodeClass", "AWSNodeTemplate", "NodeOverlay",
                    "KWOKNodeClass"})  # fmt: skip
 _KINDS: dict[str, type[Any]] = {
@@ -76,7 +75,8 @@ class Objects:
     def add(self, source: Json) -> None:
         kind = source.get("kind")
         if not isinstance(kind, str):
-            raise InputError("an object has no kind; every document needs apiVersion and kind")
+            name = (source.get("metadata") or {}).get("name") or ", ".join(map(str, list(source)[:3]))
+            raise InputError(f"an object ({name}) has no kind; every document needs apiVersion and kind")
         if kind.endswith("List") and isinstance(source.get("items"), list):
             for each in source["items"]:
                 self.add({"kind": kind.removesuffix("List"), **each} if kind != "List" else each)
@@ -121,31 +121,29 @@ def _field(problem: str) -> str:
 def read(paths: Iterable[str]) -> Objects:
     """Every object in files, folders, or `-` for the standard input."""
     objects = Objects()
-    for name, text in _texts(paths):
-        for document in _documents(name, text):
-            if document is None:
-                continue
-            for each in document if isinstance(document, list) else [document]:
-                if not isinstance(each, dict):
-                    raise InputError(f"{name}: expected an object, found {type(each).__name__}")
-                objects.add(each)
+    try:
+        given = list(texts(paths))
+    except Unreadable as problem:
+        raise InputError(str(problem)) from problem
+    for name, text in given:
+        try:
+            _add(objects, text)
+        except InputError as problem:
+            raise InputError(f"{name}: {problem}") from problem
     return objects
 
 
-def _texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
-    for name in paths:
-        if name == "-":
-            yield "<stdin>", sys.stdin.read()
+def _add(objects: Objects, text: str) -> None:
+    for document in _documents(text):
+        if document is None:
             continue
-        path = Path(name)
-        if not path.exists():
-            raise InputError(f"{name}: no such file or folder")
-        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
-        for each in files:
-            yield str(each), each.read_text()
+        for each in document if isinstance(document, list) else [document]:
+            if not isinstance(each, dict):
+                raise InputError(f"expected an object, found {type(each).__name__}")
+            objects.add(each)
 
 
-def _documents(name: str, text: str) -> list[Any]:
+def _documents(text: str) -> list[Any]:
     import yaml
 
     if text.lstrip().startswith(("{", "[")):
@@ -153,12 +151,12 @@ def _documents(name: str, text: str) -> list[Any]:
             return [json.loads(text)]
         except json.JSONDecodeError as problem:
             if "\n---" not in text:
-                raise InputError(f"{name}: {problem}") from problem
+                raise InputError(f"not JSON: {problem}") from problem
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return list(yaml.load_all(text, Loader=loader))
     except yaml.YAMLError as problem:
-        raise InputError(f"{name}: {' '.join(str(problem).split())}") from problem
+        raise InputError(f"not YAML: {' '.join(str(problem).split())}") from problem
 
 
 def catalogue(path: str) -> tuple[InstanceType, ...]:

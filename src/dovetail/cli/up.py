@@ -97,11 +97,19 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
     names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
     if not names:
         raise click.ClickException(f"--zones names no zone; try --zones {','.join(known[:2])}")
+    for name in names:
+        if name not in known:
+            raise click.ClickException(f"--zones: {name!r} is not a zone of {region}, which has {', '.join(known)}")
     return names
 
 
 def _gates(text: str) -> tuple[str, ...]:
-    pairs = (pair.partition("=") for pair in text.split(",") if pair.strip())
+    from dovetail.controllers.settings import GATES
+
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    for name, _, _ in pairs:
+        if name.strip() not in GATES:
+            raise click.ClickException(f"--feature-gates: {name.strip()!r} is none of {', '.join(GATES)}")
     return tuple(name.strip() for name, _, value in pairs if value.strip().lower() in ("true", "1", ""))
 
 

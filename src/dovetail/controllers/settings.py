@@ -161,7 +161,7 @@ def _value(name: str, text: str, kind: Any) -> Any:
             return _seconds(text)
         if kind is bool:
             return _truth(text)
-        return kind(text) if kind in (int, float) else text
+        return _number(text, kind) if kind in (int, float) else text
     except ValueError as problem:
         raise SettingsError(f"{flag(name)}: {problem}") from problem
 
@@ -174,6 +174,13 @@ def _choice(name: str, text: str) -> str:
 
 def _seconds(text: str) -> float:
     return float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text).total_seconds()
+
+
+def _number(text: str, kind: type[int] | type[float]) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a {'whole number' if kind is int else 'number'}") from None
 
 
 def _truth(text: str) -> bool:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import StringIO
 from typing import Any
 
 import msgspec
 from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
-from ruamel.yaml.error import YAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dovetail.model.kinds import beta
 from dovetail.model.kinds.alpha import PROVISIONER_LABEL
@@ -46,7 +46,7 @@ class Rewritten(msgspec.Struct, frozen=True):
 def rewrite(text: str, version: str) -> Rewritten:
     """A file with every object of ours in that generation (`v1` or `v1beta1`); everything else as it was."""
     pieces = _pieces(text)
-    trees = [_tree(piece) for _, piece in pieces]
+    trees = list(_trees(pieces))
     kubelets = _kubelets(trees) if version == "v1" else {}
     written, remarks, changed = [], [], 0
     for (divider, piece), tree in zip(pieces, trees, strict=True):
@@ -82,12 +82,19 @@ def _style(piece: str) -> bool:
     return _INDENTED.search(piece) is not None
 
 
-def _tree(piece: str) -> CommentedMap | None:
-    try:
-        tree = _yaml(False).load(piece)
-    except YAMLError as error:
-        raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
-    return tree if isinstance(tree, CommentedMap) else None
+def _trees(pieces: Sequence[tuple[str, str]]) -> Iterator[CommentedMap | None]:
+    above = 0
+    for divider, piece in pieces:
+        above += divider.count("\n")
+        try:
+            tree = _yaml(False).load(piece)
+        except MarkedYAMLError as error:
+            line = above + (error.problem_mark.line if error.problem_mark else 0) + 1
+            raise ConversionError(f"line {line}: not YAML: {error.problem or error.context}") from error
+        except YAMLError as error:
+            raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
+        yield tree if isinstance(tree, CommentedMap) else None
+        above += piece.count("\n")
 
 
 def _dump(tree: CommentedMap, indented: bool) -> str:

@@ -1,0 +1,35 @@
+"""The manifests a command is given with -f: files, folders of them, or - for the standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+STDIN = "<stdin>"
+_ENDINGS = (".yaml", ".yml", ".json")
+
+
+class Unreadable(Exception):
+    """The file and what is wrong with it."""
+
+
+def texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """The name and the text of each file, a folder's in the order of their names."""
+    for name in names:
+        if name == "-":
+            yield STDIN, sys.stdin.read()
+            continue
+        path = Path(name)
+        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
+        for file in files:
+            yield str(file), _text(file)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{file}: {error.strerror or error}; name a file, a folder, or - for the input") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{file}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error

@@ -1,0 +1,49 @@
+"""What a command says of the files it is given: the file, the place, and no trace of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from dovetail.cli.main import main
+
+COMMANDS = ("plan", "lint", "convert")
+
+
+def _told(*words: str) -> str:
+    answer = CliRunner().invoke(main, words)
+    assert answer.exit_code != 0
+    assert isinstance(answer.exception, SystemExit), answer.exception
+    return answer.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_not_there_is_named(command: str, tmp_path: Path) -> None:
+    text = _told(command, "-f", str(tmp_path / "none.yaml"))
+    assert "none.yaml: No such file or directory; name a file, a folder" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_not_text_is_named(command: str, tmp_path: Path) -> None:
+    (tmp_path / "cat.yaml").write_bytes(b"kind: \xff\xfe")
+    assert "cat.yaml: not UTF-8 text at byte 6" in _told(command, "-f", str(tmp_path))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_file_that_is_not_yaml_is_named_with_the_line(command: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("kind: Pod\n---\nkind: [\n")
+    text = _told(command, "-f", str(tmp_path))
+    assert "bad.yaml" in text and "not YAML" in text
+    assert "line 4" in text or "bad.yaml:4:" in text
+
+
+def test_an_object_without_a_kind_is_found_by_its_file_and_name(tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_text("metadata: {name: lost}\n")
+    assert "odd.yaml: an object (lost) has no kind" in _told("plan", "-f", str(tmp_path))
+
+
+def test_zones_and_gates_that_are_not_there_are_answered_with_those_that_are() -> None:
+    assert "'x' is not a zone of ap-northeast-2, which has ap-northeast-2a," in _told("up", "--zones", "x")
+    assert "'foo' is none of NodeRepair," in _told("up", "--feature-gates", "foo=true")
