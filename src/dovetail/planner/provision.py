@@ -18,7 +18,6 @@ from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, p
 from dovetail.planner.quiet import quiet
 from dovetail.planner.reference.replay import reference
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.verify import verify
 from dovetail.planner.zones import owed
@@ -97,7 +96,8 @@ class Begun(NamedTuple):
 def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     """The quick answer, `measured` by the reference where pods and machines are few.
 
-    Where a spread counts pods that it does not bind, those may also come after its owners.
+    Where a spread counts pods that it does not bind, those may also come after its owners; that is asked of them only
+    where it is worse otherwise, because nobody knows in which order pods will be bound.
     """
     problem = Problem(snapshot)
     if not few(problem):
@@ -106,9 +106,8 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     if measured and len(problem.nodes) <= _FLEET:
         problem.yardstick, followed = reference(problem)
         _put_last(problem)
-    watched = problem.order.matters and problem.order.clear()
-    packing = quick(problem, not watched, followed)
-    if watched:
+    packing = quick(problem, True, followed)
+    if not packing.content and problem.order.matters and problem.order.clear():
         patient = Problem(snapshot, owners_first=True)
         patient.yardstick = problem.yardstick
         _put_last(patient)
@@ -140,7 +139,7 @@ def _holds(problem: Problem, packing: Packing) -> bool:
     if not few(problem):
         return True
     choosy = bool(problem.binding) and problem.diversity is not None
-    if not (choosy or problem.owners_first) and sound(packing.board) and hosts_sound(packing.board):
+    if not (choosy or problem.owners_first) and packing.steady:
         return True
     return not verify(plan_of(problem, packing), problem.snapshot)
 

@@ -7,6 +7,7 @@ those that fill the gaps. What finds no place is tried again after everybody els
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
@@ -33,8 +34,6 @@ _POURABLE = 40
 class Packing:
     """A finished board, the pods that found no place, the price, and the wishes given up, or not kept in the end."""
 
-    __slots__ = ("board", "cautious", "cost", "given_up", "left", "unkept")
-
     def __init__(self, board: Board, left: dict[int, int], cautious: Packing | None = None) -> None:
         self.board = board
         self.left = left
@@ -49,23 +48,37 @@ class Packing:
             for number, count in contents.items()
         )
 
+    @cached_property
+    def steady(self) -> bool:
+        """Whether every spread holds whatever the order in which pods arrive."""
+        return sound(self.board) and hosts_sound(self.board)
+
     @property
     def rank(self) -> tuple[float, ...]:
-        """No worse than the yardstick first, where there is one. Then fewer pods without a place, fewer wishes given
-        up, less money; a wish kept is worth some.
+        """No worse than the yardstick first, where there is one, and steady. Then fewer pods without a place, fewer
+        wishes given up, less money; a wish kept is worth some.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
         own = (self.given_up, weighed(self.board.problem, self.cost, self.unkept))
         if yardstick is None:
             return (left, *own)
         wishes, zones = max(0, self.unkept - yardstick.unkept), yardstick.zones - reach(self.board, yardstick.zones)
-        return (yardstick.missing(self.left), left, wishes, yardstick.dearer(self.left, self.cost), zones, *own)
+        dear = yardstick.dearer(self.left, self.cost)
+        return (yardstick.missing(self.left), not self.steady, left, wishes, dear, zones, *own)
 
     @property
     def lacking(self) -> bool:
         """Whether fewer wishes are kept than by the yardstick, or fewer pods placed."""
         yardstick = self.board.problem.yardstick
         return yardstick is not None and (self.unkept > yardstick.unkept or yardstick.missing(self.left) > 0)
+
+    @property
+    def content(self) -> bool:
+        """Whether it is steady and lacks nothing that the yardstick has, at no more than its price."""
+        yardstick = self.board.problem.yardstick
+        if yardstick is None:
+            return self.steady and not self.left
+        return self.steady and not self.lacking and not yardstick.dearer(self.left, self.cost)
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""
