@@ -15,7 +15,7 @@ from datetime import timedelta
 from dovetail.cloud.protocol import Machine, MachineNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
@@ -69,12 +69,13 @@ class Garbage:
             doubtful = node.ready if node is not None else not claim.is_true("Registered")
             if doubtful and now - self._missing[claim.metadata.uid] < DOUBT:
                 continue
-            await delete(context, claim, "garbage_collected")
+            decision = await delete(context, claim, "garbage_collected")
             context.log.info(
                 "garbage collecting nodeclaim with no cloudprovider representation",
                 controller="nodeclaim.garbagecollection",
                 NodeClaim=logs.ref(claim.name),
                 Node=logs.ref(claim.status.node_name),
+                decision=decision,
                 **{"provider-id": claim.status.provider_id},
             )
 

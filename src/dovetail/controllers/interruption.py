@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dovetail.cloud.protocol import CloudError, Interruption, Remedy
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -23,10 +23,12 @@ from dovetail.model.labels import INSTANCE_TYPE, ZONE
 _MEANING = {
     "spot-interruption": ("SpotInterrupted", "Spot interruption warning was triggered", "spot_interrupted"),
     "reservation-interruption": (
-        "CapacityReservationInstanceInterrupted", "Capacity reservation interruption warning was triggered",
+        "CapacityReservationInstanceInterrupted", "Capacity Reservation interruption warning was triggered",
         "capacity_reservation_interrupted",
     ),
-    "scheduled-change": ("InstanceUnhealthy", "An unhealthy warning was triggered for the machine", "scheduled_change"),
+    "scheduled-change": (
+        "InstanceUnhealthy", "An unhealthy warning was triggered for the instance", "scheduled_change",
+    ),
     "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
     "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
     "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status_failure"),
@@ -42,6 +44,8 @@ class Interruptions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: UIDs of claims we have ended; the mirror hears of it a moment later.
+        self._ended: set[str] = set()
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -71,7 +75,9 @@ class Interruptions:
 
     async def _handle(self, batch: Sequence[Interruption]) -> None:
         done = []
-        by_id = {_machine(claim.status.provider_id): claim for claim in self._context.mirror.claims.store.all()}
+        claims = tuple(self._context.mirror.claims.store.all())
+        by_id = {_machine(claim.status.provider_id): claim for claim in claims}
+        self._ended &= {claim.metadata.uid for claim in claims}
         for message in batch:
             try:
                 await self._act(message, by_id)
@@ -87,25 +93,38 @@ class Interruptions:
             claim = by_id.get(_machine(identity))
             if claim is None:
                 continue
-            context.log.info(
-                "initiating delete from interruption message" if message.kind in _MEANING else "received interruption",
-                controller="interruption", NodeClaim=logs.ref(claim.name), messageKind=message.kind,
-            )  # fmt: skip
+            node = context.mirror.node_for(claim)
             if message.kind == "rebalance":
-                context.notices.publish(
-                    claim, "Normal", "SpotRebalanceRecommendation", "Spot rebalance recommendation was triggered"
-                )
+                words = "Spot rebalance recommendation was triggered"
+                context.notices.machine(node, claim, "Normal", "SpotRebalanceRecommendation", words)
             if message.kind not in _MEANING:
+                self._log("received interruption", claim, message)
                 continue
             event, words, reason = _MEANING[message.kind]
-            context.notices.publish(claim, "Warning", event, words)
+            context.notices.machine(node, claim, "Warning", event, words)
             if message.kind == "spot-interruption":
                 labels = claim.metadata.labels
                 context.cloud.unavailable.mark((labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), "spot"))
-            if claim.metadata.deletion_timestamp is None:
-                await (deadline.at_once if message.kind in FORCED else delete)(context, claim, reason)
-                text = "Interruption triggered termination"
-                context.notices.publish(claim, "Warning", "TerminatingOnInterruption", text)
+            if claim.metadata.deletion_timestamp is None and claim.metadata.uid not in self._ended:
+                await self._end(claim, message, reason)
+
+    async def _end(self, claim: NodeClaim, message: Interruption, reason: str) -> None:
+        context = self._context
+        decision = await (deadline.at_once if message.kind in FORCED else delete)(context, claim, reason)
+        self._ended.add(claim.metadata.uid)
+        if not decision:
+            return  # it was gone already
+        self._log("initiating delete from interruption message", claim, message, decision=decision)
+        for subject, kind in ((claim, "NodeClaim"), (context.mirror.node_for(claim), "Node")):
+            if subject is not None:
+                text = f"Interruption triggered termination for the {kind}"
+                context.notices.publish(subject, "Warning", "TerminatingOnInterruption", text, decision=decision)
+
+    def _log(self, text: str, claim: NodeClaim, message: Interruption, **more: str) -> None:
+        self._context.log.info(
+            text, controller="interruption", NodeClaim=logs.ref(claim.name), Node=logs.ref(claim.status.node_name),
+            messageKind=message.kind, **more,
+        )  # fmt: skip
 
 
 def _machine(provider_id: str) -> str:

@@ -52,7 +52,10 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`kind` is provision, refuse, disrupt, keep, launch-failed and the like; `reason` is of its vocabulary."""
+    """`kind` is provision, refuse, disrupt, undo, end, keep or safe-mode; `reason` is of its vocabulary.
+
+    `about` are claims and pools that it concerns beside the machines and pods it names.
+    """
 
     id: str
     kind: str
@@ -74,6 +77,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
     evictions: int = 0
     refusals: tuple[Refusal, ...] = ()
     subject: str = ""
+    about: tuple[str, ...] = ()
     detail: Mapping[str, Any] = {}
 
 
@@ -176,6 +180,7 @@ def concerns(decision: Decision, subject: str) -> bool:
         subject == decision.subject
         or subject in decision.pods
         or subject in decision.removed
+        or subject in decision.about
         or any(subject in (each.claim, each.pool) for each in decision.machines)
         or any(subject in each.pods for each in decision.refusals)
     )

@@ -15,7 +15,7 @@ from dovetail.cluster import keys
 from dovetail.controllers import logs, tainting
 from dovetail.controllers.conditions import Conditions, of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline, drain
 from dovetail.controllers.termination.evictions import Evictions
 from dovetail.controllers.worker import Again, Worker

@@ -12,7 +12,7 @@ from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES

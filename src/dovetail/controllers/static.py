@@ -13,7 +13,7 @@ from dovetail.cluster.mirror import Mirror
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import costs, expiration
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.provisioning import claims
 from dovetail.controllers.termination import protection
 from dovetail.controllers.worker import every

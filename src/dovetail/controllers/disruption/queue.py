@@ -21,7 +21,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
 from dovetail.controllers.ledger import Bought, Decision
 from dovetail.controllers.metrics import snake
-from dovetail.controllers.nodeclaim.launch import delete, termination_mode
+from dovetail.controllers.nodeclaim.ending import delete, termination_mode
 from dovetail.controllers.provisioning import claims
 from dovetail.controllers.settings import Place
 from dovetail.controllers.static import room
@@ -98,7 +98,7 @@ class Queue:
             if not claim.is_true("Initialized"):
                 waiting.append(name)
                 text = "Waiting on readiness to continue disruption"
-                context.notices.publish(claim, "Normal", "DisruptionWaitingReadiness", text)
+                context.notices.publish(claim, "Normal", "DisruptionWaitingReadiness", text, decision=command.id)
         if waiting:
             if context.clock.monotonic() - command.created > PATIENCE:
                 await self._failed(command, f"replacements {', '.join(waiting)} did not become ready in time")
@@ -145,8 +145,10 @@ class Queue:
         for subject, name in ((node, "Node"), (claim, "NodeClaim")):
             if subject is not None:
                 text = f"Disrupting {name}: {command.reason}"
-                context.notices.publish(subject, "Normal", "DisruptionTerminating", text)
-        await delete(context, claim, command.reason.lower(), policy=command.policy, bound=command.grace)
+                context.notices.publish(subject, "Normal", "DisruptionTerminating", text, decision=command.id)
+        await delete(
+            context, claim, command.reason.lower(), decision=command.id, policy=command.policy, bound=command.grace
+        )
         mode = termination_mode(claim, command.grace)
         context.metrics.pods_disruption_initiated.labels(
             command.reason.lower(), candidate.pool, candidate.capacity_type, command.policy, mode
@@ -164,6 +166,13 @@ class Queue:
             command=command.words(), error=why, **{"command-id": command.id},
         )  # fmt: skip
         context.metrics.disruption_failures.labels(command.decision, command.reason.lower(), command.kind).inc()
+        context.ledger.record(
+            Decision(
+                id=command.id, kind="undo", time=context.ledger.now(), reason=command.reason,
+                summary=f"given up, {why}: {old_words(command)}", view_age=context.mirror.age(),
+                removed=tuple(each.node for each in command.candidates), about=_about(command),
+            )
+        )  # fmt: skip
         if command.reason is Reason.EXPIRED:
             for each in command.candidates:
                 await self._remove(each, command)
@@ -172,7 +181,7 @@ class Queue:
         for name in command.replacements:
             claim = context.mirror.claims.store.get(name)
             if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
-                await delete(context, claim, "rolled_back")
+                await delete(context, claim, "rolled_back", decision=command.id)
         await self._let_off(command)
         self._places.pop(command.id, None)
         self.commands.pop(command.id, None)
@@ -223,7 +232,8 @@ class Queue:
             context.mirror.assume(claim)
             made.append(claim.name)
             context.metrics.claims_created.labels(command.reason.lower(), pool.name, "false").inc()
-            context.notices.publish(claim, "Normal", "DisruptionLaunching", f"Launching NodeClaim: {command.reason}")
+            text = f"Launching NodeClaim: {command.reason}"
+            context.notices.publish(claim, "Normal", "DisruptionLaunching", text, decision=command.id)
         self._promise(command, plan, made)
         return tuple(made)
 
@@ -318,6 +328,7 @@ class Queue:
                 cost=plan.cost.per_hour if plan else 0.0, before=_sum(each.price for each in command.candidates),
                 bound=plan.cost.lower_bound if plan else None, gap=plan.cost.gap if plan else None,
                 removed=tuple(each.node for each in command.candidates), evictions=command.evictions,
+                about=_about(command),
                 machines=tuple(
                     Bought(
                         claim=name, pool=machine.pool, instance_type=machine.choice.instance_type,
@@ -328,6 +339,11 @@ class Queue:
                 ),
             )
         )  # fmt: skip
+
+
+def _about(command: Command) -> tuple[str, ...]:
+    """The claims that go and their pools: people ask by either."""
+    return (*(each.claim for each in command.candidates), *sorted({each.pool for each in command.candidates}))
 
 
 def _sum(prices: Any) -> float | None:

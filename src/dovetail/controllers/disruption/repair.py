@@ -22,7 +22,7 @@ from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.diagnosis import Diagnosis, Policies
 from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.staging import Refused, stage
-from dovetail.controllers.nodeclaim.launch import termination_mode
+from dovetail.controllers.nodeclaim.ending import termination_mode
 from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node

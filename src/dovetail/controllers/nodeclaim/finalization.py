@@ -13,6 +13,7 @@ from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
+from dovetail.controllers.termination import deadline
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES
@@ -40,17 +41,15 @@ async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
     grace, deleted = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
     if grace is None or deleted is None or keys.TERMINATION_TIMESTAMP in claim.metadata.annotations:
         return claim
-    moment = stamp(deleted + timedelta(seconds=parse_duration(grace).total_seconds()))
-    body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: moment}}}
+    end = deleted + timedelta(seconds=parse_duration(grace).total_seconds())
+    body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: stamp(end)}}}
     fresh = await context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
     context.mirror.assume(fresh)
     context.log.info(
         "annotated nodeclaim", controller="nodeclaim.lifecycle", NodeClaim=logs.ref(claim.name),
-        **{keys.TERMINATION_TIMESTAMP: moment},
+        **{keys.TERMINATION_TIMESTAMP: stamp(end)},
     )  # fmt: skip
-    context.notices.publish(
-        fresh, "Warning", "TerminationGracePeriodExpiring", f"All pods will be deleted by {moment}"
-    )
+    context.notices.publish(fresh, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
     return fresh
 
 

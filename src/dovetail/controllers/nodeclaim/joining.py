@@ -12,7 +12,8 @@ from dovetail.cloud.aws.awsauth import refusal
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, delete, waiting_for
+from dovetail.controllers.nodeclaim.ending import delete
+from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, waiting_for
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS

@@ -23,11 +23,9 @@ from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, truncated
 from dovetail.controllers.context import Context
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.nodeclaim.options import labels, options
-from dovetail.kube.errors import NotFound
-from dovetail.kube.resources import NODECLAIMS
 from dovetail.kube.retries import doubled
-from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
@@ -200,33 +198,6 @@ def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     """The pods a claim was made for that still have no machine."""
     found = (context.mirror.pod(uid) for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))))
     return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
-
-
-async def delete(
-    context: Context, claim: NodeClaim, reason: str, *, policy: str = "", bound: float | None = None
-) -> None:
-    """Delete a claim for a reason of ours; a claim that is gone already is as good.
-
-    `policy` is the consolidation's, and `bound` the seconds its drain may take whatever the claim says.
-    """
-    try:
-        await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
-    except NotFound:
-        return
-    kind = claim.metadata.labels.get(keys.CAPACITY_TYPE, "")
-    context.metrics.claims_disrupted.labels(
-        reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
-    ).inc()
-
-
-def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
-    """How hard a claim's end may be: without a grace period its drain may take for ever."""
-    grace = claim.spec.termination_grace_period
-    if bound is None and grace is not None:
-        bound = parse_duration(grace).total_seconds()
-    if bound is None:
-        return "graceful"
-    return "eventual" if bound > 0 else "forceful"
 
 
 def _reason(problem: CloudError) -> str:

@@ -18,8 +18,9 @@ from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim,
 from dovetail.controllers.context import Context
 from dovetail.controllers.learning import unannounced
 from dovetail.controllers.nodeclaim import initialization, registration
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.nodeclaim.finalization import finalize
-from dovetail.controllers.nodeclaim.launch import Launcher, delete
+from dovetail.controllers.nodeclaim.launch import Launcher
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
@@ -198,13 +199,14 @@ class Lifecycle:
         if launched:
             context.safety.registration(False, f"nodeclaim {claim.name} of nodepool {claim.node_pool}")
         reason = "registration_timeout" if launched else "launch_timeout"
-        await delete(context, claim, reason)
+        decision = await delete(context, claim, reason)
         context.log.info(
             "terminating due to timeout",
             controller="nodeclaim.lifecycle",
             NodeClaim=logs.ref(claim.name),
             timeout=limit,
             reason=reason,
+            decision=decision,
         )
         return None
 

@@ -66,6 +66,8 @@ class Termination:
         if not (tainting.tainted(node) and tainting.excluded(node)):
             await tainting.add(context, name, leave_load_balancers=True)
         end = deadline.of(claim)
+        if end is not None:
+            context.notices.publish(node, "Warning", "TerminationGracePeriodExpiring", deadline.words(end))
         if not await self._drained(node, claim, end):
             return LOOK
         if not await self._detached(node, claim, end):
@@ -95,7 +97,7 @@ class Termination:
         now = context.clock.now()
         todo = drain.decide(context.mirror.pods_on(node.metadata.name), now, end)
         reason = _reason(claim)
-        await self._evictions.force(node, todo.force, reason)
+        await self._evictions.force(todo.force, reason)
         await self._evictions.evict(node, todo.evict, reason)
         conditions = self._conditions(claim)
         if conditions is None:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from dovetail.cluster import keys
 from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
@@ -19,6 +19,11 @@ def of(claim: NodeClaim | None) -> datetime | None:
     """When everything must be gone, if the claim has a date."""
     text = claim.metadata.annotations.get(keys.TERMINATION_TIMESTAMP) if claim else None
     return datetime.fromisoformat(text.replace("Z", "+00:00")) if text is not None else None
+
+
+def words(end: datetime) -> str:
+    """What the events of a machine say about its date."""
+    return f"All pods will be deleted by {stamp(end)}"
 
 
 async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
@@ -30,8 +35,8 @@ async def tighten(context: Context, claim: NodeClaim, grace: float) -> None:
     context.mirror.assume(await context.kube.patch(NODECLAIMS, claim.name, {"metadata": meta}, type=NodeClaim))
 
 
-async def at_once(context: Context, claim: NodeClaim, reason: str) -> None:
-    """Delete a claim; its drain forces everybody. NotFound goes to the caller."""
+async def at_once(context: Context, claim: NodeClaim, reason: str) -> str:
+    """Delete a claim and return the decision's id; its drain forces everybody. NotFound goes to the caller."""
     body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: stamp(context.clock.now())}}}
     await context.kube.patch(NODECLAIMS, claim.name, body)
-    await delete(context, claim, reason)
+    return await delete(context, claim, reason)

@@ -23,10 +23,11 @@ CRITICAL = frozenset({"system-cluster-critical", "system-node-critical"})
 
 
 class Forced(msgspec.Struct, frozen=True):
-    """A pod to be deleted outright, with the seconds it still gets."""
+    """A pod to be deleted outright, with the seconds it still gets until the end."""
 
     pod: Pod
     grace: int
+    end: datetime
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +46,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 def decide(pods: Iterable[Pod], now: datetime, end: datetime | None) -> Drain:
     """`end` is when everything must be gone; None lets the drain take as long as it takes."""
     leaving = [pod for pod in pods if drainable(pod) and not stuck(pod, now)]
-    forced = [Forced(pod, _grace(end, now)) for pod in leaving if end and _overdue(pod, end, now)]
+    forced = [Forced(pod, _grace(end, now), end) for pod in leaving if end and _overdue(pod, end, now)]
     made_to_go = {each.pod.metadata.uid for each in forced}
     patient = [pod for pod in leaving if pod.metadata.uid not in made_to_go]
     tier = min((tier_of(pod) for pod in patient), default=0)
@@ -88,6 +89,5 @@ def _overdue(pod: Pod, end: datetime, now: datetime) -> bool:
     return grace is not None and now > end - timedelta(seconds=grace)
 
 
-def _grace(end: datetime | None, now: datetime) -> int:
-    left = (end - now).total_seconds() if end else 1.0
-    return max(1, int(left))
+def _grace(end: datetime, now: datetime) -> int:
+    return max(1, int((end - now).total_seconds()))

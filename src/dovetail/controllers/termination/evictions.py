@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination.drain import Forced
 from dovetail.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
@@ -30,7 +31,7 @@ class Evictions:
             if self._refused.get(pod.metadata.uid, (0.0, 0.0))[1] <= self._context.clock.monotonic():
                 await self._evict(node, pod, reason)
 
-    async def force(self, node: Node, pods: Iterable[Forced], reason: str) -> None:
+    async def force(self, pods: Iterable[Forced], reason: str) -> None:
         """Delete outright those whose time is up."""
         context = self._context
         for each in pods:
@@ -42,10 +43,11 @@ class Evictions:
             self._forget(each.pod)
             context.metrics.pods_drained.labels(reason).inc()
             context.notices.publish(
-                each.pod, "Warning", "Disrupted",
-                f"Deleting the pod to accommodate the terminationTime of the node {node.metadata.name}. "
+                each.pod, "Normal", "Disrupted",
+                f"Deleting the pod to accommodate the terminationTime {stamp(each.end)} of the node. "
                 f"The pod was granted {each.grace} seconds of grace-period of its "
-                f"{each.pod.spec.termination_grace_period_seconds} terminationGracePeriodSeconds",
+                f"{each.pod.spec.termination_grace_period_seconds} terminationGracePeriodSeconds. "
+                "This bypasses the PDB of the pod and the do-not-disrupt annotation.",
             )  # fmt: skip
 
     async def _evict(self, node: Node, pod: Pod, reason: str) -> None:

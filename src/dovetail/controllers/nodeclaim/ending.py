@@ -1,0 +1,60 @@
+"""The end of a claim that we ask for: counted by its reason, and in the ledger unless a command tells of it there.
+
+Everything else follows from the deletion: the node is drained, the machine ended, the finalizers released.
+"""
+
+from __future__ import annotations
+
+from dovetail.cluster import keys
+from dovetail.controllers.context import Context
+from dovetail.controllers.ledger import Decision
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.duration import parse as parse_duration
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+
+async def delete(
+    context: Context, claim: NodeClaim, reason: str, *, decision: str = "", policy: str = "", bound: float | None = None
+) -> str:
+    """Delete a claim and return the id of the decision; a claim that is gone already is as good, and needs none.
+
+    `decision` is the command's that has recorded it, `policy` the consolidation's, and `bound` the seconds its drain
+    may take whatever the claim says.
+    """
+    try:
+        await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
+    except NotFound:
+        return ""
+    kind = claim.metadata.labels.get(keys.CAPACITY_TYPE, "")
+    context.metrics.claims_disrupted.labels(
+        reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
+    ).inc()
+    return decision or _record(context, claim, reason)
+
+
+def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
+    """How hard a claim's end may be: without a grace period its drain may take for ever."""
+    grace = claim.spec.termination_grace_period
+    if bound is None and grace is not None:
+        bound = parse_duration(grace).total_seconds()
+    if bound is None:
+        return "graceful"
+    return "eventual" if bound > 0 else "forceful"
+
+
+def _record(context: Context, claim: NodeClaim, reason: str) -> str:
+    ledger, labels = context.ledger, claim.metadata.labels
+    node, price = context.mirror.node_for(claim), claim.metadata.annotations.get(keys.PRICE)
+    known = [labels[key] for key in (keys.INSTANCE_TYPE, keys.ZONE, keys.CAPACITY_TYPE) if key in labels]
+    what = f"{claim.name} ({', '.join(known)})" if known else claim.name
+    bought = price is not None and bool(claim.status.provider_id)
+    decision = Decision(
+        id=ledger.new_id(), kind="end", time=ledger.now(), reason=reason,
+        summary=f"{what} goes: {reason.replace('_', ' ')}", view_age=context.mirror.age(),
+        before=float(price) if price is not None and bought else None, cost=0.0 if bought else None,
+        removed=(node.metadata.name,) if node is not None else (),
+        about=tuple(name for name in (claim.name, claim.node_pool) if name),
+    )  # fmt: skip
+    ledger.record(decision)
+    return decision.id
