@@ -11,12 +11,12 @@ import click
 @click.argument("kind")
 @click.option("--node", default="", help="The node it strikes: a name, or a number; the first by default.")
 @click.option("--for", "seconds", default=60.0, show_default=True, help="Seconds of the lab's time; 0: for good.")
-@click.option("--amount", default=0.0, help="Seconds of delay or skew; the share of refused updates.")
+@click.option("--amount", default=0.0, help="Seconds of delay or skew; the share of refused requests.")
 def fault(kind: str, node: str, seconds: float, amount: float) -> None:
     """Break something in a running lab.
 
-    KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, conflict-storm, watch-cut, watch-stale,
-    watch-drop or watch-twice.
+    KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, api-throttled, conflict-storm, watch-cut,
+    watch-stale, watch-drop, watch-twice or watch-gulps.
     """
     from dovetail.lab.residence import find
 

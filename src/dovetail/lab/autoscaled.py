@@ -22,20 +22,25 @@ from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
 from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS
 from dovetail.lab.cluster import Lab
 from dovetail.lab.machines import Machine, host_name
-from dovetail.lab.replicas import Replica
+from dovetail.lab.replicas import Fuse, Replica
 from dovetail.lab.seller import Seller
-from dovetail.model.instancetype import InstanceType
+from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.kinds import crds
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
 
 HOUR = 3600.0
 #: Seconds between looks at prices that move.
 REPRICED = 5.0
+#: A reserved machine costs next to nothing more, and still more if it is larger.
+PAID_ALREADY = 10_000_000.0
+RESERVATION = ("karpenter.k8s.aws/capacity-reservation-id", "karpenter.k8s.aws/capacity-reservation-type")
 #: Somebody who does something to every machine that boots, given its name.
 Meddler = Callable[[str], Awaitable[None]]
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """`families` narrows what is sold; `gates` are feature gates to open.
+    """`families` narrows what is sold; `reserved` are machines of a type that were paid for already, in one zone;
+    `gates` are feature gates to open.
 
     `short` is the share of a resource that machines lack of what was promised; with `reuse` a machine gets the address,
     and so the name, of one that is gone; several `replicas` stand for election.
@@ -44,6 +49,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     region: str = "ap-northeast-2"
     families: tuple[str, ...] = ()
     types: tuple[InstanceType, ...] = ()
+    reserved: Mapping[str, int] = {}
     market: Market = Market(boot=(25.0, 35.0), ready=(4.0, 6.0))
     gates: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
@@ -60,6 +66,8 @@ class Autoscaled:
         self._line = line
         self.cloud: Seller | None = None
         self.replicas: list[Replica] = []
+        #: Set to kill every process after so many mutating calls.
+        self.fuse = Fuse(self.restart)
         self.totals: Counter[str] = Counter()
         #: When a machine last came or went.
         self.changed = 0.0
@@ -109,13 +117,14 @@ class Autoscaled:
         await _create(lab, EC2NODECLASSES, _node_class())
         chance = lab.chance.child("autoscaled")
         self.cloud = cloud = Seller(lab.clock, chance.child("cloud"), self._sold(), asked.market)
+        cloud.on_deed = self.fuse.burn
         gates = dict(Settings().feature_gates) | dict.fromkeys(asked.gates, True)
         settings = Settings(
             **{"metrics_port": 0, "health_probe_port": 0, "disable_leader_election": asked.replicas == 1,
                "plan_deadline": 0.0, "feature_gates": gates, **asked.settings}
         )  # fmt: skip
         self.replicas = [
-            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log)
+            Replica(number, lab.transport, cloud, lab.clock, chance, settings, self._log, self.fuse)
             for number in range(asked.replicas)
         ]
         self._since = lab.clock.monotonic()
@@ -141,8 +150,9 @@ class Autoscaled:
     def _sold(self) -> tuple[InstanceType, ...]:
         if self._asked.types:
             return self._asked.types
-        wanted = self._asked.families
-        return tuple(t for t in catalogue.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
+        wanted, reserved = self._asked.families, self._asked.reserved
+        sold = (t for t in catalogue.load(self._asked.region) if not wanted or t.name.split(".")[0] in wanted)
+        return tuple(_with_reservation(t, reserved[t.name]) if t.name in reserved else t for t in sold)
 
     async def _machines(self, lab: Lab, cloud: Seller, group: asyncio.TaskGroup) -> None:
         while True:
@@ -224,6 +234,19 @@ class Autoscaled:
             self.totals["disruptions"] += 1
         if message in _TOLD:
             self._line(line.strip())
+
+
+def _with_reservation(sold: InstanceType, machines: int) -> InstanceType:
+    """So many machines of a type were reserved in the first zone that has it."""
+    plain = next(each for each in sold.offerings if each.capacity_type == ON_DEMAND)
+    name = f"cr-{sold.name.replace('.', '-')}"
+    offering = Offering(
+        zone=plain.zone, capacity_type=RESERVED, price=(plain.price or 0.0) / PAID_ALREADY,
+        labels={**plain.labels, **dict(zip(RESERVATION, (name, "default"), strict=True))},
+        reservation_id=name, reservation_capacity=machines,
+    )  # fmt: skip
+    labels = {**sold.labels, CAPACITY_TYPE: (*sold.labels.get(CAPACITY_TYPE, ()), RESERVED)}
+    return msgspec.structs.replace(sold, offerings=(*sold.offerings, offering), labels=labels)
 
 
 _TOLD = frozenset({

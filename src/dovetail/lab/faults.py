@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -47,6 +47,7 @@ class Faults:
         self._chance = chance
         self.now: dict[str, Fault] = {}
         self._until = -math.inf
+        self._streams = 0
         self._cut = asyncio.Event()
         self._expire = asyncio.Event()
         self._flow = asyncio.Event()
@@ -57,11 +58,13 @@ class Faults:
             "clock-skew": self._skew,
             "api-slow": self._switch,
             "api-down": self._switch,
+            "api-throttled": self._switch,
             "conflict-storm": self._switch,
             "watch-cut": self._cut_watches,
             "watch-stale": self._hold_watches,
             "watch-drop": self._drop_events,
             "watch-twice": self._switch,
+            "watch-gulps": self._switch,
         }
 
     @property
@@ -146,7 +149,9 @@ class Faults:
             "api-slow": f"answers {fault.amount or 1:g} s late",
             "api-down": "does not answer",
             "conflict-storm": f"refuses {fault.amount or 0.5:.0%} of updates as conflicts",
+            "api-throttled": f"turns {fault.amount or 0.5:.0%} of requests away as too many",
             "watch-twice": "tells every event twice",
+            "watch-gulps": f"tells each watch its events every so often, up to {fault.amount or 5:g} s late,",
         }
         return f"the API server {much[fault.kind]} for {fault.seconds:g} s"
 
@@ -183,6 +188,9 @@ class Faults:
             await asyncio.sleep(slow.amount or 1.0)
         if "api-down" in self.now:
             return _status(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+        throttled = self.now.get("api-throttled")
+        if throttled is not None and self._chance.random() < (throttled.amount or 0.5):
+            return _status(429, "TooManyRequests", "the server has received too many requests", {"retry-after": "1"})
         storm = self.now.get("conflict-storm")
         if storm is not None and request.method in _WRITES and self._chance.random() < (storm.amount or 0.5):
             text = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the "
@@ -200,6 +208,8 @@ class Faults:
         """A watch that can be cut, held back, thinned out and repeated."""
         cut, expired = asyncio.ensure_future(self._cut.wait()), asyncio.ensure_future(self._expire.wait())
         upcoming: asyncio.Future[bytes] | None = None
+        self._streams += 1
+        pace = self._chance.child("pace", str(self._streams)).uniform(0.2, 1.0)
         try:
             while True:
                 upcoming = asyncio.ensure_future(anext(frames))
@@ -210,6 +220,8 @@ class Faults:
                     return
                 frame = upcoming.result()
                 await self._flow.wait()
+                if "watch-gulps" in self.now:
+                    await asyncio.sleep(self._until_gulp(self.now["watch-gulps"], pace))
                 for _ in range(self._copies()):
                     yield frame
         finally:
@@ -222,6 +234,10 @@ class Faults:
             if close is not None:
                 await close()
 
+    def _until_gulp(self, fault: Fault, pace: float) -> float:
+        """Seconds until a watch of this pace tells what has gathered."""
+        return -self._clock.monotonic() % (pace * (fault.amount or 5.0))
+
     def _copies(self) -> int:
         """How often an event is told now."""
         drop = self.now.get("watch-drop")
@@ -230,10 +246,11 @@ class Faults:
         return 2 if "watch-twice" in self.now else 1
 
 
-def _status(code: int, reason: str, message: str) -> Response:
+def _status(code: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> Response:
     body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" if code < 400 else "Failure"}
     body |= {"message": message, "reason": reason, "code": code}  # type: ignore[dict-item]
-    return Response(status=code, headers={"content-type": "application/json"}, body=msgspec.json.encode(body))
+    headers = {"content-type": "application/json", **(headers or {})}
+    return Response(status=code, headers=headers, body=msgspec.json.encode(body))
 
 
 _GONE = b'{"type":"ERROR","object":' + _status(410, "Expired", "too old resource version").body + b"}\n"

@@ -24,11 +24,35 @@ from dovetail.kube.transport import Request, Response, Transport
 AWAY = 5.0
 
 
+_MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Fuse:
+    """Kills the processes right after so many of their mutating calls, whoever was called."""
+
+    def __init__(self, kill: Callable[[], None]) -> None:
+        self._kill = kill
+        self._left = 0
+
+    def set(self, calls: int) -> None:
+        self._left = calls
+
+    async def burn(self) -> None:
+        """A mutating call was made. After the last one its caller never learns the answer."""
+        if not self._left:
+            return
+        self._left -= 1
+        if not self._left:
+            self._kill()
+            await asyncio.Event().wait()
+
+
 class Line:
     """A replica's way to the API server, which can be held."""
 
-    def __init__(self, inner: Transport) -> None:
+    def __init__(self, inner: Transport, fuse: Fuse) -> None:
         self._inner = inner
+        self._fuse = fuse
         feed = feed_of(inner)
         if feed is not None:
             self.feed = feed
@@ -41,8 +65,12 @@ class Line:
 
     async def send(self, request: Request) -> Response:
         if self._open.is_set():
-            return await self._inner.send(request)
-        return await asyncio.shield(asyncio.ensure_future(self._late(request)))
+            response = await self._inner.send(request)
+        else:
+            response = await asyncio.shield(asyncio.ensure_future(self._late(request)))
+        if request.method in _MUTATING:
+            await self._fuse.burn()
+        return response
 
     async def _late(self, request: Request) -> Response:
         await self._open.wait()
@@ -68,9 +96,9 @@ class Replica:
 
     def __init__(
         self, number: int, transport: Transport, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings,
-        write: Callable[[str], None],
+        write: Callable[[str], None], fuse: Fuse,
     ) -> None:  # fmt: skip
-        self.line = Line(transport)
+        self.line = Line(transport, fuse)
         #: Set to kill it.
         self.killed = asyncio.Event()
         self.autoscaler: Autoscaler | None = None

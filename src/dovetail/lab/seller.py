@@ -7,7 +7,7 @@ lapse has a name and ends by itself; without one the seller is the plain one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
 from dovetail.cloud.protocol import CloudError, Interruption, Launch, Machine, Remedy
@@ -30,6 +30,10 @@ LAPSES: Mapping[str, str] = {
 EMPTIED_AFTER = 1.0
 
 
+async def _nothing() -> None:
+    return
+
+
 class Seller(SimulatedCloud):
     """`lapses` are those that began, each with its end; `given_up` are machines that others gave up."""
 
@@ -41,6 +45,8 @@ class Seller(SimulatedCloud):
         self.ill: set[str] = set()
         #: Told the id of every machine that somebody asks to terminate.
         self.on_terminate: Callable[[str], None] = lambda provider_id: None
+        #: Awaited after every launch and termination, before its caller has the answer.
+        self.on_deed: Callable[[], Awaitable[None]] = _nothing
         #: Told the token of every launch that is refused, and why.
         self.on_refuse: Callable[[str, str], None] = lambda token, reason: None
 
@@ -79,6 +85,7 @@ class Seller(SimulatedCloud):
     async def launch(self, launch: Launch) -> Machine:
         try:
             machine = await super().launch(launch)
+            await self.on_deed()
             self._lose("launch")
         except CloudError as problem:
             self.on_refuse(launch.token, problem.reason)
@@ -88,6 +95,7 @@ class Seller(SimulatedCloud):
     async def terminate(self, provider_id: str) -> None:
         self.on_terminate(provider_id)
         await super().terminate(provider_id)
+        await self.on_deed()
         self._lose("terminate")
 
     def interrupt(self, ids: Sequence[str], kind: str = "spot-interruption") -> None:

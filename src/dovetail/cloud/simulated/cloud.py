@@ -334,11 +334,10 @@ class SimulatedCloud:
     async def call_back_spot(self) -> None:
         """The market's spot interruptions, one look a minute, until cancelled."""
         chance = self._chance.child("interruptions")
-        rate = self.market.interruptions_per_hour / 60.0
         notified: dict[str, float] = {}
-        while rate > 0:
+        while True:
             await asyncio.sleep(60.0)
-            now = self._clock.monotonic()
+            now, rate = self._clock.monotonic(), self.market.interruptions_per_hour / 60.0
             for machine in self.standing():
                 if machine.provider_id in notified:
                     if notified[machine.provider_id] <= now:

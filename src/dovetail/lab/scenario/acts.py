@@ -61,8 +61,7 @@ class Acts:
             self._log("step", f"evict pod/{step.evict.name}")
             await self._lab.kube.evict(step.evict.name, step.evict.namespace)
         elif step.cordon is not None:
-            self._log("step", f"cordon node/{step.cordon}")
-            await self._lab.kube.patch(NODES, step.cordon, {"spec": {"unschedulable": True}})
+            await self._patch(Change(kind="Node", name=step.cordon, body={"spec": {"unschedulable": True}}), "cordon")
         elif step.drain is not None:
             await self._drain(step.drain)
         elif step.join is not None:
@@ -81,11 +80,13 @@ class Acts:
         self._log("step", f"scale {asked.kind.lower()}/{asked.name} to {asked.replicas}")
         await self._lab.kube.patch(resource, asked.name, {"spec": {"replicas": asked.replicas}}, asked.namespace)
 
-    async def _patch(self, asked: Change) -> None:
+    async def _patch(self, asked: Change, verb: str = "patch") -> None:
         resource = await self.kinds.by_kind(asked.kind)
-        self._log("step", f"patch {asked.kind.lower()}/{asked.name}")
-        namespace = asked.namespace if resource.namespaced else None
-        await self._lab.kube.patch(resource, asked.name, asked.body, namespace)
+        name = await self._named(resource, asked.name)
+        self._log("step", f"{verb} {asked.kind.lower()}/{name}")
+        if name:
+            namespace = asked.namespace if resource.namespaced else None
+            await self._lab.kube.patch(resource, name, asked.body, namespace)
 
     async def _delete(self, target: Target) -> None:
         resource = await self.kinds.by_kind(target.kind)
@@ -167,6 +168,9 @@ class Acts:
         if step.stall is not None:
             autoscaled.stall(step.stall.seconds)
             return f"the leader's requests arrive {step.stall.seconds:g} s late"
+        if step.crash is not None:
+            autoscaled.fuse.set(step.crash.after)
+            return f"the autoscaler is killed after {step.crash.after} more mutating call(s)"
         if step.clock is not None:
             autoscaled.jump(step.clock.amount, step.clock.seconds)
             return f"the autoscaler's clock is off by {step.clock.amount:g} s for {step.clock.seconds:g} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 
 from dovetail.kube.client import Kube
-from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODES
+from dovetail.kube.resources import DEPLOYMENTS, NODECLAIMS, NODES, STATEFULSETS
 from dovetail.lab.scenario.schema import Expect
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
@@ -49,7 +49,7 @@ async def unsettled(kube: Kube, at_rest: float) -> AsyncIterator[str]:
     """What has not come to rest; `at_rest` is for how long no machine came or went."""
     if at_rest < REST:
         yield f"expected rest, a machine came or went {at_rest:.0f} s before the end"
-    for each in (await kube.list(DEPLOYMENTS)).items:
+    for each in [*(await kube.list(DEPLOYMENTS)).items, *(await kube.list(STATEFULSETS)).items]:
         wanted, ready = each["spec"]["replicas"], each["status"].get("readyReplicas", 0)
         if wanted != ready:
             yield f"expected {wanted} ready pods of {each['metadata']['name']}, not {ready}"

@@ -44,23 +44,34 @@ class Pool(_Part, frozen=True, kw_only=True):
     boot: Seconds = Seconds(0)
 
 
+#: So many machines are a large cluster.
+LARGE = 50
+
+
 class Cluster(_Part, frozen=True, kw_only=True):
-    """`events: warnings` and `detail: low` make large clusters fast."""
+    """`detail: low` makes large clusters fast, and is what they get unless they ask for `high`."""
 
     pools: tuple[Pool, ...] = (Pool(count=3),)
     events: str = "all"
-    detail: str = "high"
+    detail: str = "auto"
+
+    @property
+    def lean(self) -> bool:
+        large = sum(pool.count for pool in self.pools) >= LARGE
+        return self.detail == "low" or (self.detail == "auto" and large)
 
 
 class AutoscalerPart(_Part, frozen=True, kw_only=True):
     """The autoscaler, with a seller of machines. `market` has the fields of a market file.
 
+    `reserved` are so many machines of a type that are paid for already.
     `short` is the share of a resource that machines lack of what was promised; with `reuse` a new machine gets the name
     of one that is gone; several `replicas` stand for election.
     """
 
     region: str = "ap-northeast-2"
     families: tuple[str, ...] = ()
+    reserved: dict[str, int] = {}
     market: Json = {}
     gates: tuple[str, ...] = ()
     replicas: int = 1
@@ -116,6 +127,12 @@ class Stall(_Part, frozen=True, kw_only=True):
     """The leader's requests arrive so late."""
 
     seconds: Seconds = msgspec.field(default=Seconds(20), name="for")
+
+
+class Crash(_Part, frozen=True, kw_only=True):
+    """The autoscaler is killed right after so many more mutating calls of the API server or the cloud."""
+
+    after: int = 1
 
 
 class ClockJump(_Part, frozen=True, kw_only=True):
@@ -195,13 +212,14 @@ class Step(_Part, frozen=True, kw_only=True):
     stowaway: Stowaway | None = None
     deschedule: Deschedule | None = None
     stall: Stall | None = None
+    crash: Crash | None = None
     clock: ClockJump | None = None
     drain: str | None = None
     note: str = ""
 
 
 #: What a step may be that befalls the autoscaler, its seller or its machines, and what else it may be.
-OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall", "clock")
+OURS = ("interrupt", "taint", "market", "restart", "vanish", "cloud", "stowaway", "stall", "crash", "clock")
 ACTS = ("apply", "delete", "scale", "fault", "evict", "cordon", "drain", "join", "patch", "deschedule", *OURS)
 
 
@@ -312,6 +330,7 @@ _PLACES: dict[str, type[msgspec.Struct]] = {
     "steps[...].stowaway": Stowaway,
     "steps[...].deschedule": Deschedule,
     "steps[...].stall": Stall,
+    "steps[...].crash": Crash,
     "steps[...].clock": ClockJump,
     "expect": Expect,
     "autoscaler": AutoscalerPart,
@@ -330,7 +349,7 @@ def _check(scenario: Scenario, where: str) -> None:
         raise ScenarioError(f"{where}: duration: must be above 0")
     for field, value, allowed in (
         ("events", scenario.cluster.events, ("all", "warnings")),
-        ("detail", scenario.cluster.detail, ("high", "low")),
+        ("detail", scenario.cluster.detail, ("auto", "high", "low")),
     ):
         if value not in allowed:
             raise ScenarioError(f"{where}: cluster.{field}: {value!r} is not one of {', '.join(allowed)}")

@@ -11,12 +11,15 @@ from typing import Any
 
 from dovetail.chance import Chance
 from dovetail.lab.scenario.schema import Scenario, convert
+from dovetail.lab.scenario.wider import widen
 
 Json = dict[str, Any]
 
 #: Seconds: when faults begin and have stopped, and the end.
 BEGIN, QUIET, END = 60, 420, 2400
 STEPS = (3, 9)
+#: From this seed on, more kinds of pools, workloads and trouble are drawn.
+WIDER = 1000
 
 
 def scenario(seed: int) -> Scenario:
@@ -36,6 +39,8 @@ def scenario(seed: int) -> Scenario:
         "report": {"every": END},
         "expect": {"settled": True, "pending": 0},
     }
+    if seed >= WIDER:
+        document = widen(document, Chance(seed).child("wider"), BEGIN, QUIET)
     return convert(document, f"seed {seed}")
 
 
