@@ -44,6 +44,30 @@ def test_an_object_without_a_kind_is_found_by_its_file_and_name(tmp_path: Path) 
     assert "odd.yaml: an object (lost) has no kind" in _told("plan", "-f", str(tmp_path))
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_folder_without_manifests_is_named(command: str, tmp_path: Path) -> None:
+    assert "no file in it ends in .yaml, .yml, .json" in _told(command, "-f", str(tmp_path))
+
+
+def test_an_amount_that_cannot_be_read_is_named_with_its_object_and_field(tmp_path: Path) -> None:
+    (tmp_path / "node.yaml").write_text(
+        "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {capacity: {cpu: lots}}}"
+    )
+    told = _told("plan", "-f", str(tmp_path))
+    assert 'Node "n": status.capacity.cpu: "lots" is not a quantity (such as 500m or 2Gi)' in told
+
+
+def test_a_key_that_is_none_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").write_text("no key")
+    path = str(tmp_path / "key.pem")
+    assert "not a certificate and its key" in _told("webhook", "--tls-cert", path, "--tls-key", path)
+
+
+def test_a_region_without_a_catalogue_is_not_linted_without_one(tmp_path: Path) -> None:
+    (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}")
+    assert "--region 'mars-1': no catalogue for it" in _told("lint", "-f", str(tmp_path), "--region", "mars-1")
+
+
 def test_zones_and_gates_that_are_not_there_are_answered_with_those_that_are() -> None:
     assert "'x' is not a zone of ap-northeast-2, which has ap-northeast-2a," in _told("up", "--zones", "x")
     assert "'foo' is none of NodeRepair," in _told("up", "--feature-gates", "foo=true")

@@ -41,7 +41,11 @@ def lint(
     Exit status: 0 nothing wrong (warnings at most), 1 errors found, 2 the command itself failed.
     """
     sources = _sources([*names, *more])
-    shop = _shop(region or _guess(sources))
+    shop = _shop(region) if region else _shop(_guess(sources))
+    if region and shop is None:
+        from dovetail.cloud import catalogue
+
+        raise click.UsageError(f"--region {region!r}: no catalogue for it; there is {', '.join(catalogue.regions())}")
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
     findings = _findings(sources, shop, region, aws)

@@ -21,9 +21,15 @@ def texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield STDIN, sys.stdin.read()
             continue
         path = Path(name)
-        files = sorted(each for each in path.rglob("*") if each.suffix in _ENDINGS) if path.is_dir() else [path]
-        for file in files:
+        for file in _within(path) if path.is_dir() else [path]:
             yield str(file), _text(file)
+
+
+def _within(folder: Path) -> list[Path]:
+    files = sorted(each for each in folder.rglob("*") if each.suffix in _ENDINGS)
+    if not files:
+        raise Unreadable(f"{folder}: no file in it ends in {', '.join(_ENDINGS)}; name one that has manifests")
+    return files
 
 
 def _text(file: Path) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -40,7 +41,7 @@ from dovetail.model.objects import (
     StorageClass,
     without_nulls,
 )
-from dovetail.model.quantity import QuantityError
+from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.taints import DISRUPTED, same
 from dovetail.planner.overlays import overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
@@ -59,6 +60,12 @@ _KINDS: dict[str, type[Any]] = {
     "PodDisruptionBudget": PodDisruptionBudget,
 }  # fmt: skip
 _SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
+#: Where amounts stand that planning reads; those of pods are told with the pods.
+_AMOUNTS = {
+    "NodePool": ("spec.limits",),
+    "Node": ("status.capacity", "status.allocatable"),
+    "NodeClaim": ("spec.resources.requests", "status.capacity", "status.allocatable"),
+}
 
 
 class InputError(Exception):
@@ -102,6 +109,8 @@ class Objects:
             found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
         except msgspec.ValidationError as problem:
             raise InputError(f"{_named(source)}: {_field(str(problem))}") from problem
+        for where in _AMOUNTS.get(kind, ()):
+            _check_amounts(source, where)
         self._by_kind.setdefault(kind, []).append(found)
 
     def of(self, kind: type[T]) -> list[T]:
@@ -116,6 +125,18 @@ def _named(source: Json) -> str:
 def _field(problem: str) -> str:
     what, _, where = problem.partition(" - at ")
     return f"{where.strip('`').removeprefix('$.')}: {what}" if where else what
+
+
+def _check_amounts(source: Json, where: str) -> None:
+    place: Any = source
+    for key in where.split("."):
+        place = (place or {}).get(key)
+    for name, amount in (place or {}).items():
+        try:
+            parse(str(amount))
+        except QuantityError as problem:
+            told = f'{where}.{name}: "{amount}" is not a quantity (such as 500m or 2Gi)'
+            raise InputError(f"{_named(source)}: {told}") from problem
 
 
 def read(paths: Iterable[str]) -> Objects:
@@ -147,11 +168,8 @@ def _documents(text: str) -> list[Any]:
     import yaml
 
     if text.lstrip().startswith(("{", "[")):
-        try:
+        with suppress(json.JSONDecodeError):  # then it is YAML in its short form, or several documents
             return [json.loads(text)]
-        except json.JSONDecodeError as problem:
-            if "\n---" not in text:
-                raise InputError(f"not JSON: {problem}") from problem
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return list(yaml.load_all(text, Loader=loader))

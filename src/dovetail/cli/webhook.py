@@ -26,7 +26,11 @@ def webhook(tls_cert: Path, tls_key: Path, address: str, port: int) -> None:
     from aiohttp import web
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tls_cert, tls_key)
+    try:
+        context.load_cert_chain(tls_cert, tls_key)
+    except (ssl.SSLError, OSError) as error:
+        why = "not a certificate and its key, both in PEM"
+        raise click.UsageError(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
     web.run_app(application(), host=address, port=port, ssl_context=context, print=None)
 
 
