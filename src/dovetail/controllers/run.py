@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -49,6 +48,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
 from dovetail.controllers.termination.shields import Shields
+from dovetail.controllers.tidying import tidy
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.events import EventRecorder
@@ -186,9 +186,6 @@ class Autoscaler:
     async def lead(self) -> None:
         """Act, from now until cancelled."""
         await self.mirror.synced.wait()
-        if not virtual():
-            gc.collect()
-            gc.freeze()
         try:
             await self.ledger.restore()
         except KubeError as problem:
@@ -198,6 +195,8 @@ class Autoscaler:
             controllers = [make(self.context) for make in CONTROLLERS]
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
+                if not virtual():
+                    group.create_task(tidy(lambda: not self.mirror.unbound()), name="tidying")
                 if self._machines is not None:
                     group.create_task(self._machines.run(), name="machines")
                 for controller in controllers:

@@ -1,0 +1,30 @@
+"""Tidying: looking for garbage when nobody waits.
+
+Looking through everything that a large cluster is in memory takes longer than a plan for a thousand pods. Left to
+itself it happens right after many objects were made, which is when a plan is to be carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from dovetail.planner.quiet import busy, settle, settling
+
+#: Seconds between two looks, and for how many more a better moment is waited for.
+EVERY, PATIENCE = 60.0, 60
+#: Every so many looks nothing is left out.
+THOROUGH = 60
+
+
+async def tidy(idle: Callable[[], bool]) -> None:
+    """Until cancelled. `idle` says whether nobody waits for a machine."""
+    with settling():
+        for turn in count(1):
+            await asyncio.sleep(EVERY)
+            for _ in range(PATIENCE):
+                if idle() and not busy():
+                    break
+                await asyncio.sleep(1.0)
+            settle(thorough=turn % THOROUGH == 0)
