@@ -105,7 +105,7 @@ class NodePools:
             return
         ready = _ready(node_class)
         if ready is None or ready.get("status") == "Unknown":
-            conditions.unknown("NodeClassReady", "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
+            conditions.false("NodeClassReady", "NodeClassReadinessUnknown", "Node Class Readiness Unknown")
         elif ready.get("status") == FALSE:
             conditions.false("NodeClassReady", ready.get("reason") or "NodeClassNotReady", ready.get("message") or "")
         else:

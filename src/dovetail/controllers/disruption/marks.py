@@ -149,7 +149,7 @@ class Marks:
         if reason is None:
             conditions.clear("Drifted")
         elif conditions.status("Drifted") != "True":
-            conditions.true("Drifted", reason)
+            conditions.true("Drifted", reason, reason)
             self._context.log.info(
                 "marking drifted", controller="nodeclaim.disruption", NodeClaim=logs.ref(claim.name), reason=reason
             )
