@@ -84,6 +84,22 @@ def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_pool_that_admits_no_type_is_told_so(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        nothing = [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["none.such"]}]
+        await world.pool(requirements=nothing)
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(30)
+        events = await world.list(kinds.CORE_EVENTS)
+        (told,) = [each for each in events if each["reason"] == "NoCompatibleInstanceTypes"]
+        assert told["involvedObject"]["kind"] == "NodePool"
+        assert told["message"] == "NodePool requirements filtered out all compatible available instance types"
+        assert world.said("skipping, nodepool requirements filtered out all instance types")
+
+    tell(story)
+
+
 def test_the_batch_closes_when_no_new_pods_arrive(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()

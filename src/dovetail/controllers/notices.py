@@ -115,9 +115,9 @@ class Notices:
     def failed_consistency(self, claim: NodeClaim, why: str) -> None:
         self.publish(claim, "Warning", "FailedConsistencyCheck", why, dedupe=600.0)
 
-    def no_types(self, pool: NodePool) -> None:
+    def no_types(self, pool: NodePool) -> bool:
         message = "NodePool requirements filtered out all compatible available instance types"
-        self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
+        return self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
 
     def _take(self, rate: str, now: float) -> bool:
         tokens, at = self._buckets.get(rate, (10.0, now))

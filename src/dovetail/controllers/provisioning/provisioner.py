@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from dovetail.cluster import keys
+from dovetail.cluster import keys, pools
 from dovetail.cluster.mirror import NOMINATION
 from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
@@ -102,7 +102,7 @@ class Provisioner:
     def _pool_changed(self, change: Change[NodePool]) -> None:
         """A pool that became usable, or changed what it offers, may have a place for those who had none."""
         old, new = change.old, change.new
-        if new is not None and (old is None or old.spec != new.spec or _ready(old) != _ready(new)):
+        if new is not None and (old is None or old.spec != new.spec or pools.ready(old) != pools.ready(new)):
             self._refused.clear()
             self._batcher.trigger(new.metadata.uid)
 
@@ -292,8 +292,19 @@ class Provisioner:
                 )  # fmt: skip
         for key in pods.keys() - refused.keys():
             self._refused.pop(pods[key].metadata.uid, None)
+        self._report_barren(plan)
         if news:
             context.ledger.record(records.refused(context.ledger, context.mirror, plan, decision))
+
+    def _report_barren(self, plan: Plan) -> None:
+        """Pools that nothing could be bought of, whoever asked."""
+        context = self._context
+        funnels = [item for why in plan.unschedulable.values() for item in why.pools.items()]
+        for name in sorted({name for name, funnel in funnels if not funnel.start}):
+            pool = context.mirror.pools.store.get(name)
+            if pool is not None and context.notices.no_types(pool):
+                message = "skipping, nodepool requirements filtered out all instance types"
+                context.log.info(message, controller="provisioner", NodePool=logs.ref(name))
 
     def _refuse(self, pods: Sequence[Pod], why: str) -> None:
         for pod in pods:
@@ -344,7 +355,3 @@ def _told(why: Unschedulable, left_out: Mapping[str, str]) -> str:
     cure = REASONS[why.code].cure if why.code in REASONS else ""
     text = f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
     return text + "".join(f"; nodepool {pool!r} is left out: {problem}" for pool, problem in left_out.items())
-
-
-def _ready(pool: NodePool) -> bool:
-    return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
