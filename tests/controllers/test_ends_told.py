@@ -29,6 +29,8 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "end"]
         assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
         assert decision.reason == "spot_interrupted" and decision.removed == (name,)
+        counted = 'karpenter_interruption_received_messages_total{message_type="spot_interrupted"} 1.0'
+        assert counted in world.autoscaler.metrics.text().decode()
         for asked in (name, claim["metadata"]["name"], "default"):
             assert decision in world.autoscaler.ledger.about(asked)
 

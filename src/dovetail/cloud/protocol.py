@@ -134,11 +134,15 @@ class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change and the like."""
+    """A message about machines: `kind` is spot-interruption, rebalance, scheduled-change and the like.
+
+    `sent` is when the cloud says that it happened.
+    """
 
     kind: str
     provider_ids: tuple[str, ...]
     received: datetime
+    sent: datetime | None = None
     detail: str = ""
     receipt: str = ""
 

@@ -31,9 +31,11 @@ _MEANING = {
     ),
     "instance-stopped": ("InstanceStopping", "Instance is stopping", "instance_stopped"),
     "instance-terminated": ("InstanceTerminating", "Instance is terminating", "instance_terminated"),
-    "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status_failure"),
-    "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the machine", "scheduled_change"),
+    "status-check-failed": ("InstanceUnhealthy", "The machine fails its status checks", "instance_status"),
+    "scheduled-event": ("InstanceUnhealthy", "An event is scheduled for the machine", "event_status"),
 }  # fmt: skip
+#: What messages are called in log and metrics that end nothing.
+_QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
 PAUSE, LOOK = 5.0, 60.0
@@ -68,12 +70,22 @@ class Interruptions:
         while True:
             try:
                 async for batch in self._context.cloud.interruptions():
-                    await self._handle(batch)
+                    self._count(batch)
+                    await self._context.cloud.acknowledge(done := await self._handle(batch))
+                    self._context.metrics.interruptions_deleted.inc(len(done))
             except CloudError as problem:
                 self._context.log.error("Reconciler error", controller="interruption", error=problem.message)
             await asyncio.sleep(PAUSE)  # the queue ended or failed; ask again
 
-    async def _handle(self, batch: Sequence[Interruption]) -> None:
+    def _count(self, batch: Sequence[Interruption]) -> None:
+        metrics = self._context.metrics
+        for message in batch:
+            metrics.interruptions_received.labels(_label(message)).inc()
+            if message.sent is not None:
+                metrics.interruption_latency.observe(max(0.0, (message.received - message.sent).total_seconds()))
+
+    async def _handle(self, batch: Sequence[Interruption]) -> list[Interruption]:
+        """Act on messages; those that need not come back."""
         done = []
         claims = tuple(self._context.mirror.claims.store.all())
         by_id = {_machine(claim.status.provider_id): claim for claim in claims}
@@ -85,7 +97,7 @@ class Interruptions:
                 self._context.log.error("Reconciler error", controller="interruption", error=str(problem))
                 continue
             done.append(message)
-        await self._context.cloud.acknowledge(done)
+        return done
 
     async def _act(self, message: Interruption, by_id: dict[str, NodeClaim]) -> None:
         context = self._context
@@ -123,8 +135,13 @@ class Interruptions:
     def _log(self, text: str, claim: NodeClaim, message: Interruption, **more: str) -> None:
         self._context.log.info(
             text, controller="interruption", NodeClaim=logs.ref(claim.name), Node=logs.ref(claim.status.node_name),
-            messageKind=message.kind, **more,
+            messageKind=_label(message), **more,
         )  # fmt: skip
+
+
+def _label(message: Interruption) -> str:
+    """What Karpenter calls such a message."""
+    return _MEANING[message.kind][2] if message.kind in _MEANING else _QUIET.get(message.kind, message.kind)
 
 
 def _machine(provider_id: str) -> str:

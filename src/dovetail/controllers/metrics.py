@@ -33,6 +33,7 @@ class Metrics:
         self._planning()
         self._state()
         self._disruption()
+        self._interruption()
 
     def text(self) -> bytes:
         """The exposition format."""
@@ -164,6 +165,17 @@ class Metrics:
         )
         self.failed_validations = self._counter(
             "voluntary_disruption_failed_validations", "Decisions that no longer held.", ("consolidation_type",)
+        )
+
+    def _interruption(self) -> None:
+        self.interruptions_received = self._counter(
+            "interruption_received_messages", "Messages of the interruption queue.", ("message_type",)
+        )
+        self.interruptions_deleted = self._counter(
+            "interruption_deleted_messages", "Messages taken off the interruption queue.", ()
+        )
+        self.interruption_latency = self._histogram(
+            "interruption_message_queue_duration_seconds", "From what happened to our hearing of it.", ()
         )
 
     def _counter(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Counter:

@@ -28,13 +28,21 @@ def parse(body: str, receipt: str, now: datetime) -> Interruption:
     """What a message says. One that says nothing to us, or nothing at all, is a `no-op`: still to be taken away."""
     try:
         envelope = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Interruption(kind="no-op", provider_ids=(), received=now, detail="not JSON", receipt=receipt)
-    kind, ids = _read(envelope) if isinstance(envelope, dict) else ("no-op", ())
-    return Interruption(
-        kind=kind, provider_ids=ids, received=now, receipt=receipt,
-        detail=str(envelope.get("time", "")) if isinstance(envelope, dict) else "",
-    )
+    if not isinstance(envelope, dict):
+        return Interruption(kind="no-op", provider_ids=(), received=now, detail="no object", receipt=receipt)
+    kind, ids = _read(envelope)
+    return Interruption(kind=kind, provider_ids=ids, received=now, receipt=receipt, sent=_instant(envelope.get("time")))
+
+
+def _instant(text: Any) -> datetime | None:
+    """When EventBridge says that it happened, if it says it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else None
 
 
 def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
@@ -43,8 +51,9 @@ def _read(envelope: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
         return "no-op", ()
     if source == "aws.health" and kind == "AWS Health Event":
         if detail.get("service") == "EC2" and detail.get("eventTypeCategory") == "scheduledChange":
-            entities = detail.get("affectedEntities") or ()
-            ids = tuple(str(e["entityValue"]) for e in entities if isinstance(e, dict) and e.get("entityValue"))
+            entities = detail.get("affectedEntities")
+            found = entities if isinstance(entities, list) else ()
+            ids = tuple(str(e["entityValue"]) for e in found if isinstance(e, dict) and e.get("entityValue"))
             return "scheduled-change", ids
         return "no-op", ()
     instance = detail.get("instance-id")
