@@ -66,7 +66,7 @@ class Fleet:
         self._zero = clock.now() - timedelta(seconds=clock.monotonic())
         self._pods: Informer[KubeletPod] = Informer(kube, PODS, KubeletPod, keep=slim)
         self._pods.listen(self._pod_changed)
-        self._waiting: dict[str, dict[str, KubeletPod]] = {}
+        self._waiting: dict[str, dict[str, None]] = {}
         self._timers: list[tuple[float, int, str]] = []
         self._dirty: dict[str, None] = {}
         self._order = 0
@@ -84,8 +84,10 @@ class Fleet:
         if machine.boot_seconds:
             await asyncio.sleep(machine.boot_seconds)
         await self.registration.register(seat)
-        for pod in self._waiting.pop(machine.name, {}).values():
-            self._pod_changed(None, pod)
+        for key in self._waiting.pop(machine.name, {}):
+            pod = self._pods.get(key)
+            if pod is not None and pod.spec.node_name == machine.name:
+                self._pod_changed(None, pod)
 
     def silence(self, node: str) -> None:
         """The kubelet stops talking; containers go on."""
@@ -165,7 +167,7 @@ class Fleet:
         seat = self.seats.get(node)
         if seat is None or not seat.registered:
             if new is not None:
-                self._waiting.setdefault(node, {})[pod.metadata.key] = new
+                self._waiting.setdefault(node, {})[pod.metadata.key] = None
             elif node in self._waiting:
                 self._waiting[node].pop(pod.metadata.key, None)
             return
