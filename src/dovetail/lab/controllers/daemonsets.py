@@ -15,7 +15,7 @@ from dovetail.lab.controllers.daemonset import belongs, manage, pinned, status_o
 from dovetail.lab.controllers.daemonupdate import Update
 from dovetail.lab.controllers.history import GENERATION, HASH_LABEL, History, hash_of
 from dovetail.lab.controllers.kit import Kit
-from dovetail.lab.controllers.pods import finished, terminating
+from dovetail.lab.controllers.pods import controllers, finished, terminating
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.removal import remove
 from dovetail.lab.controllers.views import Json, NodeView, PodView
@@ -43,10 +43,8 @@ class DaemonSets:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        for pod in (old, new):
-            controller = pod.metadata.controller if pod is not None else None
-            if pod is not None and controller is not None and controller.kind == "DaemonSet":
-                self.worker.add(f"{pod.metadata.namespace}/{controller.name}")
+        for key in controllers(_KIND[1], old, new):
+            self.worker.add(key)
 
     def _node_changed(self, old: NodeView | None, new: NodeView | None) -> None:
         if old is not None and new is not None and _matters(old) == _matters(new):

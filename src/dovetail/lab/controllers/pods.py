@@ -56,6 +56,14 @@ def available_in(pod: PodView, min_ready: int, now: datetime) -> float:
     return max(0.0, min_ready - (now - parse(condition.last_transition_time)).total_seconds())
 
 
+def controllers(kind: str, *pods: PodView | None) -> Iterator[str]:
+    """The keys of the objects of a kind that manage these pods."""
+    for pod in pods:
+        owner = pod.metadata.controller if pod is not None else None
+        if pod is not None and owner is not None and owner.kind == kind:
+            yield f"{pod.metadata.namespace}/{owner.name}"
+
+
 def deletion_cost(pod: PodView) -> int:
     if not pod.metadata.annotations:
         return 0

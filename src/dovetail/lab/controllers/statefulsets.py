@@ -12,6 +12,7 @@ from dovetail.lab.controllers.claim import claim_pods, strays_of
 from dovetail.lab.controllers.deployment.revision import owner
 from dovetail.lab.controllers.history import HASH_LABEL, SET_HASH_LABEL, History, template_of
 from dovetail.lab.controllers.kit import Kit
+from dovetail.lab.controllers.pods import controllers
 from dovetail.lab.controllers.podtemplate import pod_of
 from dovetail.lab.controllers.statefulset import (
     INDEX_LABEL,
@@ -47,10 +48,8 @@ class StatefulSets:
             self.worker.add(f"{new['metadata']['namespace']}/{new['metadata']['name']}")
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        for pod in (old, new):
-            controller = pod.metadata.controller if pod is not None else None
-            if pod is not None and controller is not None and controller.kind == "StatefulSet":
-                self.worker.add(f"{pod.metadata.namespace}/{controller.name}")
+        for key in controllers(_KIND[1], old, new):
+            self.worker.add(key)
 
     async def _reconcile(self, key: str) -> float | None:
         workload = self._sets.get(key)

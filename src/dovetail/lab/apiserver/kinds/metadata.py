@@ -122,13 +122,19 @@ def _common(meta: Mapping[str, Any], namespaced: bool, path: str) -> list[FieldE
         found.append(forbidden(f"{path}.namespace", "not allowed on this type"))
     if meta.get("generation", 0) < 0:
         found.append(invalid(f"{path}.generation", meta["generation"], "must be greater than or equal to 0"))
+    return found + _parts(meta, path)
+
+
+def _parts(meta: Mapping[str, Any], path: str, ends: bool = True) -> list[FieldError]:
+    """What has rules of its own, in the server's order; `ends` asks about finalizers too."""
+    found: list[FieldError] = []
     if "labels" in meta:
         found += labels(meta["labels"], f"{path}.labels")
     if "annotations" in meta:
         found += annotation_set(meta["annotations"], f"{path}.annotations")
     if "ownerReferences" in meta:
         found += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
-    if "finalizers" in meta:
+    if ends and "finalizers" in meta:
         found += finalizers(meta["finalizers"], f"{path}.finalizers")
     if "managedFields" in meta:
         found += managed_fields(meta["managedFields"], f"{path}.managedFields")
@@ -194,12 +200,4 @@ def check_update(meta: Mapping[str, Any], old: Mapping[str, Any], path: str = "m
     for field in ("creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if meta.get(field) != old.get(field):
             found.append(invalid(f"{path}.{field}", meta.get(field), IMMUTABLE))
-    if "labels" in meta:
-        found += labels(meta["labels"], f"{path}.labels")
-    if "annotations" in meta:
-        found += annotation_set(meta["annotations"], f"{path}.annotations")
-    if "ownerReferences" in meta:
-        found += owner_references(meta["ownerReferences"], f"{path}.ownerReferences")
-    if "managedFields" in meta:
-        found += managed_fields(meta["managedFields"], f"{path}.managedFields")
-    return found
+    return found + _parts(meta, path, ends=False)

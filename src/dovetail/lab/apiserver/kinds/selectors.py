@@ -27,7 +27,7 @@ def label_selector(selector: Selector | None, path: str, lenient: bool = False) 
     return found
 
 
-def _expression(expression: Selector, path: str, lenient: bool) -> list[FieldError]:
+def _expression(expression: Selector, path: str, lenient: bool, numeric: bool = False) -> list[FieldError]:
     operator, values = expression.get("operator", ""), expression.get("values", ())
     found: list[FieldError] = []
     if operator in ("In", "NotIn"):
@@ -36,6 +36,9 @@ def _expression(expression: Selector, path: str, lenient: bool) -> list[FieldErr
     elif operator in ("Exists", "DoesNotExist"):
         if values:
             found.append(forbidden(f"{path}.values", _NO_VALUES))
+    elif numeric and operator in ("Gt", "Lt"):
+        if len(values) != 1:
+            found.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
     else:
         found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
     return found + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
@@ -52,20 +55,8 @@ def _values(values: Sequence[str], path: str, lenient: bool) -> list[FieldError]
 
 
 def node_requirement(expression: Selector, path: str, lenient: bool) -> list[FieldError]:
-    operator, values = expression.get("operator", ""), expression.get("values", ())
-    found: list[FieldError] = []
-    if operator in ("In", "NotIn"):
-        if not values:
-            found.append(required(f"{path}.values", _NEEDS_VALUES))
-    elif operator in ("Exists", "DoesNotExist"):
-        if values:
-            found.append(forbidden(f"{path}.values", _NO_VALUES))
-    elif operator in ("Gt", "Lt"):
-        if len(values) != 1:
-            found.append(required(f"{path}.values", "must be specified single value when `operator` is 'Lt' or 'Gt'"))
-    else:
-        found.append(invalid(f"{path}.operator", operator, "not a valid selector operator"))
-    return found + label_name(expression.get("key", ""), f"{path}.key") + _values(values, path, lenient)
+    """An expression about a node's labels, which may also be compared as numbers."""
+    return _expression(expression, path, lenient, numeric=True)
 
 
 def _node_field(expression: Selector, path: str) -> list[FieldError]:
