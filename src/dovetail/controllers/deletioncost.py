@@ -61,11 +61,7 @@ class DeletionCosts:
         if not self._context.settings.gate("PodDeletionCostManagement"):
             return
         while True:
-            try:
-                left = await self.once()
-            except KubeError as problem:
-                self._context.log.error("Reconciler error", controller="pod.deletioncost", error=str(problem))
-                left = True
+            left = await self.once()
             await asyncio.sleep(BUSY if left else PERIOD)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -161,6 +157,9 @@ class DeletionCosts:
                 await self._context.kube.patch(PODS, meta.name, body, meta.namespace)
             except (Conflict, NotFound):
                 return  # gone or another by now: the next cycle sees
+            except KubeError as problem:  # one of many at once: it must not end the others, nor the process
+                self._context.log.error("Reconciler error", controller="pod.deletioncost", error=str(problem))
+                self._changed = True
 
 
 def _order(candidate: Candidate) -> tuple[float, str]:

@@ -14,7 +14,7 @@ import structlog
 
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import ApiError, NotFound
+from dovetail.kube.errors import ApiError
 from dovetail.kube.resources import NODES, PODS
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
@@ -37,9 +37,15 @@ class _Later(ABC):
 
     async def __call__(self, node: str) -> None:
         if self._clock.monotonic() < self._until:
-            task = asyncio.ensure_future(self._do(node))
+            task = asyncio.ensure_future(self._try(node))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+
+    async def _try(self, name: str) -> None:
+        try:
+            await self._do(name)
+        except ApiError as problem:  # the node is gone, or the server out of order: it is spared
+            log.info("not meddled with", node=name, problem=problem.message)
 
     @abstractmethod
     async def _do(self, name: str) -> None: ...
@@ -54,10 +60,9 @@ class Tainter(_Later):
 
     async def _do(self, name: str) -> None:
         await asyncio.sleep(TAINTED_AFTER)
-        with suppress(NotFound):
-            node = await self._kube.get(NODES, name)
-            taints = [*(node["spec"].get("taints") or []), self._taint]
-            await self._kube.patch(NODES, name, {"spec": {"taints": taints}})
+        node = await self._kube.get(NODES, name)
+        taints = [*(node["spec"].get("taints") or []), self._taint]
+        await self._kube.patch(NODES, name, {"spec": {"taints": taints}})
 
 
 class Stowaways(_Later):
@@ -69,16 +74,15 @@ class Stowaways(_Later):
 
     async def _do(self, name: str) -> None:
         await asyncio.sleep(STOWED_AFTER)
-        with suppress(NotFound):
-            uid = (await self._kube.get(NODES, name))["metadata"]["uid"]
-            owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
-            container = {"name": "agent", "image": "agent", "resources": {"requests": self._requests}}
-            annotations = {"kubernetes.io/config.mirror": "agent"}
-            body = {
-                "metadata": {"name": f"agent-{name}", "annotations": annotations, "ownerReferences": [owner]},
-                "spec": {"nodeName": name, "tolerations": [{"operator": "Exists"}], "containers": [container]},
-            }
-            await self._kube.create(PODS, body, "kube-system")
+        uid = (await self._kube.get(NODES, name))["metadata"]["uid"]
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid, "controller": True}
+        container = {"name": "agent", "image": "agent", "resources": {"requests": self._requests}}
+        annotations = {"kubernetes.io/config.mirror": "agent"}
+        body = {
+            "metadata": {"name": f"agent-{name}", "annotations": annotations, "ownerReferences": [owner]},
+            "spec": {"nodeName": name, "tolerations": [{"operator": "Exists"}], "containers": [container]},
+        }
+        await self._kube.create(PODS, body, "kube-system")
 
 
 async def deschedule(kube: Kube, every: float, times: int) -> None:
