@@ -159,15 +159,15 @@ class Board:
     def _cap_uniform(self, ask: Ask, bins: Ints, fits: Ints) -> None:
         """No pod may leave a machine with too few types to choose from."""
         for place, at in enumerate(bins.tolist()):
-            if not self.diverse(ask, at):
-                fits[place] = 0
+            fits[place] = self.varied(ask, at, int(fits[place]))
 
-    def diverse(self, ask: Ask, at: int) -> bool:
-        """Whether a machine still has enough types to choose from with a pod of the ask on it."""
-        if self.problem.diversity is None or at < self.existing:
-            return True
+    def varied(self, ask: Ask, at: int, most: int) -> int:
+        """How many pods of the ask, up to `most`, leave a machine enough types to choose from."""
+        diversity = self.problem.diversity
+        if diversity is None or at < self.existing:
+            return most
         held = [self.asks[number] for number in self.contents[at]]
-        return self.problem.diversity.enough(int(self.column[at]), [*held, ask])
+        return diversity.most(int(self.column[at]), [*held, ask], self.used(at), ask, most)
 
     def _cap_owner(self, cell: Cell, mine: bool, bins: Ints, fits: Ints) -> None:
         counts = self.host_counts[cell.slot].take(bins)

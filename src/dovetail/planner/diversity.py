@@ -1,14 +1,14 @@
 """minValues: a machine must be buyable as enough different things.
 
-Whatever fits a column fits every column at least as large, so a machine may stand on a column if those larger ones,
-as far as its pods accept them and limits allow, have enough different values. That is a little stricter than needed
-and never wrong. A row of the menu then promises a size, is charged for the largest machine it may become, and costs
+A machine may stand on a column if all that hold what is on it, as far as its pods accept them and limits allow, have
+enough different values. Whatever fits a column fits every column at least as large, so where those have enough, it may
+be filled to the brim. A row of the menu promises a size, is charged for the largest machine it may become, and costs
 what the cheapest does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     from dovetail.planner.asks import Ask
     from dovetail.planner.problem import Problem
 
-_NEVER = 1 << 60
-#: The sizes that a machine may be charged for: the least that has enough variety, and some more for choosy pods.
-_CHARGES = 3
+#: Of sizes that have enough variety, as many are tried, for pods that accept few.
+_CHARGES = 2
 #: Columns with this many times the machines that variety asks for need not be told apart by how many they have.
 _PLENTY = 3
 
-#: So many columns looked at are about the work of one question to the board.
-_A_QUESTION = 8
 
 
 class Diversity:
@@ -41,37 +38,59 @@ class Diversity:
         self.problem = problem
         self.columns: Columns = problem.columns
         self._rooms: dict[int, int] = {}
+        self._sizes: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
-        self._known: dict[tuple[int, int, frozenset[str]], bool] = {}
 
-    def filtered(self, ok: Bools, asks: Iterable[Ask]) -> Bools:
-        """Of some columns of the menu, those on which a machine with these pods is diverse enough."""
+    def brimming(self, ok: Bools, asks: Iterable[Ask]) -> Bools:
+        """Of some columns of the menu, those that may be filled to the brim with these pods."""
         mask, keys = self._common(asks)
-        found, before = ok.copy(), len(self._known)
+        return self._filtered(ok, lambda at: self._suits(at, mask & self._larger(at), keys))
+
+    def holding(self, ok: Bools, asks: Iterable[Ask], load: Sequence[int]) -> Bools:
+        """Of some columns of the menu, those on which a machine with these pods, who take a load, is diverse enough."""
+        mask, keys = self._common(asks)
+        mask &= self._taking(load)
+        return self._filtered(ok, lambda at: self._suits(at, mask, keys))
+
+    def most(self, at: int, asks: Iterable[Ask], load: Sequence[int], ask: Ask, count: int) -> int:
+        """How many more of an ask, up to `count`, leave a machine with these pods diverse enough."""
+        mask, keys = self._common(asks)
+        if self._suits(at, mask & self._larger(at), keys):
+            return count
+        least, most = 0, count
+        while least < most:
+            middle = (least + most + 1) // 2
+            taken = [amount + more * middle for amount, more in zip(load, ask.request.tolist(), strict=True)]
+            if self._suits(at, mask & self._taking(taken), keys):
+                least = middle
+            else:
+                most = middle - 1
+        return least
+
+    def _filtered(self, ok: Bools, suits: Callable[[int], bool]) -> Bools:
+        found, before = ok.copy(), len(self._enough)
         for at in np.flatnonzero(ok).tolist():
-            found[at] = self._suits(at, mask, keys)
-        self.problem.work += (len(self._known) - before) // _A_QUESTION
+            found[at] = suits(at)
+        self.problem.work += len(self._enough) - before
         return found
 
-    def enough(self, at: int, asks: Iterable[Ask]) -> bool:
-        """Whether a machine with these pods is diverse enough on a column of the menu."""
-        return self._suits(at, *self._common(asks))
-
-    def _common(self, asks: Iterable[Ask]) -> tuple[int, frozenset[str]]:
+    def _common(self, asks: Iterable[Ask]) -> tuple[int, list[str]]:
         """The columns that all of these accept, and the labels that pin them."""
         mask, keys = self.columns.everything, set()
         for ask in asks:
             mask &= ask.mask
             keys.update(ask.keys)
-        return mask, frozenset(keys)
+        return mask, sorted(keys)
 
-    def _suits(self, at: int, mask: int, keys: frozenset[str]) -> bool:
-        known = self._known.get((at, mask, keys))
-        if known is None:
-            known = self._known[at, mask, keys] = self._suits_at(at, mask, keys)
-        return known
+    def _taking(self, load: Sequence[int]) -> int:
+        """The columns that hold a load."""
+        found = self.columns.everything
+        for name, amount in zip(self.problem.dims, load, strict=True):
+            if amount:
+                found &= self.columns.holding(name, amount)
+        return found
 
-    def _suits_at(self, at: int, mask: int, keys: Iterable[str]) -> bool:
+    def _suits(self, at: int, mask: int, keys: Iterable[str]) -> bool:
         column = self.columns.rows[int(self.problem.menu.full[at])]
         needs = self.problem.min_values.get(column.pool)
         if not needs:
@@ -85,14 +104,21 @@ class Diversity:
         return known
 
     def _room(self, at: int) -> int:
-        """What a machine on a column of the menu may become: all that is at least as large, within its charge."""
+        """What a machine on a column of the menu may become within its charge."""
         known = self._rooms.get(at)
         if known is None:
             menu = self.problem.menu
-            known = at_least(self.columns, self.problem.dims, int(menu.full[at]))
+            known = kind_mask(self.columns, self.columns.rows[int(menu.full[at])])
             for name in self._limited(int(menu.pools[at])):
                 known &= capacity_at_most(self.columns, name, int(menu.limited[name][at]))
             self._rooms[at] = known
+        return known
+
+    def _larger(self, at: int) -> int:
+        known = self._sizes.get(at)
+        if known is None:
+            index = int(self.problem.menu.full[at])
+            known = self._sizes[at] = at_least(self.columns, self.problem.dims, index)
         return known
 
     def _limited(self, pool: int) -> list[str]:
@@ -132,16 +158,17 @@ class Diversity:
         if not needs or not names:
             yield own
             return
-        steps = {name: self._sizes(name, larger, needs) for name in names}
+        steps = {name: self._steps(name, larger, needs) for name in names}
         for step in range(max(len(each) for each in steps.values())):
             yield own | {name: each[min(step, len(each) - 1)] for name, each in steps.items()}
 
-    def _sizes(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
+    def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
+        """The least for which there is such a machine, and the sizes among which there are enough as large."""
         sizes = sorted({each.type.capacity.get(name, 0) for each in self.columns.listed(larger)})
         enough = (at for at, size in enumerate(sizes)
                   if self.varied(larger & capacity_at_most(self.columns, name, size), needs))  # fmt: skip
-        first = next(enough, None)
-        return [_NEVER] if first is None else sizes[first : first + _CHARGES]
+        first = next(enough, 0)
+        return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
     def _price(self, menu: Menu, at: int, larger: int, charge: Mapping[str, int]) -> float:
         """What the cheapest machine costs that everybody accepts who accepts the column, where the column lies."""

@@ -36,11 +36,13 @@ def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = N
     problem.work += 1
     these = company(board, at, ask)
     ok = these.alike(board.menu, *_standing(board, at, these))
-    for dim, amount in enumerate(board.used(at)):
-        ok &= board.menu.capacity[dim] >= (amount if more is None else amount + more[dim])
+    used = board.used(at)
+    load = used if more is None else [amount + extra for amount, extra in zip(used, more.tolist(), strict=True)]
+    for dim, amount in enumerate(load):
+        ok &= board.menu.capacity[dim] >= amount
     if problem.diversity is not None:
         held = [board.asks[number] for number in board.contents[at]]
-        ok = problem.diversity.filtered(ok, [*held, ask] if ask is not None else held)
+        ok = problem.diversity.holding(ok, [*held, ask] if ask is not None else held, load)
     return ok
 
 

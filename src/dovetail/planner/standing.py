@@ -87,7 +87,8 @@ class Standing:
                 continue
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)
-            if packer.problem.diversity is None or board.diverse(ask, at):
+            take = board.varied(ask, at, take)
+            if take:
                 board.put(ask, at, take)
                 if ruled:
                     self._close(board, ask, at)

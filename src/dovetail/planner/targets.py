@@ -62,7 +62,8 @@ class Targets:
             if amount:
                 np.maximum(needed, amount / room, out=needed)
         best = int((shelf.prices * needed).argmin())
-        return int(shelf.columns[best]), int(fits[best])
+        column, most, diversity = int(shelf.columns[best]), int(fits[best]), packer.problem.diversity
+        return column, most if diversity is None else diversity.most(column, [ask], [0] * len(ask.request), ask, most)
 
     def _shelf(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         """The columns to choose from; remembered where they do not depend on what was bought before."""
@@ -100,8 +101,10 @@ class Targets:
             ok = packer.board.affordable(ok)
         if packer.strategy.wide:
             ok &= self._widely(packer)
-        if packer.problem.diversity is not None:
-            ok = packer.problem.diversity.filtered(ok, [ask])
+        diversity = packer.problem.diversity
+        if diversity is not None:
+            brimming = diversity.brimming(ok, [ask])
+            ok = brimming if brimming.any() else diversity.holding(ok, [ask], ask.request.tolist())
         return ok
 
     def _widely(self, packer: Packer) -> Bools:

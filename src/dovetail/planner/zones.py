@@ -94,14 +94,15 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
     else:
         twin.close(at)
     ok = (menu.kinds == kind) & (menu.domains[axis] == domain)
-    for dim in range(len(menu.capacity)):
-        ok &= menu.capacity[dim] >= sum(int(ask.request[dim]) * count for ask, count in asks.items())
+    load = [sum(int(ask.request[dim]) * count for ask, count in asks.items()) for dim in range(len(menu.capacity))]
+    for dim, amount in enumerate(load):
+        ok &= menu.capacity[dim] >= amount
     for ask in asks:
         ok &= ask.columns
     if board.problem.binding or board.problem.reservations:
         ok = twin.affordable(ok)
     if board.problem.diversity is not None:
-        ok = board.problem.diversity.filtered(ok, asks)
+        ok = board.problem.diversity.holding(ok, asks, load)
     if not ok.any():
         return None
     fresh = twin.open(int(ok.argmax()))

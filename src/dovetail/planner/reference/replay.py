@@ -6,13 +6,14 @@ that they do not (it breaks some of its own promises) go wherever there is room.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
 
 import numpy as np
 
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import lowest
+from dovetail.planner.launch_masks import largest_capacity
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
@@ -77,10 +78,10 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
     """
     board = Board(problem)
-    asks: dict[int, dict[Ask, None]] = {place: {} for place in outcome.masks}
+    asks: dict[int, Counter[Ask]] = {place: Counter() for place in outcome.masks}
     for each in outcome.placed:
         if each.place < 0:
-            asks[each.place][each.ask] = None
+            asks[each.place][each.ask] += 1
     bins = {place: _opened(board, mask, asks[place]) for place, mask in outcome.masks.items()}
     refused: dict[int, int] = {}
     for each in outcome.placed:
@@ -100,13 +101,17 @@ def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) 
     return next((each for each in found if _admits(board, each, at, lenient)), None)
 
 
-def _opened(board: Board, mask: int, asks: Iterable[Ask]) -> int:
-    """A machine on the cheapest column of the menu that a claim with these pods may be."""
+def _opened(board: Board, mask: int, asks: Counter[Ask]) -> int:
+    """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it."""
     problem = board.problem
     ok = problem.columns.bools(mask)[problem.menu.full]
-    varied = problem.diversity.filtered(ok, asks) if problem.diversity is not None else ok
-    chosen = varied if varied.any() else ok
-    return board.open(int(chosen.argmax())) if ok.any() else -1
+    if problem.diversity is not None and ok.any():
+        for name in problem.binding:
+            largest = 1 if name == "nodes" else largest_capacity(problem.columns, mask, name)
+            ok &= problem.menu.limited[name] <= largest
+        load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
+        ok = problem.diversity.holding(ok, asks, load.tolist())
+    return board.open(int(ok.argmax())) if ok.any() else -1
 
 
 def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
