@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers.learning import Learned, unannounced
-from dovetail.controllers.provisioning.attempts import FREE, Attempts
+from dovetail.controllers.provisioning.attempts import FREE, WINDOW, Attempts
 from dovetail.kube import resources as kinds
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -58,6 +58,16 @@ def test_an_owner_gets_twice_its_pods_and_a_few_machines_and_then_waits() -> Non
         attempts.bought([pod], 0.0)
     assert attempts.exhausted(pod, 1.0, lambda _: 2) == 7
     assert not attempts.exhausted(pod, 601.0, lambda _: 2)
+
+
+def test_owners_that_are_served_once_are_forgotten() -> None:
+    """Every run of a CronJob is an owner of its own: months of them must not pile up."""
+    attempts = Attempts()
+    for n in range(1000):
+        owner = {"kind": "Job", "uid": f"job-{n}", "controller": True}
+        pod = msgspec.convert({"metadata": {"name": "p", "uid": f"u{n}", "ownerReferences": [owner]}}, Pod)
+        attempts.bought([pod], 60.0 * n)
+    assert len(attempts) <= WINDOW / 60
 
 
 def test_a_fleet_with_less_memory_than_its_types_promise_still_holds_every_pod(tell: Tell) -> None:

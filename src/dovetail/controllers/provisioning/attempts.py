@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from dovetail.model.pods import Pod
 
 #: Seconds that a purchase counts, and how many are always allowed.
@@ -24,48 +26,70 @@ def owner(pod: Pod) -> str:
     return found.uid if found is not None else pod.metadata.uid
 
 
+class _Tally(msgspec.Struct):
+    """What was bought for one owner: when, for whom in the burst that began at `since`, for how many at most."""
+
+    times: deque[float]
+    since: float
+    burst: set[str]
+    largest: int = 0
+
+
 class Attempts:
+    """Owners stand in the order in which something was last bought for them, so that old ones are soon forgotten."""
+
     def __init__(self) -> None:
-        self._bought: dict[str, deque[float]] = {}
-        self._bursts: dict[str, tuple[float, set[str]]] = {}
-        self._largest: dict[str, int] = {}
+        self._tallies: dict[str, _Tally] = {}
         self._claims: dict[str, tuple[float, tuple[str, ...]]] = {}
+
+    def __len__(self) -> int:
+        """How many owners are remembered."""
+        return len(self._tallies)
 
     def bought(self, pods: Iterable[Pod], now: float, claim: str = "") -> None:
         """A machine is bought for these pods; `claim` is the UID of its claim, if it may yet come to nothing."""
+        self._forget(now)
         mine: dict[str, set[str]] = {}
         for pod in pods:
             mine.setdefault(owner(pod), set()).add(pod.metadata.uid)
         if claim:
             self._claims[claim] = (now, tuple(mine))
         for uid, served in mine.items():
-            self._bought.setdefault(uid, deque()).append(now)
-            since, burst = self._bursts.setdefault(uid, (now, set()))
-            if now - since > AT_ONCE:
-                since, burst = self._bursts[uid] = (now, set())
-            burst |= served
-            self._largest[uid] = max(self._largest.get(uid, 0), len(burst))
+            tally = self._tallies[uid] = self._tallies.pop(uid, _Tally(deque(), now, set()))
+            tally.times.append(now)
+            if now - tally.since > AT_ONCE:
+                tally.since, tally.burst = now, set()
+            tally.burst |= served
+            tally.largest = max(tally.largest, len(tally.burst))
+
+    def _forget(self, now: float) -> None:
+        """Owners that nothing was bought for within the window."""
+        while self._tallies:
+            uid, oldest = next(iter(self._tallies.items()))
+            if max((oldest.since, *oldest.times)) > now - WINDOW:
+                return
+            del self._tallies[uid]
 
     def over(self, claim: str, *, launched: bool) -> None:
         """A claim is gone. One that never became a machine was no purchase: nobody's pods were driven off it."""
         at, owners = self._claims.pop(claim, (0.0, ()))
         for uid in owners:
-            if not launched and at in self._bought.get(uid, ()):
-                self._bought[uid].remove(at)
+            tally = self._tallies.get(uid)
+            if not launched and tally is not None and at in tally.times:
+                tally.times.remove(at)
 
     def exhausted(self, pod: Pod, now: float, count: Callable[[str], int]) -> int:
         """The machines bought in vain, if that is enough; else 0. `count` says how many pods an owner has."""
         uid = owner(pod)
-        times = self._bought.get(uid)
-        if times is None:
+        tally = self._tallies.get(uid)
+        if tally is None:
             return 0
+        times = tally.times
         while times and times[0] <= now - WINDOW:
             times.popleft()
         if not times:
-            for kept in (self._bought, self._bursts, self._largest):
-                kept.pop(uid, None)
-            return 0
+            del self._tallies[uid]
         if len(times) <= FREE:
             return 0
-        pods = max(count(uid), self._largest.get(uid, 0))
+        pods = max(count(uid), tally.largest)
         return len(times) if len(times) >= 2 * pods + FREE else 0
