@@ -315,14 +315,16 @@ class Board:
         for axis, where in enumerate(menu.places[column]):
             self._lying[axis][at] = where if sign > 0 else -1
 
-    def move(self, at: int, column: int) -> None:
-        """Let a machine stand on another column of the same domains."""
+    def move(self, at: int, column: int) -> bool:
+        """Let a machine stand on another column of the same domains; says whether something that is limited was given back."""
         before = int(self.column[at])
         sizes = self.menu.sizes
         for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
             self._free[dim][at] += now - was
         self._stand(at, before, -1)
         self._stand(at, column, 1)
+        kept = self.menu.reservations[before] in (None, self.menu.reservations[column])
+        return not kept or any(charge[column] < charge[before] for charge in self.menu.limited.values())
 
     def close(self, at: int) -> None:
         """Give up an empty machine to buy."""

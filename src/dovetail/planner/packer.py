@@ -13,8 +13,8 @@ from dovetail.planner.asks import Ask, Ties
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
+from dovetail.planner.growth import Growth
 from dovetail.planner.problem import UNLIMITED, Problem
-from dovetail.planner.sizing import holding
 from dovetail.planner.standing import Standing
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
@@ -39,6 +39,7 @@ class Packer:
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(problem)
         self.standing = Standing()
+        self.growth = Growth()
         self._masks: dict[tuple[int, ...], Bools] = {}
         self._open_to: dict[object, set[int]] = {}
         """The domains in which a kind of pod can always have a machine of its own."""
@@ -195,7 +196,7 @@ class Packer:
             got = self._fill(ask, min(count, allowed[domain]), axis, self._chosen(axis, domain))
             if got == count:
                 return got
-            self.standing.forget()
+            self._forget()
             if got > best_got:
                 best, best_got = domain, got
         if best < 0 or len(candidates) == 1:
@@ -250,11 +251,6 @@ class Packer:
             got += self._enlarge(ask, count - got, axis, domains)
         return got
 
-    def _within(self, axis: int | None, domains: Bools | None, bins: Ints) -> Ints:
-        if axis is not None and domains is not None:
-            bins = bins[domains[self.board.domains[axis][bins]]]
-        return self._inside(bins)
-
     def _into_standing(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Fill machines that stand, in their order."""
         if ask.ties.companions and self._alone(ask):
@@ -298,7 +294,7 @@ class Packer:
             alone = self._alone(ask)
             machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
             if self.board.gone:
-                self.standing.forget()
+                self._forget()
             for _ in range(1 if alone else min(machines, self.budget)):
                 take = min(fits, count - got)
                 self.budget -= 1
@@ -309,42 +305,23 @@ class Packer:
                 break
         return got
 
+    def _forget(self) -> None:
+        self.standing.forget()
+        self.growth.forget()
+
     # -- enlarging ----------------------------------------------------------------------------------------------
 
     def _enlarge(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Let machines to buy stand on larger columns to take more pods, least extra price first."""
         got = 0
         while got < count:
-            found = self._best_growth(ask, axis, domains)
+            found = self.growth.best(self, ask, axis, domains) if self.board.size > self.board.existing else None
             if found is None:
                 break
             at, column = found
-            self.board.move(at, column)
-            self.standing.forget()
-            self.board.put(ask, at, 1)
+            if self.board.move(at, column):
+                self.growth.forget()
+            self.standing.moved(self.board, at)
+            self.standing.put(self.board, ask, at, 1)
             got += 1
         return got
-
-    def _best_growth(self, ask: Ask, axis: int | None, domains: Bools | None) -> tuple[int, int] | None:
-        board, menu = self.board, self.problem.menu
-        if board.size == board.existing:
-            return None
-        bins = self._within(axis, domains, self._topology_room(ask))
-        best: tuple[int, int] | None = None
-        least = float("inf")
-        for at in bins[:64]:
-            ok = holding(board, int(at), ask.request, ask)
-            if self.problem.binding or self.problem.reservations:
-                ok = board.affordable(ok, int(at))
-            column = int(ok.argmax())
-            extra = float(menu.prices[column] - menu.prices[board.column[at]]) if ok[column] else float("inf")
-            if extra < least and menu.prices[column] <= max(self.strategy.ceiling, menu.prices[board.column[at]]):
-                best, least = (int(at), column), extra
-        return best
-
-    def _topology_room(self, ask: Ask) -> Ints:
-        """Machines to buy that hostname rules admit, whatever their room."""
-        steps, ask.steps = ask.steps, []
-        bins, _ = self.board.room(ask, 2, self.lenient, start=self.board.existing)
-        ask.steps = steps
-        return bins

@@ -42,13 +42,18 @@ class _Seen:
         self.yes = 0
         self.size = 0
 
+    def answer(self, at: int, yes: bool) -> None:
+        """Answer anew for a machine that is another now."""
+        if at < self.size:
+            self.yes = self.yes | 1 << at if yes else self.yes & ~(1 << at)
+
 
 class Standing:
     """Answers for one packer about the board it has."""
 
     def __init__(self) -> None:
         self._suiting: dict[Stance, _Seen] = {}
-        self._lying: dict[int, tuple[_Seen, Bools]] = {}
+        self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
 
@@ -59,17 +64,22 @@ class Standing:
         self._full.clear()
         self._hosts.clear()
 
+    def moved(self, board: Board, at: int) -> None:
+        """A machine to buy stands on another column, perhaps in domains that did not matter to anybody on it."""
+        bit, column = 1 << at, board.column[at]
+        self._full = {size: full & ~bit for size, full in self._full.items()}
+        for stance, seen in self._suiting.items():
+            seen.answer(at, bool(stance.columns[column]))
+        for seen, axis, domains in self._lying.values():
+            seen.answer(at, bool(domains[board.lying(axis, at)]))
+
     def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
         board, lenient = packer.board, packer.lenient
         full = self._full.get(id(ask.steps))
         if full is None:
             full = self._full[id(ask.steps)] = bits(~board.roomy(ask))
-        left = self._suits(board, ask) & ~full
-        if axis is not None and domains is not None:
-            left &= self._within(board, axis, domains)
-        for other, chosen in packer.extra:
-            left &= self._within(board, other, chosen)
+        left = self.lying(packer, ask, axis, domains) & ~full
         ruled = bool(ask.host_owned or ask.host_members)
         if ruled and left:
             left &= ~self._barred(board, ask, lenient)
@@ -96,6 +106,15 @@ class Standing:
         self._full[id(ask.steps)] = full
         return got
 
+    def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:
+        """The machines that pods of the ask accept, in the domains that they must lie in."""
+        left = self._suits(packer.board, ask)
+        if axis is not None and domains is not None:
+            left &= self._within(packer.board, axis, domains)
+        for other, chosen in packer.extra:
+            left &= self._within(packer.board, other, chosen)
+        return left
+
     def _suits(self, board: Board, ask: Ask) -> int:
         """The machines that pods of the ask accept."""
         seen = self._suiting.get(ask.stance)
@@ -110,7 +129,7 @@ class Standing:
         """The machines that lie in some domains; a mask is of one axis, and kept so that its id stays its own."""
         known = self._lying.get(id(domains))
         if known is None:
-            known = self._lying[id(domains)] = (_Seen(), domains)
+            known = self._lying[id(domains)] = (_Seen(), axis, domains)
         seen = known[0]
         if seen.size < board.size:
             seen.yes |= bits(domains[board.domains[axis, seen.size : board.size]]) << seen.size
