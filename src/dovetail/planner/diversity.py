@@ -8,7 +8,7 @@ what the cheapest does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,17 +40,46 @@ class Diversity:
         self._rooms: dict[int, int] = {}
         self._sizes: dict[int, int] = {}
         self._enough: dict[tuple[int, int], bool] = {}
+        self._brims: dict[tuple[int, tuple[str, ...]], Bools] = {}
+        self._alike: dict[tuple[str, ...], tuple[Ints, list[int]]] = {}
 
-    def brimming(self, ok: Bools, asks: Iterable[Ask]) -> Bools:
-        """Of some columns of the menu, those that may be filled to the brim with these pods."""
-        mask, keys = self._common(asks)
-        return self._filtered(ok, lambda at: self._suits(at, mask & self._larger(at), keys))
+    def brimming(self, ask: Ask) -> Bools:
+        """The columns of the menu that may be filled to the brim with pods of an ask."""
+        mask, keys = self._common([ask])
+        known = self._brims.get((mask, keys))
+        if known is None:
+            self.problem.work += 1
+            every = range(self.problem.menu.size)
+            suits = (self._suits(at, mask & self._larger(at), keys) for at in every)
+            known = self._brims[mask, keys] = np.fromiter(suits, dtype=np.bool_, count=len(every))
+        return known
 
     def holding(self, ok: Bools, asks: Iterable[Ask], load: Sequence[int]) -> Bools:
         """Of some columns of the menu, those on which a machine with these pods, who take a load, is diverse enough."""
         mask, keys = self._common(asks)
         mask &= self._taking(load)
-        return self._filtered(ok, lambda at: self._suits(at, mask, keys))
+        alike, first = self._families(keys)
+        suits = np.zeros(len(first), dtype=np.bool_)
+        for family in np.unique(alike[ok]).tolist():
+            suits[family] = self._suits(first[family], mask, keys)
+        return ok & suits[alike]
+
+    def _families(self, keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
+        """For each row of the menu the family of those that may become the same and are pinned alike; one of each."""
+        known = self._alike.get(keys)
+        if known is None:
+            seen: dict[object, int] = {}
+            first: list[int] = []
+            places = []
+            for at in range(self.problem.menu.size):
+                column = self.columns.rows[int(self.problem.menu.full[at])]
+                mark = (column.pool, self._room(at), *(self.columns.label(column, key) for key in keys))
+                if mark not in seen:
+                    seen[mark] = len(first)
+                    first.append(at)
+                places.append(seen[mark])
+            known = self._alike[keys] = (np.array(places, dtype=np.int64), first)
+        return known
 
     def most(self, at: int, asks: Iterable[Ask], load: Sequence[int], ask: Ask, count: int) -> int:
         """How many more of an ask, up to `count`, leave a machine with these pods diverse enough."""
@@ -67,20 +96,13 @@ class Diversity:
                 most = middle - 1
         return least
 
-    def _filtered(self, ok: Bools, suits: Callable[[int], bool]) -> Bools:
-        found, before = ok.copy(), len(self._enough)
-        for at in np.flatnonzero(ok).tolist():
-            found[at] = suits(at)
-        self.problem.work += len(self._enough) - before
-        return found
-
-    def _common(self, asks: Iterable[Ask]) -> tuple[int, list[str]]:
+    def _common(self, asks: Iterable[Ask]) -> tuple[int, tuple[str, ...]]:
         """The columns that all of these accept, and the labels that pin them."""
         mask, keys = self.columns.everything, set()
         for ask in asks:
             mask &= ask.mask
             keys.update(ask.keys)
-        return mask, sorted(keys)
+        return mask, tuple(sorted(keys))
 
     def _taking(self, load: Sequence[int]) -> int:
         """The columns that hold a load."""

@@ -103,7 +103,7 @@ class Targets:
             ok &= self._widely(packer)
         diversity = packer.problem.diversity
         if diversity is not None:
-            brimming = diversity.brimming(ok, [ask])
+            brimming = ok & diversity.brimming(ask)
             ok = brimming if brimming.any() else diversity.holding(ok, [ask], ask.request.tolist())
         return ok
 
