@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from dovetail.kube import resources as kinds
+
 Tell = Callable[..., None]
 
 
@@ -36,3 +38,27 @@ def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
         assert "karpenter_cluster_utilization_percent" in text
 
     tell(story)
+
+
+def test_a_pool_that_is_gone_leaves_no_numbers_behind(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(limits={"cpu": "100"})
+        await world.pool("other", limits={"cpu": "7"})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(30)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        used = claim["metadata"]["labels"]["karpenter.sh/nodepool"]
+        empty = "other" if used == "default" else "default"
+        assert _of(world, used) and _of(world, empty)
+        await world.kube.delete(kinds.NODEPOOLS, empty)
+        await asyncio.sleep(5)
+        assert _of(world, used) and not _of(world, empty)
+
+    tell(story)
+
+
+def _of(world: Any, pool: str) -> set[str]:
+    lines = world.autoscaler.metrics.text().decode().splitlines()
+    return {line.partition("{")[0] for line in lines if line.startswith("karpenter_nodepools_") and f'"{pool}"' in line}

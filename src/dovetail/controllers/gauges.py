@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail.clock import Clock
-from dovetail.cluster import keys
+from dovetail.cluster import keys, pools
 from dovetail.cluster.machines import price
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.ledger import Ledger
@@ -40,6 +40,7 @@ class Gauges(Collector):
         yield from self._nodes()
         yield self._pods()
         yield from self._claims()
+        yield from self._pools()
         yield self._cost()
         yield from self._decisions()
 
@@ -108,8 +109,8 @@ class Gauges(Collector):
     def _claims(self) -> Iterator[GaugeMetricFamily]:
         kinds = ("type", "status", "reason")
         claims = _family("operator_nodeclaim_status_condition_count", "NodeClaims by condition.", kinds, prefix="")
-        pools = _family("operator_nodepool_status_condition_count", "NodePools by condition.", kinds, prefix="")
-        for family, store in ((claims, self._mirror.claims.store), (pools, self._mirror.pools.store)):
+        of_pools = _family("operator_nodepool_status_condition_count", "NodePools by condition.", kinds, prefix="")
+        for family, store in ((claims, self._mirror.claims.store), (of_pools, self._mirror.pools.store)):
             count: dict[tuple[str, str, str], int] = {}
             for each in store.all():
                 for condition in each.status.conditions:
@@ -118,6 +119,18 @@ class Gauges(Collector):
             for labels, number in count.items():
                 family.add_metric(list(labels), number)
             yield family
+
+    def _pools(self) -> Iterator[GaugeMetricFamily]:
+        limit = _family("nodepools_limit", "Limits of a NodePool.", ("resource_type", "nodepool"))
+        usage = _family("nodepools_usage", "Resources of a NodePool.", ("resource_type", "nodepool"))
+        for pool in self._mirror.pools.store.all():
+            claims = self._mirror.claims_of(pool.name)
+            used = pools.usage(resources(claim.status.capacity) for claim in claims)
+            for family, amounts in ((limit, resources(pool.spec.limits)), (usage, used)):
+                for kind, amount in amounts.items():
+                    family.add_metric([kind, pool.name], _plain(kind, amount))
+        yield limit
+        yield usage
 
     def _cost(self) -> GaugeMetricFamily:
         cost = _family("nodepools_cost_total", "Price of a NodePool's machines an hour.", ("nodepool",))

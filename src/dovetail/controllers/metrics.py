@@ -85,8 +85,6 @@ class Metrics:
         )
 
     def _pools(self) -> None:
-        self.pool_limit = self._gauge("nodepools_limit", "Limits of a NodePool.", ("resource_type", "nodepool"))
-        self.pool_usage = self._gauge("nodepools_usage", "Resources of a NodePool.", ("resource_type", "nodepool"))
         self.allowed_disruptions = self._gauge(
             "nodepools_allowed_disruptions", "Machines a budget lets go now.", ("nodepool", "reason")
         )

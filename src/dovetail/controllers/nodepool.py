@@ -47,6 +47,9 @@ class NodePools:
     def _pool_changed(self, change: Change[NodePool]) -> None:
         if change.new is not None:
             self._worker.add(change.key)
+            return
+        for gauge in (self._context.metrics.allowed_disruptions, self._context.metrics.consuming_budgets):
+            gauge.remove_by_labels({"nodepool": change.key})
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:
         pool, old, new = change.object.node_pool, change.old, change.new
@@ -128,13 +131,8 @@ class NodePools:
             conditions.false(kind, *health.why(pool.name))
 
     def _counted(self, pool: NodePool, node_class: Mapping[str, Any] | None) -> dict[str, Any]:
-        mirror, metrics = self._context.mirror, self._context.metrics
-        claims = mirror.claims_of(pool.name)
+        claims = self._context.mirror.claims_of(pool.name)
         used = pools.usage(resources(claim.status.capacity) for claim in claims)
-        for name, amount in used.items():
-            metrics.pool_usage.labels(name, pool.name).set(amount / 1000 if name == "cpu" else amount)
-        for name, amount in resources(pool.spec.limits).items():
-            metrics.pool_limit.labels(name, pool.name).set(amount / 1000 if name == "cpu" else amount)
         return {
             "resources": format_resources(used),
             "nodes": used["nodes"],
