@@ -42,7 +42,10 @@ class Slimmer:
 
     def keep(self, new: Pod, old: Pod | None) -> Pod:
         """The pod to keep: the old one, if nothing that is kept has changed."""
-        slim = Pod(metadata=self._metadata(new.metadata), spec=self._spec(new.spec), status=self._status(new))
+        if old is not None and new.spec is old.spec and _of_the_same(new.metadata, old.metadata):
+            slim = Pod(metadata=new.metadata, spec=new.spec, status=self._status(new))
+        else:
+            slim = Pod(metadata=self._metadata(new.metadata), spec=self._spec(new.spec), status=self._status(new))
         if old is not None and _same(slim, old):
             return old
         return slim
@@ -158,6 +161,12 @@ def _matters(volume: Volume) -> bool:
         or volume.aws_elastic_block_store
         or volume.gce_persistent_disk
     )
+
+
+def _of_the_same(new: ObjectMeta, old: ObjectMeta) -> bool:
+    """Whether metadata was made from some that is slim already."""
+    ours = (new.labels, new.annotations, new.owner_references)
+    return all(mine is its for mine, its in zip(ours, (old.labels, old.annotations, old.owner_references), strict=True))
 
 
 def _same(new: Pod, old: Pod) -> bool:

@@ -24,7 +24,7 @@ from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeEr
 from dovetail.kube.frames import frames
 from dovetail.kube.resources import PODS, Resource
 from dovetail.kube.retries import NEVER, Retries, worth_repeating
-from dovetail.kube.transport import Request, Response, Transport
+from dovetail.kube.transport import Neighbour, Request, Response, Transport
 
 T = TypeVar("T", default=dict[str, Any])
 
@@ -76,6 +76,7 @@ class Kube:
         self.chance = chance or Chance(0)
         self._retries = retries or Retries()
         self._headers = {"user-agent": user_agent, "accept": "application/json"}
+        self._near = transport if fence is None and isinstance(transport, Neighbour) else None
 
     async def close(self) -> None:
         await self.transport.close()
@@ -83,7 +84,7 @@ class Kube:
     def fenced(self, check: Callable[[], None]) -> Kube:
         """The same client, whose every write asks `check` first."""
         twin = copy.copy(self)
-        twin.fence = check
+        twin.fence, twin._near = check, None
         return twin
 
     # Reading
@@ -221,6 +222,10 @@ class Kube:
         dry_run: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
+        if self._near is not None and isinstance(body, bytes) and resource is PODS and namespace and not dry_run:
+            made = self._near.cast(namespace, body, type)
+            if made is not None:
+                return made
         body = named(resource, body)
         response = await self.request(
             "POST", resource.path(namespace or namespace_of(body)), self._write_query(None, dry_run), body=body
@@ -251,6 +256,9 @@ class Kube:
         dry_run: bool = False,
         type: type[T] = AS_DICT,
     ) -> T:
+        near = self._near if resource is PODS and subresource == "status" and kind == "strategic" else None
+        if near is not None and isinstance(body, Mapping) and not dry_run and near.report(namespace or "", name, body):
+            return decode(b"{}", type)
         if kind == "apply":
             body = named(resource, body)
         query = self._write_query(manager, dry_run)
@@ -312,6 +320,8 @@ class Kube:
         await self.request("POST", PODS.path(namespace, name, "eviction"), body=body, retries=NEVER)
 
     async def bind(self, pod: str, namespace: str, node: str, uid: str | None = None) -> None:
+        if self._near is not None and self._near.bind(namespace, pod, node, uid):
+            return
         metadata = {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {})
         body = {
             "apiVersion": "v1",

@@ -164,7 +164,7 @@ class Reflector(Generic[T]):
 
     def _told(self, news: News) -> None:
         self._alive()
-        self._accept(news.raw, news.gone, lambda: news.view(self._type))
+        self._accept(news.raw, news.gone, lambda: news.view(self._type, self.store.get(news.key)))
 
     def _accept(self, raw: bytes | msgspec.Raw, gone: bool, read: Callable[[], T]) -> None:
         try:

@@ -7,9 +7,11 @@ across the network from one in the same process.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,3 +46,19 @@ class Transport(Protocol):
     async def send(self, request: Request) -> Response: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Neighbour(Protocol):
+    """A transport to a server in the same process, which takes what is done to many pods as it is, without a request.
+
+    Each method may decline, and leaves no trace then: the request goes the usual way.
+    """
+
+    def cast(self, namespace: str, body: bytes, type: type[T]) -> T | None:
+        """Make a pod from bytes that one was made from before."""
+
+    def bind(self, namespace: str, name: str, node: str, uid: str | None) -> bool: ...
+
+    def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
+        """A strategic patch of a pod's status."""

@@ -34,7 +34,7 @@ from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.kubelet.pressure import Pressure
 from dovetail.lab.machines import Machine, plain_pool
 from dovetail.lab.metrics import Metrics
-from dovetail.lab.recorder import Recorder
+from dovetail.lab.recorder import Recorder, Tell
 from dovetail.lab.server import LabServer
 from dovetail.lab.staffing import PATIENCE, Staffing
 
@@ -53,6 +53,8 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: bool = True
     pace: Pace = Pace()
     quiet: bool = False
+    #: Hears the events of the lab's own parts instead of the API server: a simulation's log, where nobody else reads.
+    tell: Tell | None = None
     faults: bool = True
     check: bool = True
     #: Storage as on EKS: a default class and its driver. A plain cluster has none.
@@ -78,8 +80,10 @@ class Lab:
         self.parts = parts or Parts()
         self.server = server
         self.kube = self.client("dovetail-lab")
+        #: What becomes of the events of its parts.
+        self._voice: dict[str, Any] = {"quiet": self.parts.quiet, "tell": self.parts.tell}
         kubelet = self.client("kubelet")
-        self._kubelet_events = Recorder(kubelet, clock, "kubelet", quiet=self.parts.quiet)
+        self._kubelet_events = Recorder(kubelet, clock, "kubelet", **self._voice)
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
         self.metrics = Metrics(self.fleet, clock, self._services)
@@ -100,7 +104,7 @@ class Lab:
         clock = clock or Clock(asyncio.get_running_loop(), EPOCH)
         server = LabServer(clock, chance.child("apiserver"))
         Collector(server).start()
-        short = parts is not None and parts.pace.lean and not parts.faults
+        short = parts is not None and not parts.faults
         transport: Transport = FastLane(server) if short else InProcess(server)
         return cls(transport, clock, chance, parts, server=server, extras=extras)
 
@@ -119,19 +123,20 @@ class Lab:
         if self.parts.controllers:
             kube = self.client("kube-controller-manager")
             chance = self.chance.child("controllers")
-            self.controllers = ControllerManager(kube, self.clock, chance, liveness=self.fleet, quiet=self.parts.quiet)
+            self.controllers = ControllerManager(
+                kube, self.clock, chance, liveness=self.fleet, lean=self.parts.pace.lean, **self._voice
+            )
             self._start("controllers", self.controllers.run())
             if self.parts.storage:
                 await bootstrap(kube)
         else:
             self._start("services", self._seen.run())
         if self.parts.scheduler:
-            from dovetail.lab.scheduler.run import run as schedule
+            from dovetail.lab.scheduler.run import Scheduler
 
-            chance = self.chance.child("scheduler")
             kube = self.client("kube-scheduler")
             effort = EFFORT if self.parts.pace.lean else 0.0
-            self._start("scheduler", schedule(kube, self.clock, chance, quiet=self.parts.quiet, effort=effort))
+            self._start("scheduler", Scheduler(kube, self.clock, effort=effort, **self._voice).run())
         for extra in self._extras:
             self.add(extra)
         await self.fleet.synced.wait()

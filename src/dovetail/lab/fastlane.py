@@ -3,23 +3,28 @@
 A transport like any other. A pod made from the same bytes as one before is a copy with another name; a binding,
 a kubelet's status, a plain deletion and a patch of a machine go to the store without the general machinery. Whatever
 is not exactly so takes the usual way, with the usual answers. Who owns which field (managedFields) is not followed.
+The lab's own parts come here without a request (`Neighbour`), and hear what changed instead of watching (`feed`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from dovetail.kube.feed import News, Stop, Told
+from dovetail.kube.decode import decode
+from dovetail.kube.feed import Difference, Mold, News, Stop, Told
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import machinepatches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event, Record, with_version
 from dovetail.lab.controllers.instants import stamp
+from dovetail.lab.controllers.sharing import share_labels
+from dovetail.lab.server import LabServer
 
+T = TypeVar("T")
 Json = dict[str, Any]
 
 PODS, EVENTS = "/pods", "/events"
@@ -31,35 +36,29 @@ _KEPT_MOLDS = 4096
 HISTORY = 4000
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
+_DONE = Response(status=200, headers=_JSON, body=b"{}")
+_UNKNOWN: tuple[Difference | None, Mold | None] = (None, None)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class FastLane:
     """Carries requests to a server in the same process, by the shorter way where there is one."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: LabServer) -> None:
         self._server = server
         self._store = server.store
         self._store.history_limit = HISTORY
-        self._molds: dict[tuple[str, bytes], Json] = {}
+        self._molds: dict[tuple[str, bytes], Mold] = {}
         self._feeds: dict[str, list[Told]] = {}
+        #: What is new about the pod that is being written, and what it is a copy of.
+        self._writing: tuple[Difference | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
         server.store.observers.append(self._changed)
 
-    def _changed(self, event: Event) -> None:
-        if event.table in _ADMISSION:
-            self._molds.clear()
-        feeds = self._feeds.get(event.table)
-        if feeds:
-            gone = event.record is None
-            record = event.record or event.previous
-            assert record is not None
-            news = News(with_version(record, event.rv).raw if gone else record.raw, gone)
-            for told in tuple(feeds):
-                told(news)
-
     async def close(self) -> None:
         """Nothing to close."""
+
+    # Hearing of changes
 
     def feed(self, group: str, plural: str, told: Told) -> Stop:
         """Tell of every change at once, before whoever made it has an answer."""
@@ -67,69 +66,105 @@ class FastLane:
         feeds.append(told)
         return lambda: feeds.remove(told)
 
+    def _changed(self, event: Event) -> None:
+        if event.table in _ADMISSION:
+            self._molds.clear()
+        feeds = self._feeds.get(event.table)
+        if feeds:
+            news = self._news(event)
+            for told in tuple(feeds):
+                told(news)
+
+    def _news(self, event: Event) -> News:
+        record, before = event.record, event.previous
+        (difference, mold), self._writing = self._writing, _UNKNOWN
+        if record is None:
+            assert before is not None
+            version = {"metadata": {"resourceVersion": str(event.rv)}} if event.table == PODS else None
+            last = with_version(before, event.rv)
+            return News(before.key, event.rv, lambda: last.raw, gone=True, difference=version, before=before.rv)
+        if difference is not None:
+            metadata = {**difference.get("metadata", {}), "resourceVersion": str(event.rv)}
+            difference = {**difference, "metadata": metadata}
+        last_seen = before.rv if before is not None else 0
+        return News(record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen)
+
+    def _put(self, key: str, pod: Json, difference: Difference, mold: Mold | None = None) -> Record:
+        """Write a pod of which only this is new."""
+        self._writing = difference, mold
+        return self._store.put(PODS, key, pod)
+
+    # What is asked for by a request
+
     async def send(self, request: Request) -> Response:
         if request.method != "GET" and request.path.startswith("/api/v1/namespaces/"):
-            parts = request.path.split("/")
-            if len(parts) >= 6 and parts[5] == "pods":
-                if request.method == "POST" and len(parts) == 6:
-                    return await self._create(request, parts[4])
-                short = self._short(request, parts)
-                if short is not None:
-                    return short
-            elif request.method == "POST" and len(parts) == 6 and parts[5] == "events":
-                told = self._tell(_decode(request.body), parts[4])
-                if told is not None:
-                    return told
-            elif machinepatches.merges(request) and len(parts) == 7 and parts[5] == "events":
-                told = self._tell_again(_decode(request.body), f"{parts[4]}/{parts[6]}")
-                if told is not None:
-                    return told
+            short = await self._short(request, request.path.split("/")[4:])
+            if short is not None:
+                return short
         elif request.method == "PATCH":
             record = machinepatches.merged(self._store, request)
             if record is not None:
                 return Response(status=200, headers=_JSON, body=record.raw)
         return await self._server.handle(request)
 
-    def _short(self, request: Request, parts: list[str]) -> Response | None:
-        door = parts[7] if len(parts) > 7 else ""
-        if len(parts) < 7:
-            return None
-        record = self._store.get(PODS, f"{parts[4]}/{parts[6]}")
-        if record is None:
-            return None
-        if request.method == "POST" and door == "binding":
-            return self._bind(record, _decode(request.body))
-        if request.method == "PATCH" and door == "status":
-            return self._status(record, request)
-        if request.method == "DELETE" and not door:
-            return self._delete(record, _decode(request.body) if request.body else {})
+    async def _short(self, request: Request, parts: list[str]) -> Response | None:
+        """The answer to a write to pods or events where there is a shorter way to it."""
+        match request.method, parts:
+            case "POST", [namespace, "pods"]:
+                return await self._create(request, namespace)
+            case "POST", [namespace, "pods", name, "binding"]:
+                body = _decode(request.body)
+                node, uid = body["target"]["name"], body.get("metadata", {}).get("uid")
+                return _BOUND if self.bind(namespace, name, node, uid) else None
+            case "PATCH", [namespace, "pods", name, "status"]:
+                strategic = "strategic" in request.headers.get("content-type", "")
+                return _DONE if strategic and self.report(namespace, name, _decode(request.body)) else None
+            case "DELETE", [namespace, "pods", name]:
+                for door in self._server.doors:
+                    await door(request)
+                return self._delete(f"{namespace}/{name}", _decode(request.body) if request.body else {})
+            case "POST", [namespace, "events"]:
+                return self._tell(_decode(request.body), namespace)
+            case "PATCH", [namespace, "events", name] if machinepatches.merges(request):
+                return self._tell_again(_decode(request.body), f"{namespace}/{name}")
         return None
 
     async def _create(self, request: Request, namespace: str) -> Response:
-        key = (namespace, request.body)
-        mold = self._molds.get(key)
-        if mold is not None and not self._store.table("/resourcequotas").records:
-            return self._cast(mold, namespace)
+        record = self._copy(namespace, request.body)
+        if record is not None:
+            return Response(status=201, headers=_JSON, body=record.raw)
         response = await self._server.handle(request)
         if response.status == 201:
-            made = _decode(response.body)
-            if "generateName" in made["metadata"]:
+            made = Mold(response.body)
+            if "generateName" in made.obj["metadata"]:
                 if len(self._molds) >= _KEPT_MOLDS:
                     self._molds.clear()
-                self._molds[key] = made
+                self._molds[namespace, request.body] = made
         return response
 
-    def _cast(self, mold: Json, namespace: str) -> Response:
-        metadata = mold["metadata"]
-        taken = self._store.table(PODS).records
-        name = metadata["generateName"] + self._chance.suffix()
-        while f"{namespace}/{name}" in taken:
-            name = metadata["generateName"] + self._chance.suffix()
-        now = stamp(self._server.clock.now())
-        own = {**metadata, "name": name, "uid": self._chance.uid(), "creationTimestamp": now}
-        own.pop("managedFields", None)
-        record = self._store.put(PODS, f"{namespace}/{name}", {**mold, "metadata": own})
-        return Response(status=201, headers=_JSON, body=record.raw)
+    def _delete(self, key: str, options: Json) -> Response | None:
+        record = self._store.get(PODS, key)
+        if record is None:
+            return None
+        pod = record.obj
+        metadata = pod["metadata"]
+        uid = options.get("preconditions", {}).get("uid")
+        if metadata.get("finalizers") or (uid and uid != metadata["uid"]) or options.keys() - _PLAIN_DELETE:
+            return None
+        grace = options.get("gracePeriodSeconds")
+        over = not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        if grace == 0 or over:
+            return Response(status=200, headers=_JSON, body=self._store.delete(PODS, record.key).raw)
+        if grace is not None or "deletionTimestamp" in metadata:
+            return None
+        seconds = pod["spec"].get("terminationGracePeriodSeconds", 30)
+        new = {
+            "deletionTimestamp": stamp(self._server.clock.now() + timedelta(seconds=seconds)),
+            "deletionGracePeriodSeconds": seconds,
+            "generation": metadata.get("generation", 1) + 1,
+        }
+        marked = self._put(record.key, {**pod, "metadata": {**metadata, **new}}, {"metadata": new})
+        return Response(status=200, headers=_JSON, body=marked.raw)
 
     def _tell(self, body: Json, namespace: str) -> Response | None:
         """An event of one of our own components, which write them whole."""
@@ -153,70 +188,74 @@ class FastLane:
         record = self._store.put(EVENTS, key, {**event, **change, "metadata": dict(event["metadata"])})
         return Response(status=200, headers=_JSON, body=record.raw)
 
-    def _bind(self, record: Record, body: Json) -> Response | None:
+    # What is asked for without one
+
+    def cast(self, namespace: str, body: bytes, type: type[T]) -> T | None:
+        record = self._copy(namespace, body)
+        return None if record is None else decode(record.raw, type)
+
+    def _copy(self, namespace: str, body: bytes) -> Record | None:
+        """A pod like the one that was made from these bytes before."""
+        mold = self._molds.get((namespace, body))
+        if mold is None or self._store.table("/resourcequotas").records:
+            return None
+        metadata = mold.obj["metadata"]
+        taken = self._store.table(PODS).records
+        name = metadata["generateName"] + self._chance.suffix()
+        while f"{namespace}/{name}" in taken:
+            name = metadata["generateName"] + self._chance.suffix()
+        now = stamp(self._server.clock.now())
+        new = {"name": name, "uid": self._chance.uid(), "creationTimestamp": now}
+        own = {**metadata, **new}
+        own.pop("managedFields", None)
+        return self._put(f"{namespace}/{name}", {**mold.obj, "metadata": own}, {"metadata": new}, mold)
+
+    def bind(self, namespace: str, name: str, node: str, uid: str | None) -> bool:
+        record = self._store.get(PODS, f"{namespace}/{name}")
+        if record is None:
+            return False
         pod = record.obj
-        uid = body.get("metadata", {}).get("uid")
-        if "deletionTimestamp" in pod["metadata"] or pod["spec"].get("nodeName") or pod["spec"].get("schedulingGates"):
-            return None
-        if uid and uid != pod["metadata"]["uid"]:
-            return None
-        node = body["target"]["name"]
+        metadata, spec = pod["metadata"], pod["spec"]
+        if "deletionTimestamp" in metadata or spec.get("nodeName") or spec.get("schedulingGates"):
+            return False
+        if uid and uid != metadata["uid"]:
+            return False
         status = dict(pod.get("status") or {})
         status.pop("nominatedNodeName", None)
         set_condition(status, {"type": "PodScheduled", "status": "True"}, self._server.clock.now())
-        own = dict(pod["metadata"])
         found = self._store.get("/nodes", node)
         labels = found.obj["metadata"].get("labels", {}) if found is not None else {}
         places = {key: labels[key] for key in _TOPOLOGY if key in labels}
-        if places:
-            own["labels"] = {**own.get("labels", {}), **places}
-        spec = {**pod["spec"], "nodeName": node}
-        self._store.put(PODS, record.key, {**pod, "metadata": own, "spec": spec, "status": status})
-        return _BOUND
+        new = {"labels": share_labels({**metadata.get("labels", {}), **places})} if places else {}
+        bound = {**pod, "metadata": {**metadata, **new}, "spec": {**spec, "nodeName": node}, "status": status}
+        told = {"conditions": status["conditions"], "nominatedNodeName": ""}
+        self._put(record.key, bound, {"metadata": new, "spec": {"nodeName": node}, "status": told})
+        return True
 
-    def _status(self, record: Record, request: Request) -> Response | None:
+    def report(self, namespace: str, name: str, body: Mapping[str, Any]) -> bool:
         """The patch of a kubelet, or of the scheduler."""
-        body = _decode(request.body)
-        pod = record.obj
+        record = self._store.get(PODS, f"{namespace}/{name}")
         given = body.get("status")
-        if given is None or body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
-            return None
+        if record is None or given is None:
+            return False
+        pod = record.obj
+        if body.get("metadata", {}).get("uid") != pod["metadata"]["uid"]:
+            return False
         old = pod.get("status") or {}
         if "$setElementOrder/conditions" in given:
             status = _as_kubelet(old, given)
-        elif given.keys() <= _SCHEDULERS and "strategic" in request.headers.get("content-type", ""):
+        elif given.keys() <= _SCHEDULERS:
             status = _as_scheduler(old, given)
         else:
-            return None
+            return False
         if status != old:
-            own = dict(pod["metadata"])
-            record = self._store.put(PODS, record.key, {**pod, "metadata": own, "status": status})
-        return Response(status=200, headers=_JSON, body=b"{}")
-
-    def _delete(self, record: Record, options: Json) -> Response | None:
-        pod = record.obj
-        metadata = pod["metadata"]
-        uid = options.get("preconditions", {}).get("uid")
-        if metadata.get("finalizers") or (uid and uid != metadata["uid"]) or options.keys() - _PLAIN_DELETE:
-            return None
-        grace = options.get("gracePeriodSeconds")
-        over = not pod["spec"].get("nodeName") or pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-        if grace == 0 or over:
-            return Response(status=200, headers=_JSON, body=self._store.delete(PODS, record.key).raw)
-        if grace is not None or "deletionTimestamp" in metadata:
-            return None
-        seconds = pod["spec"].get("terminationGracePeriodSeconds", 30)
-        own = {
-            **metadata,
-            "deletionTimestamp": stamp(self._server.clock.now() + timedelta(seconds=seconds)),
-            "deletionGracePeriodSeconds": seconds,
-            "generation": metadata.get("generation", 1) + 1,
-        }
-        marked = self._store.put(PODS, record.key, {**pod, "metadata": own})
-        return Response(status=200, headers=_JSON, body=marked.raw)
+            new = {part: status.get(part, "") for part in given if part[0] != "$"}
+            changed = {**pod, "metadata": {**pod["metadata"]}, "status": status}
+            self._put(record.key, changed, {"status": new})
+        return True
 
 
-def _as_kubelet(old: Json, given: Json) -> Json:
+def _as_kubelet(old: Json, given: Mapping[str, Any]) -> Json:
     """Its conditions in its order, others' behind them, everything else replaced."""
     conditions = [_condition(each) for each in given["conditions"]]
     ours = {each["type"] for each in conditions}
@@ -226,7 +265,7 @@ def _as_kubelet(old: Json, given: Json) -> Json:
     return status
 
 
-def _as_scheduler(old: Json, given: Json) -> Json:
+def _as_scheduler(old: Json, given: Mapping[str, Any]) -> Json:
     """Its conditions in the place of those of their type, and the node that it promises."""
     status = dict(old)
     if "conditions" in given:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 from zlib import crc32
 
@@ -26,6 +27,9 @@ REMEMBER = 4096
 COMBINE = 10
 COMBINE_SECONDS = 600.0
 COMBINED = "(combined from similar events): "
+
+#: Hears of an event where nobody would read it from the API server.
+Tell = Callable[[dict[str, Any]], None]
 
 
 class Involved(msgspec.Struct, frozen=True):
@@ -76,14 +80,16 @@ class _Tokens(msgspec.Struct):
 
 
 class Recorder:
-    """Records events of one component. `quiet`: Normal events are not written (large simulations)."""
+    """Records events of one component. `quiet` leaves the Normal ones out; `tell` hears them instead of the server."""
 
-    def __init__(self, kube: Kube, clock: Clock, component: str, host: str = "", *, quiet: bool = False) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, component: str, *, quiet: bool = False, tell: Tell | None = None
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._component = component
-        self._host = host
         self.quiet = quiet
+        self._tell = tell
         self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
         self._wake = asyncio.Event()
         self._known: dict[tuple[str, ...], _Known] = {}
@@ -102,7 +108,7 @@ class Recorder:
     def _record(self, about: Involved, type_: str, reason: str, message: str, host: str) -> None:
         if self._spam(about, host):
             return
-        self._queue.append((about, type_, reason, message, stamp(self._clock.now()), host or self._host))
+        self._queue.append((about, type_, reason, message, stamp(self._clock.now()), host))
         self._wake.set()
 
     def _spam(self, about: Involved, host: str) -> bool:
@@ -138,6 +144,10 @@ class Recorder:
         key: tuple[str, ...] = (*subject, message)
         if self._combines(subject, message):
             key, message = subject, f"{COMBINED}{message}"
+        namespace = about.namespace or "default"
+        if self._tell is not None:
+            self._tell(self._body("", namespace, about, type_, reason, message, now, host))
+            return
         known = self._known.get(key)
         if known is not None:
             known.count += 1
@@ -148,7 +158,6 @@ class Recorder:
             except NotFound:
                 del self._known[key]
         name = f"{about.name}.{self._next_instant():x}"
-        namespace = about.namespace or "default"
         if len(self._known) >= REMEMBER:
             self._known.pop(next(iter(self._known)))
         self._known[key] = _Known(name, namespace, 1)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from living_manifests import deployment
 
@@ -83,7 +84,7 @@ def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
         found.append((pod["status"], {key: value for key, value in event.items() if key not in unlike}))
 
     lab_run(body, parts=LEAN)
-    lab_run(body, parts=Parts(quiet=True))
+    lab_run(body, parts=msgspec.structs.replace(LEAN, faults=True))
     assert found[0] == found[1]
 
 

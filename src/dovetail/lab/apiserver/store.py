@@ -1,7 +1,8 @@
 """The store: every object as the bytes a reader gets, under one counter of versions.
 
 Objects are JSON bytes of the storage version; a decoded copy is kept for the recently used only, so that an idle
-pod costs little more than its text. Decoded objects are shared and never changed by anybody.
+pod costs little more than its text. A state that nobody reads as bytes before it is old news is never encoded.
+Decoded objects are shared and never changed by anybody.
 Past events are kept for a while: they serve watches that resume and reads of the past.
 """
 
@@ -37,13 +38,22 @@ _decode = msgspec.json.Decoder().decode
 class Record:
     """One stored state of one object."""
 
-    __slots__ = ("_obj", "key", "raw", "rv")
+    __slots__ = ("_obj", "_raw", "key", "rv")
 
-    def __init__(self, key: str, rv: int, raw: bytes, obj: Json | None = None) -> None:
+    def __init__(self, key: str, rv: int, raw: bytes | None = None, obj: Json | None = None) -> None:
+        assert raw is not None or obj is not None
         self.key = key
         self.rv = rv
-        self.raw = raw
+        self._raw = raw
         self._obj = obj
+
+    @property
+    def raw(self) -> bytes:
+        """The object as a reader gets it."""
+        found = self._raw
+        if found is None:
+            found = self._raw = _encode(self._obj)
+        return found
 
     @property
     def obj(self) -> Json:
@@ -51,15 +61,21 @@ class Record:
         found = self._obj
         if found is None:
             found = self._obj = _decode(self.raw)
+        self.touch()
+        return found
+
+    def touch(self) -> None:
+        """Count the decoded object among the recently used; the oldest of them goes back to bytes."""
         recent = _recent
         if self in recent:
             recent.move_to_end(self)
-        else:
-            recent[self] = None
-            if len(recent) > DECODED_LIMIT:
-                oldest, _ = recent.popitem(last=False)
-                oldest._obj = None
-        return found
+            return
+        recent[self] = None
+        if len(recent) > DECODED_LIMIT:
+            oldest, _ = recent.popitem(last=False)
+            if oldest._raw is None:
+                oldest._raw = _encode(oldest._obj)
+            oldest._obj = None
 
     def fresh(self) -> Json:
         """A copy of one's own."""
@@ -178,7 +194,8 @@ class Store:
         """Keep `obj` (now the store's own) under the next version."""
         self.rv += 1
         obj["metadata"]["resourceVersion"] = str(self.rv)
-        record = Record(key, self.rv, _encode(obj), obj)
+        record = Record(key, self.rv, obj=obj)
+        record.touch()
         self.place(table, record)
         return record
 
@@ -268,4 +285,4 @@ def with_version(record: Record, rv: int) -> Record:
     """The same content under another version."""
     obj = dict(record.obj)
     obj["metadata"] = {**obj["metadata"], "resourceVersion": str(rv)}
-    return Record(record.key, rv, _encode(obj), obj)
+    return Record(record.key, rv, obj=obj)

@@ -19,7 +19,7 @@ import msgspec
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, BadRequest, Disconnected, Gone
-from dovetail.kube.feed import News, Stop, Told, feed_of
+from dovetail.kube.feed import Keep, News, Stop, Told, feed_of
 from dovetail.kube.resources import Resource
 
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Informer(Generic[T]):
         *,
         fields: str | None = None,
         namespace: str | None = None,
-        keep: Callable[[T], T] | None = None,
+        keep: Keep[T] | None = None,
     ) -> None:
         self.resource = resource
         self.objects: dict[str, T] = {}
@@ -120,8 +120,9 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         listing = await self._kube.list(self.resource, self._namespace, fields=self._fields, type=self._type)
-        items = listing.items if self._keep is None else [self._keep(item) for item in listing.items]
-        found = {key_of(item): item for item in items}
+        found = {key_of(item): item for item in listing.items}
+        if self._keep is not None:
+            found = {key: self._keep(item, self.objects.get(key)) for key, item in found.items()}
         for key in [key for key in self.objects if key not in found]:
             self._put(key, None)
         for key, item in found.items():
@@ -140,11 +141,9 @@ class Informer(Generic[T]):
             stop()
 
     def _told(self, news: News) -> None:
-        item = news.view(self._type)
-        if self._keep is not None:
-            item = self._keep(item)
-        self._put(key_of(item), None if news.gone else item, item)
-        self._advance(_version_of(item))
+        item = news.view(self._type, self.objects.get(news.key), self._keep)
+        self._put(news.key, None if news.gone else item, item)
+        self._advance(news.version)
 
     async def _watch(self) -> None:
         watch = self._kube.watch_raw(
@@ -157,9 +156,10 @@ class Informer(Generic[T]):
                     self._advance(int(mark.metadata.resource_version))
                     continue
                 item = self._decoder.decode(event.object)
+                key = key_of(item)
                 if self._keep is not None:
-                    item = self._keep(item)
-                self._put(key_of(item), None if event.type == "DELETED" else item, item)
+                    item = self._keep(item, self.objects.get(key))
+                self._put(key, None if event.type == "DELETED" else item, item)
                 self._advance(_version_of(item))
         finally:
             await watch.aclose()

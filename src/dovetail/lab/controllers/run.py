@@ -31,7 +31,7 @@ from dovetail.lab.controllers.statefulsets import StatefulSets
 from dovetail.lab.controllers.tainteviction import TaintEviction
 from dovetail.lab.controllers.volumes import Volumes
 from dovetail.lab.controllers.worker import Worker
-from dovetail.lab.recorder import Recorder
+from dovetail.lab.recorder import Recorder, Tell
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
@@ -47,12 +47,14 @@ class ControllerManager:
         *,
         liveness: Liveness | None = None,
         quiet: bool = False,
+        tell: Tell | None = None,
+        lean: bool = False,
         certificate: str = "",
     ) -> None:
         self._recorders: dict[str, Recorder] = {}
 
         def recorder(component: str) -> Recorder:
-            made = Recorder(kube, clock, component, quiet=quiet)
+            made = Recorder(kube, clock, component, quiet=quiet, tell=tell)
             return self._recorders.setdefault(component, made)
 
         def kit(component: str) -> Kit:
@@ -81,7 +83,7 @@ class ControllerManager:
             lifecycle.worker,
             TaintEviction(base, recorder("taint-eviction-controller")).worker,
         ]
-        if not quiet:  # large simulations do without the older form of slices, and gather what comes together
+        if not lean:  # large simulations do without the older form of slices, and gather what comes together
             self._workers.append(Endpoints(kit("endpoint-controller")).worker)
             self._workers.append(EndpointMirroring(base).worker)
             for worker in self._workers:

@@ -27,32 +27,46 @@ def share(value: T) -> T:
     return kept
 
 
-def share_meta(meta: Meta) -> Meta:
+def share_labels(labels: dict[str, str]) -> dict[str, str]:
+    """The first map that was equal to this one."""
     _make_room()
+    return _first_map(tuple(labels.items()), labels)
+
+
+def share_meta(meta: Meta, old: Meta | None = None) -> Meta:
+    """Metadata in shared parts; nothing to do where all of them are as before."""
+    if (
+        old is not None
+        and meta.labels is old.labels
+        and meta.annotations is old.annotations
+        and meta.owner_references is old.owner_references
+    ):
+        return meta
     return msgspec.structs.replace(
         meta,
-        labels=_first_map(tuple(meta.labels.items()), meta.labels),
-        annotations=_first_map(tuple(meta.annotations.items()), meta.annotations),
+        labels=share_labels(meta.labels),
+        annotations=share_labels(meta.annotations),
         owner_references=_first(meta.owner_references, meta.owner_references),
         namespace=_first(meta.namespace, meta.namespace),
         creation_timestamp=_first(meta.creation_timestamp, meta.creation_timestamp),
     )
 
 
-def share_pod(pod: PodView) -> PodView:
+def share_pod(pod: PodView, old: PodView | None = None) -> PodView:
     _make_room()
     spec, status = pod.spec, pod.status
-    spec = msgspec.structs.replace(
-        spec,
-        node_name=_first(spec.node_name, spec.node_name),
-        tolerations=_first(spec.tolerations, spec.tolerations),
-    )
+    if old is None or spec.tolerations is not old.spec.tolerations or spec.node_name is not old.spec.node_name:
+        spec = msgspec.structs.replace(
+            spec,
+            node_name=_first(spec.node_name, spec.node_name),
+            tolerations=_first(spec.tolerations, spec.tolerations),
+        )
     status = msgspec.structs.replace(
         status,
         conditions=_first(status.conditions, status.conditions),
         container_statuses=_first(status.container_statuses, status.container_statuses),
     )
-    return PodView(share_meta(pod.metadata), spec, status)
+    return PodView(share_meta(pod.metadata, old.metadata if old is not None else None), spec, status)
 
 
 def _make_room() -> None:

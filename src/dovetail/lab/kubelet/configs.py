@@ -21,7 +21,7 @@ class _Kept(msgspec.Struct, frozen=True, rename="camel"):
     binary_data: dict[str, msgspec.Raw] = {}
 
 
-def _keys(item: _Kept) -> _Kept:
+def _keys(item: _Kept, old: _Kept | None) -> _Kept:
     names = dict.fromkeys((*item.data, *item.binary_data), msgspec.Raw(b"0"))
     return msgspec.structs.replace(item, data=names, binary_data={})
 

@@ -130,15 +130,16 @@ class KubeletPod(msgspec.Struct, frozen=True, rename="camel"):
 _interned: dict[bytes, msgspec.Raw] = {}
 
 
-def slim(pod: KubeletPod) -> KubeletPod:
+def slim(pod: KubeletPod, old: KubeletPod | None = None) -> KubeletPod:
     """The pod without a hold on the bytes it came in: equal specs are kept once."""
-    spec = msgspec.structs.replace(
-        pod.spec, containers=_intern(pod.spec.containers), init_containers=_intern(pod.spec.init_containers)
-    )
-    status = pod.status
-    if status.phase == "Running" and not pod.spec.readiness_gates:
+    spec, status = pod.spec, pod.status
+    if old is None or spec.containers is not old.spec.containers:
+        spec = msgspec.structs.replace(
+            spec, containers=_intern(spec.containers), init_containers=_intern(spec.init_containers)
+        )
+    if status.phase == "Running" and not spec.readiness_gates:
         status = msgspec.structs.replace(status, conditions=(), container_statuses=share(status.container_statuses))
-    return KubeletPod(share_meta(pod.metadata), spec, status)
+    return KubeletPod(share_meta(pod.metadata, old.metadata if old is not None else None), spec, status)
 
 
 def _intern(raw: msgspec.Raw) -> msgspec.Raw:

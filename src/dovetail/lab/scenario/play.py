@@ -84,12 +84,7 @@ class Player:
         self._seed = seed
         self._clock = Clock(asyncio.get_running_loop(), scenario.start)
         self._zero = self._clock.monotonic()
-        low = scenario.cluster.detail == "low"
-        pace = Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0)
-        faulty = any(step.fault is not None for step in scenario.steps)
-        judged = not low or scenario.autoscaler is not None
-        parts = Parts(pace=pace, quiet=scenario.cluster.events == "warnings", faults=faulty, check=judged)
-        self._lab = Lab.embedded(seed, parts, clock=self._clock)
+        self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
         self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
         self._promises: Promises | None = None
@@ -101,6 +96,19 @@ class Player:
         self._waited = 0.0
         self._weighed = 0
 
+    def _parts(self) -> Parts:
+        """Where no fault can come between, events are told to the log at once: nothing else reads them."""
+        scenario = self._scenario
+        low = scenario.cluster.lean
+        faulty = any(step.fault is not None for step in scenario.steps)
+        return Parts(
+            pace=Pace(lean=low, heartbeat_seconds=None, grid_seconds=0.5 if low else 0.0),
+            quiet=scenario.cluster.events == "warnings",
+            tell=None if faulty else self._hear,
+            faults=faulty,
+            check=not low or scenario.autoscaler is not None,
+        )
+
     def _autoscaler(self) -> Autoscaled | None:
         part = self._scenario.autoscaler
         if part is None:
@@ -109,8 +117,8 @@ class Player:
 
         market = read_market(yaml.safe_dump(part.market)) if part.market else Asked().market
         asked = Asked(
-            region=part.region, families=part.families, market=market, gates=part.gates, replicas=part.replicas,
-            short=part.short, reuse=part.reuse,
+            region=part.region, families=part.families, reserved=part.reserved, market=market, gates=part.gates,
+            replicas=part.replicas, short=part.short, reuse=part.reuse,
         )  # fmt: skip
         return Autoscaled(asked, lambda line: self._log("scaler", line))
 
@@ -214,12 +222,14 @@ class Player:
             self._waited += self._now() - self._pending.pop(pod.metadata.uid)
 
     def _news(self, old: Json | None, new: Json | None) -> None:
-        if new is None:
-            return
-        self._reasons[new.get("reason", "")] += 1
-        about = new["involvedObject"]
+        if new is not None:
+            self._hear(new)
+
+    def _hear(self, event: Json) -> None:
+        reason, about = event.get("reason", ""), event["involvedObject"]
+        self._reasons[reason] += 1
         place = f"{about['namespace']}/" if about.get("namespace") else ""
-        self._log(new.get("type", ""), f"{about['kind']} {place}{about['name']}  {new['reason']}: {new['message']}")
+        self._log(event.get("type", ""), f"{about['kind']} {place}{about['name']}  {reason}: {event['message']}")
 
     async def _report_often(self) -> None:
         every = self._scenario.report.every or self._scenario.duration / 12

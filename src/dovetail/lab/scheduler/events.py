@@ -13,6 +13,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.controllers.instants import micro
+from dovetail.lab.recorder import Tell
 from dovetail.lab.scheduler.words import shortened
 from dovetail.model.pods import Pod
 
@@ -39,13 +40,15 @@ class _Said(msgspec.Struct):
 
 
 class Events:
-    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out.
+    """Written in order by one task, behind the back of whoever records. `quiet` leaves the Normal ones out; `tell`
+    hears them instead of the server.
 
     An event is named by its pod and its instant, so that names sort as things happened.
     """
 
-    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False) -> None:
+    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False, tell: Tell | None = None) -> None:
         self._kube = kube
+        self._tell = tell
         self._clock = clock
         self._instant = 0
         self._quiet = quiet
@@ -85,15 +88,25 @@ class Events:
             said.count += 1
             if said.count == 2 or now - said.written >= _REFRESH:
                 said.written = now
-                series = {"count": said.count, "lastObservedTime": event.at}
-                await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, meta.namespace)
+                await self._say(said, event)
             return
         self._instant = max(self._instant + 1, int(self._clock.now().timestamp() * 1e6) * 1000)
         name = f"{meta.name}.{self._instant:016x}"
         while len(self._said) >= _REMEMBERED:
             self._said.pop(next(iter(self._said)))
-        self._said[key] = _Said(name, 1, now)
-        await self._kube.create(CORE_EVENTS, _body(name, event), meta.namespace)
+        said = self._said[key] = _Said(name, 1, now)
+        await self._say(said, event)
+
+    async def _say(self, said: _Said, event: _Event) -> None:
+        """The event for the first time, or the series that it has become."""
+        namespace = event.pod.metadata.namespace
+        if self._tell is not None:
+            self._tell(_body(said.name, event))
+        elif said.count > 1:
+            series = {"count": said.count, "lastObservedTime": event.at}
+            await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, namespace)
+        else:
+            await self._kube.create(CORE_EVENTS, _body(said.name, event), namespace)
 
 
 def _body(name: str, event: _Event) -> dict[str, Any]:

@@ -11,10 +11,10 @@ from typing import Any
 
 import structlog
 
-from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
+from dovetail.lab.recorder import Tell
 from dovetail.lab.scheduler import hints, words, writes
 from dovetail.lab.scheduler.decider import Decider
 from dovetail.lab.scheduler.decision import Decision
@@ -35,17 +35,19 @@ class Scheduler:
     """One scheduler of one API server.
 
     `effort` is the time in seconds that an attempt in vain takes. One that takes none tries everybody anew at every
-    change, which no real scheduler has the time for.
+    change, which no real scheduler has the time for. `quiet` and `tell` are what becomes of its events.
     """
 
-    def __init__(self, kube: Kube, clock: Clock, *, quiet: bool = False, effort: float = 0.0) -> None:
+    def __init__(
+        self, kube: Kube, clock: Clock, *, quiet: bool = False, tell: Tell | None = None, effort: float = 0.0
+    ) -> None:
         self._kube = kube
         self._clock = clock
         self._effort = effort
         self._last: tuple[Decision, str | None, _Why] | None = None
         self.queue = Queue(clock)
-        self.mirror = Mirror(kube, self.queue, curious=not quiet)
-        self.events = Events(kube, clock, quiet=quiet)
+        self.mirror = Mirror(kube, self.queue, curious=not (quiet or effort))
+        self.events = Events(kube, clock, quiet=quiet, tell=tell)
         self._decider = Decider(self.mirror.cluster)
         self._slots = asyncio.Semaphore(_BINDING_AT_ONCE)
 
@@ -157,8 +159,3 @@ class Scheduler:
         message = f"running {part}: {said}"
         self.events.warning(pod, "FailedScheduling", "Scheduling", message)
         await self._tell(entry.info, writes.unscheduled(self._clock, pod, "SchedulerError", message, None), None)
-
-
-async def run(kube: Kube, clock: Clock, chance: Chance, *, quiet: bool = False, effort: float = 0.0) -> None:
-    """Schedule until cancelled. Nothing here is left to chance; it is taken because every part of the lab has one."""
-    await Scheduler(kube, clock, quiet=quiet, effort=effort).run()
