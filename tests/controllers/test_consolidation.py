@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.controllers.disruption import consolidation, costs
@@ -66,6 +67,27 @@ def test_spot_replaces_spot_only_if_asked_and_with_enough_choice() -> None:
     assert isinstance(off, Rejection) and off.code == "SPOT_TO_SPOT_OFF"
     assert isinstance(few, Rejection) and few.code == "SPOT_INFLEXIBLE"
     assert isinstance(on, Proposal)
+
+
+def test_a_spot_machine_that_replaces_one_is_among_the_cheapest_fifteen_so_that_it_may_stay() -> None:
+    """With a wider choice the cloud could sell a dear one, for which there would be fifteen cheaper ones again."""
+    many = machine(*(0.01 * i for i in range(1, 31)), kind="spot")
+    alone = consolidation.evaluate([candidate("a", 0.5, kind="spot")], lambda _: plan(many), spot_to_spot=True)
+    both = [candidate("a", 0.5, kind="spot"), candidate("b", 0.5, kind="spot")]
+    together = consolidation.evaluate(both, lambda _: plan(many), spot_to_spot=True)
+    assert isinstance(alone, Proposal) and isinstance(together, Proposal)
+    assert [each.price for each in alone.plan.machines[0].offerings] == [0.01 * i for i in range(1, 16)]
+    assert len(together.plan.machines[0].offerings) == 30
+
+
+def test_a_replacement_keeps_the_variety_that_its_pool_insists_on_or_is_none() -> None:
+    insists = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [], "minValues": 2}
+    wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
+    found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False)
+    assert isinstance(found, Proposal)
+    assert {**insists, "values": ["t0", "t1"]} in found.plan.machines[0].requirements
+    found = consolidation.evaluate([candidate("a", 0.12)], lambda _: plan(wanted), spot_to_spot=False)
+    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
 
 
 def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:

@@ -8,13 +8,13 @@ their place must be cheaper whichever of its offerings is sold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
 
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
+from dovetail.controllers.disruption.narrowing import cheaper, cheapest
 from dovetail.planner.plan import Machine, Plan
 
 #: A saving below this share of what is removed is not worth anybody's trouble.
@@ -76,13 +76,14 @@ def evaluate(
     spot = all(each.capacity_type == "spot" for each in candidates)
     machines = []
     for machine in plan.machines:
-        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price), spot_only=spot)
+        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price))
         if limited is None:
             return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
         if spot and limited.choice.capacity_type == "spot":
             problem = _spot_to_spot(limited, len(candidates), spot_to_spot)
             if problem is not None:
                 return problem
+            limited = cheapest(limited, SPOT_CHOICES) if len(candidates) == 1 else limited
         machines.append(limited)
     plan = msgspec.structs.replace(plan, machines=tuple(machines))
     return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
@@ -173,23 +174,37 @@ class _Judge:
         charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
         return found.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
 
-    def net(self, found: Proposal) -> float:
+    def best(self, found: Iterable[Proposal]) -> Proposal | None:
+        """Of those that pay, the one with the fewest moves that brings the fleet close, or else the most for them."""
+        paying = [each for each in found if self.pays(each)]
+        close = [each for each in paying if self.above(each, CLOSE) is False] if self.above(None, CLOSE) else []
+        if close:
+            return min(close, key=lambda each: (each.evictions, -each.saving))
+        return max(paying, key=self._net, default=None)
+
+    def _net(self, found: Proposal) -> float:
         return found.saving - self._pod * found.evictions
 
 
 def _whole(asked: Question, judge: _Judge) -> Proposal | None:
-    """The best of whole sets: the fewest moves that bring the fleet close to a fresh one, or else the most for them."""
-    found: list[Proposal] = []
-    hopeful = [going for going in asked.removals if judge.hopeful(going, CLOSE)]
-    for going in sorted(hopeful, key=_moves)[:SEARCHED]:
-        answer = judge(going, asked.search)
-        if isinstance(answer, Proposal) and judge.pays(answer):
-            if not judge.above(answer, CLOSE):
-                return answer
-            found.append(answer)
-    others = [judge(going) for going in asked.removals if going not in hopeful]
-    found += [each for each in (*others, _together(asked.thinned, judge)) if isinstance(each, Proposal)]
-    return max(filter(judge.pays, found), key=judge.net, default=None)
+    """The best of whole sets: the fewest moves that bring the fleet close to a fresh one, or else the most for them.
+
+    All are planned quickly. Effort is spent on the one that is chosen, if something is bought for it; and on those
+    that might do, where none does in a fleet that is clearly too dear.
+    """
+    found = (*(judge(going) for going in asked.removals), _together(asked.thinned, judge))
+    best = judge.best(each for each in found if isinstance(each, Proposal))
+    if best is not None:
+        return _searched(best, asked, judge) if best.plan.machines else best
+    hopeful = [going for going in asked.removals if judge.above(None, SLACK) and judge.hopeful(going, CLOSE)]
+    tried = [judge(going, asked.search) for going in sorted(hopeful, key=_moves)[:SEARCHED]]
+    return judge.best(each for each in tried if isinstance(each, Proposal))
+
+
+def _searched(best: Proposal, asked: Question, judge: _Judge) -> Proposal:
+    """The same machines with the least that effort finds to buy for them."""
+    found = judge(best.candidates, asked.search)
+    return found if isinstance(found, Proposal) and found.saving > best.saving else best
 
 
 def _moves(candidates: Sequence[Candidate]) -> int:
@@ -210,24 +225,6 @@ def _together(thinned: Sequence[Candidate], judge: _Judge) -> Proposal | None:
             middle = (len(part) + 1) // 2
             parts[:0] = [part[:middle], part[middle:]]
     return best
-
-
-def cheaper(machine: Machine, ceiling: float, *, spot_only: bool) -> Machine | None:
-    """The machine with only those offerings that keep the saving; None if none does.
-
-    Where spot is among them on-demand goes: a failed spot launch must not become a dearer machine.
-    """
-    kept = [each for each in machine.offerings if each.price is not None and each.price < ceiling]
-    if any(each.capacity_type == "spot" for each in kept):
-        kept = [each for each in kept if each.capacity_type == "spot"]
-    if not kept:
-        return None
-    types = sorted({each.instance_type for each in kept})
-    kinds = sorted({each.capacity_type for each in kept})
-    narrowed = {INSTANCE_TYPE: types, CAPACITY_TYPE: kinds}
-    requirements = [each for each in machine.requirements if each["key"] not in narrowed]
-    requirements += [{"key": key, "operator": "In", "values": values} for key, values in narrowed.items()]
-    return msgspec.structs.replace(machine, offerings=tuple(kept), requirements=tuple(requirements))
 
 
 def _spot_to_spot(machine: Machine, replaced: int, enabled: bool) -> Rejection | None:
