@@ -56,6 +56,32 @@ def test_config_maps_outlive_the_process(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_day_of_decisions_and_a_giant_one_fit_into_config_maps(tell: Tell) -> None:
+    """A ConfigMap holds 1 MiB: what piled up while the server refused us must not be refused for ever."""
+
+    async def story(world: Any) -> None:
+        await world.close()
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        ledger = Ledger(clock, Chance(1), ConfigMaps(world.kube, "kube-system"))
+        funnel = {"default": {"steps": [{"clause": "c" * 100, "left": 0}] * 20}}
+        refusals = tuple(
+            Refusal(pods=(f"default/p{n}",), count=1, code="NO_TYPE_FITS", message=f"m{n}", pools=funnel)
+            for n in range(600)
+        )
+        ledger.record(_decision(ledger, refusals=refusals))
+        for n in range(3000):
+            ledger.record(_decision(ledger, pods=tuple(f"default/a-pod-with-a-long-name-{n}-{m}" for m in range(10))))
+        await ledger.save()
+        maps = (await world.kube.list(kinds.CONFIGMAPS, "kube-system")).items
+        assert max(len((each.get("data") or {}).get("decisions", "")) for each in maps) < 2**20
+        again = Ledger(clock, Chance(2), ConfigMaps(world.kube, "kube-system"))
+        await again.restore()
+        assert [each.id for each in again.decisions()] == [each.id for each in ledger.decisions()]
+        assert again.about("default/p599")[0].refusals[599].message == "m599"
+
+    tell(story)
+
+
 def test_a_line_cut_short_by_a_crash_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
 
@@ -107,8 +133,12 @@ def test_a_machine_that_stays_for_the_same_reason_is_told_once_in_a_while() -> N
         ledger = Ledger(Clock(asyncio.get_running_loop(), EPOCH), Chance(1))
 
         def keep(node: str, reason: str = "NOT_CHEAPER") -> None:
-            fields = {"kind": "keep", "subject": node, "reason": reason, "summary": "stays", "before": 0.1}
-            ledger.record(Decision(id=ledger.new_id(), time=ledger.now(), **fields))
+            ledger.record(
+                Decision(
+                    id=ledger.new_id(), time=ledger.now(), kind="keep", subject=node, reason=reason, summary="stays",
+                    before=0.1,
+                )
+            )  # fmt: skip
 
         for _ in range(4 * 24):
             keep("a")

@@ -6,7 +6,8 @@ write ever rewrites much and forgetting is a delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -79,17 +80,19 @@ class ConfigMaps:
         return found
 
     async def append(self, decisions: Iterable[Decision]) -> None:
-        batch = list(decisions)
-        text = "".join(_encode(each).decode() + "\n" for each in batch)
+        for time, text in _pieces(decisions):
+            await self._append(time, text)
+
+    async def _append(self, time: str, text: str) -> None:
         if not self._name or len(self._text) + len(text) > FULL:
-            await self._begin(batch[0].time, text)
+            await self._begin(time, text)
             return
         try:
             body = {"data": {"decisions": self._text + text}}
             await self._kube.patch(CONFIGMAPS, self._name, body, self._namespace)
             self._text += text
         except NotFound:
-            await self._begin(batch[0].time, text)
+            await self._begin(time, text)
 
     async def forget(self, before: str) -> None:
         for each in await self._maps():
@@ -98,19 +101,48 @@ class ConfigMaps:
                 await self._kube.delete(CONFIGMAPS, each["metadata"]["name"], self._namespace)
 
     async def _begin(self, time: str, text: str) -> None:
-        name = "dovetail-history-" + "".join(c for c in time if c.isdigit())
-        body: dict[str, Any] = {
-            "metadata": {"name": name, "namespace": self._namespace, "labels": {LABEL: "true"}},
-            "data": {"decisions": text},
-        }
+        """A new ConfigMap; or one of the same second that has room, which somebody before us began."""
+        second = "dovetail-history-" + "".join(c for c in time if c.isdigit())
+        for name in chain((second,), (f"{second}-{number:03}" for number in count(1))):
+            held = await self._held(name, text)
+            if len(held) + len(text) <= FULL or not held:
+                break
+        if held:
+            await self._kube.patch(CONFIGMAPS, name, {"data": {"decisions": held + text}}, self._namespace)
+        self._name, self._text = name, held + text
+
+    async def _held(self, name: str, text: str) -> str:
+        """What a ConfigMap holds already; one that is not there yet is made with the text."""
+        metadata = {"name": name, "namespace": self._namespace, "labels": {LABEL: "true"}}
         try:
-            await self._kube.create(CONFIGMAPS, body)
+            await self._kube.create(CONFIGMAPS, {"metadata": metadata, "data": {"decisions": text}})
+            return ""
         except AlreadyExists:
             known = await self._kube.get(CONFIGMAPS, name, self._namespace)
-            text = (known.get("data") or {}).get("decisions", "") + text
-            await self._kube.patch(CONFIGMAPS, name, {"data": {"decisions": text}}, self._namespace)
-        self._name, self._text = name, text
+            return str((known.get("data") or {}).get("decisions", ""))
 
     async def _maps(self) -> Sequence[dict[str, Any]]:
         listing = await self._kube.list(CONFIGMAPS, self._namespace, labels=f"{LABEL}=true")
         return sorted(listing.items, key=lambda each: str(each["metadata"]["name"]))
+
+
+def _pieces(decisions: Iterable[Decision]) -> Iterator[tuple[str, str]]:
+    """Lines, together as many as a ConfigMap takes, with the time of the first."""
+    time, text = "", ""
+    for each in decisions:
+        line = _line(each)
+        if text and len(text) + len(line) > FULL:
+            yield time, text
+            text = ""
+        time, text = time if text else each.time, text + line
+    if text:
+        yield time, text
+
+
+def _line(decision: Decision) -> str:
+    """A decision in one line. One that would fill a ConfigMap alone goes without its funnels."""
+    line = _encode(decision).decode()
+    if len(line) > FULL:
+        bare = tuple(msgspec.structs.replace(each, pools={}) for each in decision.refusals)
+        line = _encode(msgspec.structs.replace(decision, refusals=bare)).decode()
+    return line + "\n"

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +26,8 @@ STAYS = timedelta(hours=6)
 #: Names of pods and machines shown in one decision; the counts are always exact.
 SHOWN = 50
 _IN_MEMORY = 5000
+#: Decisions that go to the store in one call: after a while without one, there are many.
+TOGETHER = 50
 
 
 class Bought(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -99,7 +102,7 @@ class Ledger:
         self._chance = chance
         self._store = store
         self._kept: deque[Decision] = deque(maxlen=_IN_MEMORY)
-        self._unsaved: list[Decision] = []
+        self._unsaved: deque[Decision] = deque(maxlen=_IN_MEMORY)
         self._stays: dict[str, Decision] = {}
         self._news = asyncio.Event()
         self._saving = asyncio.Lock()
@@ -146,11 +149,12 @@ class Ledger:
     async def save(self) -> None:
         """Bring what is new to the store; on failure it stays for the next time."""
         async with self._saving:
-            if self._store is None or not self._unsaved:
-                return
-            batch = list(self._unsaved)
-            await self._store.append(batch)
-            del self._unsaved[: len(batch)]
+            while self._store is not None and self._unsaved:
+                batch = list(islice(self._unsaved, TOGETHER))
+                await self._store.append(batch)
+                saved = {id(each) for each in batch}
+                while self._unsaved and id(self._unsaved[0]) in saved:
+                    self._unsaved.popleft()
 
     async def forget(self) -> None:
         """Drop what is older than it must be kept."""

@@ -37,10 +37,11 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
 
 
 def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decision:
-    """Pods with the same reason are one entry."""
+    """Pods with the same reason are one entry; the reasons that most of them have are shown."""
     groups: dict[tuple[str, str], list[str]] = {}
     for key, why in plan.unschedulable.items():
         groups.setdefault((why.code, why.message), []).append(key)
+    shown = sorted(groups.items(), key=lambda item: -len(item[1]))[:SHOWN]
     return Decision(
         id=decision,
         kind="refuse",
@@ -56,7 +57,7 @@ def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decisi
                 message=message,
                 pools=msgspec.to_builtins(plan.unschedulable[pods[0]].pools),
             )
-            for (code, message), pods in groups.items()
+            for (code, message), pods in shown
         ),
     )
 
