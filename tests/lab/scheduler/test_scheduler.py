@@ -94,6 +94,21 @@ def test_a_pod_that_does_not_fit_waits_for_a_node_that_helps() -> None:
     in_lab(story)
 
 
+def test_a_pod_is_tried_again_when_the_taint_in_its_way_goes_though_another_thing_is() -> None:
+    async def story(lab: Lab) -> None:
+        await node(lab, "n1")
+        taint = [{"key": "a", "effect": "NoSchedule"}]
+        await lab.kube.patch(NODES, "n1", {"spec": {"taints": taint}})
+        await pod(lab, "a", nodeSelector={"no": "where"})
+        await asyncio.sleep(5)
+        assert "untolerated taint" in str(await state(lab, "a"))
+        await lab.kube.patch(NODES, "n1", {"spec": {"taints": None}})
+        await asyncio.sleep(5)
+        assert "didn't match Pod's node affinity/selector" in str(await state(lab, "a"))
+
+    in_lab(story)
+
+
 def test_a_pod_waits_for_room_and_takes_it() -> None:
     async def story(lab: Lab) -> None:
         await node(lab, "n1", cpu="1")

@@ -129,16 +129,16 @@ class Jobs:
         if conditions:
             status["conditions"] = conditions
         if told is not None:
-            self._say(job, told, "Job suspended" if told == "Suspended" else "Job resumed")
-            if told == "Suspended":
-                status.pop("startTime", None)
-            else:
+            status.pop("startTime", None)
+            if told == "Resumed":
                 status["startTime"] = stamp(now)
         pods = self._pods(job)
         job, tally = await self._count(job, status, pods)
         counts = count(pods)
         verdict = decide(job, counts, tally, now)
         error = await self._act(job, counts, verdict)
+        if told is not None:
+            self._say(job, told, f"Job {told.lower()}")
         await self._save(job, counts, verdict, error)
         if error is not None:
             raise error

@@ -2,50 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-
 from dovetail.kube import resources
 from dovetail.kube.errors import Conflict, NotFound
-from dovetail.kube.resources import PODS, RESOURCEQUOTAS, Resource
+from dovetail.kube.resources import (
+    DEPLOYMENTS,
+    JOBS,
+    PERSISTENTVOLUMECLAIMS,
+    PODS,
+    RESOURCEQUOTAS,
+    SERVICES,
+    STATEFULSETS,
+    Resource,
+)
+from dovetail.lab.apiserver.kinds.admission.charges import COUNTED, Amounts, charges, covers
 from dovetail.lab.controllers.kit import Kit
 from dovetail.lab.controllers.pods import finished
 from dovetail.lab.controllers.views import Json, PodView
 from dovetail.lab.controllers.worker import Worker
-from dovetail.model.objects import Pod
-from dovetail.model.podrequests import limits, requests
-from dovetail.model.quantity import format_resources
 
 #: Counts of other things change without a sign to us; they are taken again this often.
 RESYNC_SECONDS = 300.0
-_COUNTED = frozenset(
-    ["services", "secrets", "configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas"]
-)
+#: Kinds that give back at once when one of them goes.
+_WATCHED = (SERVICES, PERSISTENTVOLUMECLAIMS, DEPLOYMENTS, STATEFULSETS, JOBS)
 _KINDS = {
     each.plural if not each.group else f"{each.plural}.{each.group}": each
     for each in vars(resources).values()
     if isinstance(each, Resource) and each.namespaced
 }
-
-
-def compute(pods: Iterable[Pod]) -> dict[str, str]:
-    """What pods that still run take, under every name a quota can give to it."""
-    asked: Counter[str] = Counter()
-    allowed: Counter[str] = Counter()
-    number = 0
-    for pod in pods:
-        if pod.status.phase in ("Succeeded", "Failed"):
-            continue
-        number += 1
-        asked.update(requests(pod))
-        allowed.update(limits(pod))
-    shown = format_resources(asked)
-    return {
-        "pods": str(number),
-        **shown,
-        **{f"requests.{name}": text for name, text in shown.items()},
-        **{f"limits.{name}": text for name, text in format_resources(allowed).items()},
-    }
 
 
 class ResourceQuotas:
@@ -57,6 +40,8 @@ class ResourceQuotas:
         self.worker = Worker("resourcequota", self._reconcile, gather=0.1)
         self._quotas.listen(self._changed)
         kit.pods.listen(self._pod_changed)
+        for resource in _WATCHED:
+            kit.store(resource).listen(self._object_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None and new.get("spec", {}).get("hard") != new.get("status", {}).get("hard"):
@@ -64,18 +49,24 @@ class ResourceQuotas:
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         """A pod that comes is charged by admission; one that ends or goes gives back."""
-        if old is None or (new is not None and finished(old) == finished(new)):
-            return
-        for quota in self._quotas.by("namespace", old.metadata.namespace):
-            self.worker.add(f"{quota['metadata']['namespace']}/{quota['metadata']['name']}")
+        if old is not None and (new is None or finished(old) != finished(new)):
+            self._look(old.metadata.namespace)
+
+    def _object_changed(self, old: Json | None, new: Json | None) -> None:
+        if old is not None and new is None:
+            self._look(old["metadata"]["namespace"])
+
+    def _look(self, namespace: str) -> None:
+        for quota in self._quotas.by("namespace", namespace):
+            self.worker.add(f"{namespace}/{quota['metadata']['name']}")
 
     async def _reconcile(self, key: str) -> float | None:
         quota = self._quotas.get(key)
         if quota is None:
             return None
         hard = quota.get("spec", {}).get("hard", {})
-        found = await self._used(quota["metadata"]["namespace"], hard)
-        status = {"hard": hard, "used": {name: found.get(name, "0") for name in hard}}
+        found = await self._used(quota, hard)
+        status = {"hard": hard, "used": {name: str(found[name]) if name in found else "0" for name in hard}}
         if quota.get("status") != status:
             try:
                 written = await self._kit.kube.update(RESOURCEQUOTAS, {**quota, "status": status}, subresource="status")
@@ -86,12 +77,23 @@ class ResourceQuotas:
             await self._quotas.seen(written["metadata"]["resourceVersion"])
         return RESYNC_SECONDS
 
-    async def _used(self, namespace: str, hard: Json) -> dict[str, str]:
-        pods = (await self._kit.kube.list(PODS, namespace, type=Pod)).items
-        used = compute(pods)
-        for name in hard:
-            plural = name.removeprefix("count/")
-            resource = _KINDS.get(plural) if plural != name or name in _COUNTED else None
-            if resource is not None:
-                used[name] = str(len((await self._kit.kube.list(resource, namespace)).items))
+    async def _used(self, quota: Json, hard: Json) -> Amounts:
+        used: Amounts = {}
+        for qualified in sorted({_kind_of(name) for name in hard}):
+            resource = _KINDS.get(qualified)
+            listed = await self._kit.kube.list(resource, quota["metadata"]["namespace"]) if resource else None
+            for item in listed.items if listed else ():
+                if covers(quota, qualified, item):
+                    for name, taken in charges(qualified, item).items():
+                        used[name] = used[name] + taken if name in used else taken
         return used
+
+
+def _kind_of(name: str) -> str:
+    """The kind that a quota's line counts."""
+    plural = name.removeprefix("count/")
+    if plural != name or name in COUNTED:
+        return plural
+    if name.startswith("services."):
+        return SERVICES.plural
+    return PERSISTENTVOLUMECLAIMS.plural if "storage" in name and "ephemeral" not in name else PODS.plural

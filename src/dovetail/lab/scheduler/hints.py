@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.lab.scheduler.queue import Entry
 from dovetail.model.fit import NodeInfo, PodInfo
-from dovetail.model.fit.local import check_resources, check_static
+from dovetail.model.fit.local import check_resources, check_static, tolerates_node
 from dovetail.model.fit.podinfo import Shape
 from dovetail.model.fit.rejection import Rejection
 from dovetail.model.nodes import Node
@@ -67,7 +67,13 @@ def gate_moved(old: Node | None, new: Node) -> Hint | None:
     if old is None or (old.spec.taints == new.spec.taints and old.spec.unschedulable == new.spec.unschedulable):
         return None
     opened = old.spec.unschedulable and not new.spec.unschedulable
-    return Hint(_OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES)
+    anyhow = _OF_NODES | {"NodeUnschedulable"} if opened else _OF_NODES
+
+    def helps(entry: Entry) -> bool:
+        shape = entry.info.shape
+        return bool(entry.plugins & anyhow) or (tolerates_node(shape, new) and not tolerates_node(shape, old))
+
+    return Hint(anyhow | {"TaintToleration"}, helps)
 
 
 def pod_placed(info: PodInfo) -> Hint:

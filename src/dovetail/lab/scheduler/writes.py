@@ -107,6 +107,7 @@ async def _choose(kube: Kube, cluster: Cluster, claim: PersistentVolumeClaim, no
         "namespace": meta.namespace,
         "name": meta.name,
         "uid": meta.uid,
+        "resourceVersion": meta.resource_version,
     }
     marks = {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}
     await kube.patch(PERSISTENTVOLUMES, volume.metadata.name, {"metadata": marks, "spec": {"claimRef": reference}})

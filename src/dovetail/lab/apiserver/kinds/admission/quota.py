@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
 
+from dovetail.lab.apiserver.kinds.admission.charges import Amounts, charges, container_charges, covers
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object
 
-_COUNTED = frozenset(
-    ["pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "replicationcontrollers", "resourcequotas"]
-)
+#: Kinds that may come to cost more than they did.
+_GROWING = frozenset(["services", "persistentvolumeclaims"])
+#: What every container must say where a quota limits it.
+_SAID = ("cpu", "limits.cpu", "limits.memory", "memory", "requests.cpu", "requests.memory")
 
 
 def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
-    if obj is None or ctx.operation != "CREATE" or ctx.subresource or not ctx.namespace:
+    if obj is None or ctx.subresource or not ctx.namespace:
+        return
+    kind = ctx.resource.qualified
+    if ctx.operation != "CREATE" and (ctx.operation != "UPDATE" or kind not in _GROWING):
         return
     quotas = [q for q in ctx.cluster.list("", "resourcequotas", ctx.namespace) if q.get("status", {}).get("hard")]
+    quotas = [quota for quota in quotas if covers(quota, kind, obj)]
     if not quotas:
         return
-    usage = _usage(obj, ctx)
-    changed = []
-    for quota in quotas:
-        charged = _charge(quota, usage, obj, ctx)
-        if charged:
-            changed.append((quota, charged))
+    asked = _growth(charges(kind, obj), charges(kind, old) if old is not None and ctx.operation == "UPDATE" else {})
+    changed = [(quota, charged) for quota in quotas if (charged := _charge(quota, asked, obj, ctx))]
     if ctx.dry_run:
         return
     for quota, used in changed:
@@ -33,60 +35,40 @@ def review(obj: Object | None, old: Object | None, ctx: Context) -> None:
         write_status("", "resourcequotas", quota, status, ctx)
 
 
-def _charge(quota: Object, usage: dict[str, str], obj: Object, ctx: Context) -> dict[str, str]:
+def _growth(now: Amounts, before: Amounts) -> Amounts:
+    """What is asked for beyond what was there."""
+    grown = {name: taken - before[name] if name in before else taken for name, taken in now.items()}
+    return {name: taken for name, taken in grown.items() if taken > amount("0")}
+
+
+def _charge(quota: Object, asked: Amounts, obj: Object, ctx: Context) -> dict[str, str]:
     hard, used = quota["status"]["hard"], quota["status"].get("used", {})
-    asked = {name: text for name, text in usage.items() if name in hard and text != "0"}
     name = quota["metadata"]["name"]
     if ctx.resource.kind == "Pod":
-        missing = sorted(n for n in hard if n.startswith(("requests.", "limits.")) and n in _COMPUTE and n not in usage)
-        missing += sorted(n for n in hard if n in ("cpu", "memory") and n not in usage)
-        if missing:
-            raise forbidden(obj, ctx, f"failed quota: {name}: must specify {_per_container(missing, obj)}")
-    totals = {key: str(amount(used.get(key, "0")) + amount(text)) for key, text in asked.items()}
+        unsaid = _unsaid(obj["spec"], [each for each in _SAID if each in hard])
+        if unsaid:
+            raise forbidden(obj, ctx, f"failed quota: {name}: must specify {unsaid}")
+    requested = {key: str(taken) for key, taken in asked.items() if key in hard}
+    totals = {key: str(amount(used.get(key, "0")) + asked[key]) for key in requested}
     over = sorted(key for key, text in totals.items() if amount(text) > amount(hard[key]))
     if over:
         text = (
-            f"exceeded quota: {name}, requested: {_shown(asked, over)}, used: {_shown(used, over)}, "
+            f"exceeded quota: {name}, requested: {_shown(requested, over)}, used: {_shown(used, over)}, "
             f"limited: {_shown(hard, over)}"
         )
         raise forbidden(obj, ctx, text)
     return totals
 
 
-_COMPUTE = frozenset(["requests.cpu", "requests.memory", "limits.cpu", "limits.memory"])
+def _unsaid(spec: Object, names: list[str]) -> str:
+    """Which containers leave out what a quota limits; none need say it where the pod itself does."""
+    if spec.get("resources"):
+        return ""
+    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    said = {container.get("name", ""): container_charges(container) for container in containers}
+    silent = {name: sorted(each for each, amounts in said.items() if name not in amounts) for name in names}
+    return "; ".join(f"{name} for: {','.join(each)}" for name, each in silent.items() if each)
 
 
-def _per_container(missing: list[str], pod: Object) -> str:
-    names = ",".join(sorted(container.get("name", "") for container in pod["spec"].get("containers") or ()))
-    return "; ".join(f"{name} for: {names}" for name in missing)
-
-
-def _shown(amounts: dict[str, str], names: list[str]) -> str:
+def _shown(amounts: Mapping[str, str], names: list[str]) -> str:
     return ",".join(f"{name}={amounts.get(name, '0')}" for name in names)
-
-
-def _usage(obj: Object, ctx: Context) -> dict[str, str]:
-    resource = ctx.resource
-    usage = {f"count/{resource.qualified}": "1"}
-    if resource.group == "" and resource.plural in _COUNTED:
-        usage[resource.plural] = "1"
-    if resource.kind == "Pod":
-        totals: dict[str, Any] = {}
-        for container in obj["spec"].get("containers") or ():
-            for part in ("requests", "limits"):
-                for name, text in container.get("resources", {}).get(part, {}).items():
-                    keys = [f"{part}.{name}"] + ([name] if part == "requests" else [])
-                    for key in keys:
-                        totals[key] = totals[key] + amount(text) if key in totals else amount(text)
-        usage |= {name: str(total) for name, total in totals.items()}
-    if resource.kind == "Service":
-        kind = obj["spec"].get("type")
-        ports = len(obj["spec"].get("ports") or ())
-        balanced = kind == "LoadBalancer" and obj["spec"].get("allocateLoadBalancerNodePorts", True)
-        usage["services.loadbalancers"] = "1" if kind == "LoadBalancer" else "0"
-        usage["services.nodeports"] = str(ports if kind == "NodePort" or balanced else 0)
-    if resource.kind == "PersistentVolumeClaim":
-        storage = obj["spec"].get("resources", {}).get("requests", {}).get("storage")
-        if storage:
-            usage["requests.storage"] = storage
-    return usage
