@@ -172,3 +172,19 @@ def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
         assert any(line.startswith("cure: ") for line in answer.details)
 
     tell(story)
+
+
+def test_every_one_of_many_pods_that_fit_nowhere_is_told_why(tell: Tell) -> None:
+    """A decision shows fifty names; the others wait for the same reason."""
+
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
+        await world.pods(60, cpu="64", owners=[owner])
+        await asyncio.sleep(30)
+        lines = {ask(world, "pod", f"default/p{number}").line for number in range(60)}
+        assert len(lines) == 1
+        assert "cpu 64 left none" in lines.pop()
+
+    tell(story)

@@ -14,6 +14,7 @@ from dovetail.controllers.disruption import blockers
 from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, story
 from dovetail.controllers.ledger import Decision, Refusal, concerns
 from dovetail.model.meta import condition
+from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 
 
@@ -25,7 +26,7 @@ def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) 
     about = [each for each in decisions if concerns(each, key)]
     if found.spec.node_name:
         return _running(mirror, about, key, found.spec.node_name, now)
-    refusal = next((r for each in reversed(about) for r in each.refusals if key in r.pods), None)
+    refusal = _refusal(mirror, decisions, found)
     promised = mirror.reservations.of(found.metadata.uid)
     if promised is not None:
         line = f"waits for {promised.kind} {promised.name}, which is on its way"
@@ -42,6 +43,17 @@ def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) 
         gates = ", ".join(each.name for each in found.spec.scheduling_gates)
         words = f"its scheduling gates hold it: {gates}"
     return Answer(subject=f"pod/{key}", line=f"pending: {words}")
+
+
+def _refusal(mirror: Mirror, decisions: Sequence[Decision], pod: Pod) -> Refusal | None:
+    """The newest that names the pod; or one of its like, where not all of those were named."""
+    newest = [refusal for each in reversed(decisions) for refusal in each.refusals]
+    key, owner = pod.metadata.key, pod.metadata.controller
+    for refusal in newest:
+        if key in refusal.pods:
+            return refusal
+    alike = {each.metadata.key for each in mirror.unbound() if owner and each.metadata.controller == owner}
+    return next((r for r in newest if r.count > len(r.pods) and not alike.isdisjoint(r.pods)), None)
 
 
 def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
