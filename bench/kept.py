@@ -67,14 +67,14 @@ def _of_pod(scene: Scene, pod: Object, node: str, zones: list[str]) -> int:
 
 def _neighbours(scene: Scene, pod: Object, node: str, term: Object) -> int:
     domain = scene.domain(node, term["topologyKey"])
-    everywhere = "namespaceSelector" in term
-    near = scene.count(term["topologyKey"], lambda other: other is not pod and _selected(term, pod, other, everywhere))
+    places = _namespaces(term, pod)
+    near = scene.count(term["topologyKey"], lambda other: other is not pod and _selected(term, pod, other, places))
     return near[domain] if domain is not None else 0
 
 
 def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str]) -> bool:
     domain = scene.domain(node, rule["topologyKey"])
-    counts = scene.count(rule["topologyKey"], lambda other: _selected(rule, pod, other, False))
+    counts = scene.count(rule["topologyKey"], lambda other: _selected(rule, pod, other, {pod["metadata"]["namespace"]}))
     if rule["topologyKey"] == HOSTNAME:
         least = 0
     else:
@@ -83,12 +83,22 @@ def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str])
     return domain is not None and counts[domain] - least <= rule["maxSkew"]
 
 
-def _selected(rule: Object, pod: Object, other: Object, everywhere: bool) -> bool:
-    if not everywhere and other["metadata"]["namespace"] != pod["metadata"]["namespace"]:
+def _namespaces(term: Object, pod: Object) -> set[str] | None:
+    """Where a term looks; None: everywhere. Selectors choose by name or take all."""
+    named, chosen = set(term.get("namespaces", ())), term.get("namespaceSelector")
+    if chosen is None:
+        return named or {pod["metadata"]["namespace"]}
+    return named | set(chosen["matchLabels"].values()) if chosen else None
+
+
+def _selected(rule: Object, pod: Object, other: Object, namespaces: set[str] | None) -> bool:
+    if namespaces is not None and other["metadata"]["namespace"] not in namespaces:
         return False
-    wanted = dict((rule.get("labelSelector") or {}).get("matchLabels", {}))
+    selector, labels = rule.get("labelSelector") or {}, other["metadata"].get("labels", {})
+    wanted = dict(selector.get("matchLabels", {}))
     wanted |= {key: pod["metadata"]["labels"][key] for key in rule.get("matchLabelKeys", ())}
-    return bool(wanted.items() <= other["metadata"].get("labels", {}).items())
+    chosen = all(_holds(each, labels.get(each["key"])) for each in selector.get("matchExpressions", ()))
+    return chosen and bool(wanted.items() <= labels.items())
 
 
 def _node_matches(term: Object, labels: Mapping[str, str]) -> bool:

@@ -4,7 +4,9 @@
 
 Builds `bench/karpenter` with Go on first use. Problems go through the objects and the catalogue of `dovetail plan`.
 Prints a line for every problem, what is wrong with it if anything is, and the quartiles of the cost ratio. Our search
-is paid in work alone, so that a busy machine does not change the answers.
+is paid in work alone, so that a busy machine does not change the answers. Karpenter's placements are held to the same
+verifier: a pod that it puts where a rule of its own forbids it counts as left out. Of pods that are alike it leaves out
+some by chance, so those are counted, not named.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,13 @@ from bench.kept import ZONE, Scene, kept
 from bench.scenarios import scenario
 from dovetail.cli import plan_input
 from dovetail.cli.plan_output import as_json
+from dovetail.model.fit.podinfo import pod_info
+from dovetail.planner.checks.replay import stuck
+from dovetail.planner.checks.world import World
 from dovetail.planner.optimise.better import better_by_work
-from dovetail.planner.plan import Plan
+from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
 HERE = Path(__file__).parent
@@ -61,18 +67,35 @@ class Problem:
         self.by_kind: dict[str, list[Object]] = {}
         for each in given["objects"]:
             self.by_kind.setdefault(each["kind"], []).append(each)
-        self.plan, self.refused = self._ours(folder, deadline)
+        self.snapshot = self._snapshot(folder)
+        allowed = deadline if deadline is not None else min(2.5, 0.5 + len(self.snapshot.pending) / 100)
+        self.plan = provision(self.snapshot, deadline=allowed, optimiser=better_by_work)
+        self.refused = [str(each) for each in verify(self.plan, self.snapshot)]
         self.ours = as_json(self.plan, consolidating=False)
+        self.broken = self._broken()
+        theirs["errors"] |= self.broken
 
-    def _ours(self, folder: Path, deadline: float | None) -> tuple[Plan, list[str]]:
+    def _snapshot(self, folder: Path) -> Snapshot:
         objects, catalogue = folder / "objects.json", folder / "catalog.json"
         objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.given["objects"]}))
         catalogue.write_text(json.dumps(self.given["catalog"]))
         types = plan_input.catalogue(str(catalogue))
-        snapshot = plan_input.snapshot(plan_input.read([str(objects)]), types, any_type=True)
-        allowed = deadline if deadline is not None else min(2.5, 0.5 + len(snapshot.pending) / 100)
-        found = provision(snapshot, deadline=allowed, optimiser=better_by_work)
-        return found, [str(each) for each in verify(found, snapshot)]
+        return plan_input.snapshot(plan_input.read([str(objects)]), types, any_type=True)
+
+    def _broken(self) -> dict[str, str]:
+        """The pods that Karpenter places against the rules, and why."""
+        claims = {each["metadata"]["name"] for each in self.by_kind.get("NodeClaim", ())}
+        placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items() if name not in claims}
+        machines = []
+        for at, each in enumerate(self.theirs["machines"] or ()):
+            choice = Choice(instance_type=each["instanceType"], zone=each["zone"], price=each["price"],
+                            capacity_type=each["capacityType"], reservation_id=each.get("reservationId"))  # fmt: skip
+            machines.append(Machine(name=f"k-{at}", pool=each["nodePool"], offerings=(choice,), requirements=(),
+                                    requests={}, pods=tuple(each["pods"]), labels=each["labels"]))  # fmt: skip
+            placements |= dict.fromkeys(each["pods"], Placement(machine=f"k-{at}"))
+        pods = {each.metadata.key: pod_info(each) for each in self.snapshot.pending}
+        theirs = Plan(placements=placements, machines=tuple(machines), cost=Cost(per_hour=self.theirs["cost"]))
+        return stuck(theirs, pods, World(self.snapshot, machines))
 
     @property
     def ratio(self) -> float | None:
@@ -96,9 +119,9 @@ class Problem:
             yield f"refused: {self.refused[:2]}"
         if self.overdrawn:
             return
-        left = sorted(self.plan.unschedulable.keys() - self.theirs["errors"].keys())
+        left = self._alike_left(self.plan.unschedulable) - self._alike_left(self.theirs["errors"])
         if left:
-            yield f"left out {len(left)}: {left[:3]}"
+            yield f"left out {left.total()}: {dict(left)}"
         ratio = self.ratio
         if ratio is not None and ratio > _DEARER:
             yield f"dearer: {ratio:.3f}"
@@ -108,12 +131,17 @@ class Problem:
         wishes, zones = self.wishes, self.zones
         if wishes[0] < wishes[1]:
             yield f"wishes {wishes[0]} < {wishes[1]}"
-        if zones[0] < zones[1]:
+        if zones[0] < zones[1] and self.plan.machines:
             yield f"zones {zones[0]} < {zones[1]}"
 
     @property
     def _alike(self) -> bool:
-        return set(self.plan.unschedulable) == set(self.theirs["errors"])
+        return self._alike_left(self.plan.unschedulable) == self._alike_left(self.theirs["errors"]) and not self.broken
+
+    @staticmethod
+    def _alike_left(names: Iterable[str]) -> Counter[str]:
+        """How many of each workload go without; its pods are alike."""
+        return Counter(name.rpartition("-")[0] for name in names)
 
     # -- what is kept -------------------------------------------------------------------------------------------
 
@@ -189,9 +217,10 @@ def main(count: int = 60, first: int = 0, deadline: float | None = None) -> None
         faults += bool(wrong)
         ratios += [ratio] if ratio is not None else []
         shown = "-" if ratio is None else f"{ratio:.3f}"
+        left = f"{len(problem.plan.unschedulable)}/{len(problem.theirs['errors'])} ({len(problem.broken)} broken)"
         print(f"{problem.given['name']:9} {len(problem.ours['pods']):4} pods  ours ${cost['perHour']:8.3f} "
               f"bound {cost['lowerBound'] or 0:8.3f} karpenter ${problem.theirs['cost']:8.3f}  ratio {shown:5}  "
-              f"left {len(problem.plan.unschedulable)}/{len(problem.theirs['errors'])}  wishes {problem.wishes} "
+              f"left {left}  wishes {problem.wishes} "
               f"zones {problem.zones} {problem.plan.seconds:.1f}s  {'; '.join(wrong)}", flush=True)  # fmt: skip
     spread = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else ratios
     quartiles = [round(each, 3) for each in spread]

@@ -1,7 +1,7 @@
 """Random planning problems over every constraint the planner knows: the stuff of comparisons.
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
-From seed 1,000 on problems have a few twists on top.
+From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from typing import Any
 
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
+from bench.scenarios.turns import turned
 from bench.scenarios.twists import twisted
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
-_TWISTED = 1000
+_TWISTED, _TURNED = 1000, 10_000
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 
 
@@ -45,7 +46,9 @@ def scenario(seed: int) -> Object:
         left -= len(made)
         index += 1
     problem = {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
-    return twisted(problem, chance) if seed >= _TWISTED else problem
+    if seed >= _TURNED:
+        problem = turned(problem, chance)
+    return twisted(problem, chance) if _TWISTED <= seed < _TURNED else problem
 
 
 def _pools(chance: random.Random) -> tuple[list[Object], list[Object]]:

@@ -28,7 +28,7 @@ def twisted(problem: Object, chance: random.Random) -> Object:
     return problem
 
 
-def _waiting(problem: Object) -> dict[str, list[Object]]:
+def waiting(problem: Object) -> dict[str, list[Object]]:
     """The pods to be placed, by workload; those of one are alike and share what is in them."""
     found: dict[str, list[Object]] = {}
     for each in problem["objects"]:
@@ -37,21 +37,25 @@ def _waiting(problem: Object) -> dict[str, list[Object]]:
     return found
 
 
-def _some(problem: Object, chance: random.Random, share: float = 0.4) -> Iterable[list[Object]]:
-    return [pods for pods in _waiting(problem).values() if chance.random() < share]
+def some(problem: Object, chance: random.Random, share: float = 0.4) -> Iterable[list[Object]]:
+    return [pods for pods in waiting(problem).values() if chance.random() < share]
 
 
-def _of(problem: Object, kind: str) -> list[Object]:
+def of(problem: Object, kind: str) -> list[Object]:
     return [each for each in problem["objects"] if each["kind"] == kind]
 
 
 def _own_labels(problem: Object, chance: random.Random) -> None:
-    """A label that pools leave open, and pods that select it, avoid it or spread over it."""
-    for pool in _of(problem, "NodePool"):
-        if chance.random() < 0.7:
-            need = {"key": _OWN, "operator": "In", "values": chance.choice((["gold"], ["gold", "silver"]))}
-            pool["spec"]["template"]["spec"]["requirements"].append(need)
-    for pods in _some(problem, chance):
+    """A label that pools leave open, and pods that select it, avoid it or spread over it.
+
+    Every pool knows it: where one does not, a pod that avoids a value lets Karpenter give its machine any other.
+    """
+    for pool in of(problem, "NodePool"):
+        need: Object = {"key": _OWN, "operator": "In", "values": chance.choice((["gold"], ["gold", "silver"]))}
+        if chance.random() < 0.2:
+            need = {"key": _OWN, "operator": "Exists"}
+        pool["spec"]["template"]["spec"]["requirements"].append(need)
+    for pods in some(problem, chance):
         value = chance.choice(("gold", "silver"))
         part = chance.choice(("selector", "avoid", "prefer"))
         for pod in pods:
@@ -67,10 +71,10 @@ def _own_labels(problem: Object, chance: random.Random) -> None:
             else:
                 node["preferredDuringSchedulingIgnoredDuringExecution"] = [{"weight": 20, "preference": term}]
         if part != "selector":
-            _shared(pods)
+            shared(pods)
 
 
-def _shared(pods: list[Object]) -> None:
+def shared(pods: list[Object]) -> None:
     """Let pods that were alike share one affinity again."""
     for pod in pods[1:]:
         pod["spec"]["affinity"] = pods[0]["spec"]["affinity"]
@@ -79,7 +83,7 @@ def _shared(pods: list[Object]) -> None:
 def _other_namespace(problem: Object, chance: random.Random) -> None:
     """Some workloads live elsewhere, where nobody's selectors look unless they say so."""
     problem["objects"].append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
-    for pods in _some(problem, chance):
+    for pods in some(problem, chance):
         if not any("persistentVolumeClaim" in each for each in pods[0]["spec"].get("volumes", ())):
             for pod in pods:
                 pod["metadata"]["namespace"] = "other"
@@ -87,7 +91,7 @@ def _other_namespace(problem: Object, chance: random.Random) -> None:
 
 def _containers(problem: Object, chance: random.Random) -> None:
     """Init containers that ask for more than the pod does later, sidecars, and overhead."""
-    for pods in _some(problem, chance):
+    for pods in some(problem, chance):
         cpu = chance.choice(("700m", "2500m"))
         first = {"name": "first", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "600Mi"}}}
         beside = {"name": "beside", "image": "i", "restartPolicy": "Always",
@@ -100,7 +104,7 @@ def _containers(problem: Object, chance: random.Random) -> None:
 def _disks(problem: Object, chance: random.Random) -> None:
     for kind in problem["catalog"]:
         kind["capacity"]["ephemeral-storage"] = "20Gi"
-    for pods in _some(problem, chance, 0.3):
+    for pods in some(problem, chance, 0.3):
         size = chance.choice(("1Gi", "3Gi", "9Gi"))
         for pod in pods:
             pod["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] = size
@@ -117,7 +121,7 @@ def _zone_prices(problem: Object, chance: random.Random) -> None:
 
 def _spreads(problem: Object, chance: random.Random) -> None:
     """Spreads over capacity types, teams and machines, hard or soft, by name or over everybody of a tier."""
-    for pods in _some(problem, chance, 0.35):
+    for pods in some(problem, chance, 0.35):
         labels = pods[0]["metadata"]["labels"]
         key = chance.choice((_CAPACITY, "team", _HOST, _ZONE))
         made: Object = {"maxSkew": chance.choice((1, 2, 5)), "topologyKey": key,
@@ -129,18 +133,18 @@ def _spreads(problem: Object, chance: random.Random) -> None:
 
 def _apart(problem: Object, chance: random.Random) -> None:
     """Anti-affinity over zones for a few, affinity over zones to themselves for others."""
-    for pods in _some(problem, chance, 0.25):
+    for pods in some(problem, chance, 0.25):
         way = "podAntiAffinity" if len(pods) <= 3 or chance.random() < 0.2 else "podAffinity"
         if pods[0]["spec"]["affinity"].get(way):
             continue
         term = {"labelSelector": {"matchLabels": {"app": pods[0]["metadata"]["labels"]["app"]}}, "topologyKey": _ZONE}
         pods[0]["spec"]["affinity"][way] = {"requiredDuringSchedulingIgnoredDuringExecution": [term]}
-        _shared(pods)
+        shared(pods)
 
 
 def _alternatives(problem: Object, chance: random.Random) -> None:
     """Required terms of which any will do."""
-    for pods in _some(problem, chance, 0.3):
+    for pods in some(problem, chance, 0.3):
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         terms = [
             {"matchExpressions": [{"key": "karpenter.k8s.aws/instance-family", "operator": "In",
@@ -151,7 +155,7 @@ def _alternatives(problem: Object, chance: random.Random) -> None:
         ]  # fmt: skip
         chance.shuffle(terms)
         node["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": terms[: chance.choice((2, 3))]}
-        _shared(pods)
+        shared(pods)
 
 
 def _stranger(problem: Object, chance: random.Random) -> None:
@@ -168,7 +172,7 @@ def _stranger(problem: Object, chance: random.Random) -> None:
 
 
 def _choosy_daemons(problem: Object, chance: random.Random) -> None:
-    for daemon in _of(problem, "DaemonSet"):
+    for daemon in of(problem, "DaemonSet"):
         where = {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": [chance.choice("cmr")]}
         term = {"nodeSelectorTerms": [{"matchExpressions": [where]}]}
         daemon["spec"]["template"]["spec"]["affinity"] = {
@@ -177,7 +181,7 @@ def _choosy_daemons(problem: Object, chance: random.Random) -> None:
 
 def _wishes(problem: Object, chance: random.Random) -> None:
     """Several wishes at once, some of them against each other."""
-    for pods in _some(problem, chance, 0.35):
+    for pods in some(problem, chance, 0.35):
         app = pods[0]["metadata"]["labels"]["app"]
         node = pods[0]["spec"]["affinity"].setdefault("nodeAffinity", {})
         node["preferredDuringSchedulingIgnoredDuringExecution"] = [
@@ -190,12 +194,12 @@ def _wishes(problem: Object, chance: random.Random) -> None:
         way = chance.choice(("podAffinity", "podAntiAffinity"))
         part = pods[0]["spec"]["affinity"].setdefault(way, {})
         part["preferredDuringSchedulingIgnoredDuringExecution"] = soft
-        _shared(pods)
+        shared(pods)
 
 
 def _plain(problem: Object, chance: random.Random) -> None:
     """Most workloads ask for nothing but room."""
-    for pods in _some(problem, chance, 0.8):
+    for pods in some(problem, chance, 0.8):
         for pod in pods:
             kept = {key: pod["spec"][key] for key in ("containers", "volumes", "tolerations") if key in pod["spec"]}
             pod["spec"] = {**kept, "affinity": {}}
