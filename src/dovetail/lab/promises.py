@@ -1,9 +1,9 @@
 """What an autoscaler must never do, whatever was broken: judged on every write it makes, from outside.
 
 The numbers are those of the field's incidents: I1 buying in vain ends, I2 nothing is bought in a rush, I3 nobody is
-bought for twice, I4 nothing leaks, I6 budgets hold and safe mode is kept, I7 the replacement is there first, I8 only
-what was given up is terminated, I9 nobody is moved for cost all the time, I10 the cloud is not flooded, I11 whatever
-the cloud refuses is answered. Each look costs what changed.
+bought for twice, I4 nothing leaks, I5 nothing goes for a drift that is not there, I6 budgets hold and safe mode is
+kept, I7 the replacement is there first, I8 only what was given up is terminated, I9 nobody is moved for cost all the
+time, I10 the cloud is not flooded, I11 whatever the cloud refuses is answered. Each look costs what changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dovetail.cluster import keys
 from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
-from dovetail.lab.seller import Seller
+from dovetail.lab.seller import SLANDER, Seller
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -211,6 +211,9 @@ class Promises:
         pool = self._pools.get(claim.node_pool or "")
         if reason not in BUDGETED or pool is None:
             return
+        drifted = claim.condition("Drifted")
+        if reason == "Drifted" and drifted is not None and drifted.reason == SLANDER:
+            self._break(f"I5: {claim.name} goes for a drift that the cloud only talked of")
         if reason in VOLUNTARY and self._safe():
             self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
         mates = [

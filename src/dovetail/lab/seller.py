@@ -26,6 +26,8 @@ LAPSES: Mapping[str, str] = {
     "denied": "denies every call",
     "unreachable": "does not answer",
 }
+#: The drift that this seller speaks of and that never is.
+SLANDER = "AMIDrift"
 #: Seconds after which somebody empties a list that was handed to everybody.
 EMPTIED_AFTER = 1.0
 
@@ -80,7 +82,7 @@ class Seller(SimulatedCloud):
         return found[: len(found) // 2] if self._errs("half-machines") else found
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
-        return "AMIDrift" if self._errs("false-drift") else None
+        return SLANDER if self._errs("false-drift") else None
 
     async def launch(self, launch: Launch) -> Machine:
         try:
