@@ -85,6 +85,11 @@ class Observer:
         )
         return abs(wanted - running)
 
+    def vacant(self) -> int:
+        """Machines that carry nobody."""
+        used = {pod.spec.node_name for pod in self._pods.store.all()}
+        return sum(node["metadata"]["name"] not in used for node in self._nodes.store.all())
+
     def waiting(self) -> int:
         return sum(not pod.spec.node_name for pod in self._pods.store.all())
 
