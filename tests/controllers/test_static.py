@@ -45,6 +45,21 @@ def test_a_static_pool_has_its_machines_within_its_limit_and_gives_up_the_empty_
     tell(story, feature_gates=GATES)
 
 
+def test_machines_of_a_static_pool_have_a_decision_and_a_price_like_all_others(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=2, disruption={"budgets": [{"nodes": "0"}]})
+        world.start()
+        await _standing(world, 2)
+        (decision,) = world.autoscaler.ledger.about("default")
+        assert decision.summary == "2 machine(s) for nodepool default, which wants 2"
+        for claim in await world.list(kinds.NODECLAIMS):
+            notes = claim["metadata"]["annotations"]
+            assert notes["dovetail.sh/decision"] == decision.id and float(notes["dovetail.sh/price"]) > 0
+            assert claim["metadata"]["name"] in decision.about
+
+    tell(story, feature_gates=GATES)
+
+
 async def _drift(world: Any) -> None:
     label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
     await world.kube.patch(kinds.NODEPOOLS, "default", label)

@@ -13,6 +13,7 @@ from dovetail.cluster.mirror import Mirror
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import costs, expiration
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.provisioning import claims
 from dovetail.controllers.termination import protection
@@ -49,19 +50,36 @@ class Static:
             for claim in sorted(standing, key=self._reluctance)[: len(standing) - wanted]:
                 await delete(self._context, claim, "static_scale_down")
         elif pools.ready(pool):
-            for _ in range(wanted - len(standing)):
-                if room(mirror, pool) < 1:
-                    return
-                await self._create(pool)
+            await self._fill(pool, min(wanted - len(standing), room(mirror, pool)))
 
-    async def _create(self, pool: NodePool) -> None:
-        claim = await self._context.kube.create(NODECLAIMS, claims.static(pool), type=NodeClaim)
+    async def _fill(self, pool: NodePool, missing: int) -> None:
+        """Buy what is missing, as one decision."""
+        if missing < 1:
+            return
+        ledger, made = self._context.ledger, list[str]()
+        decision = ledger.new_id()
+        try:
+            for _ in range(missing):
+                made.append(await self._create(pool, decision))
+        finally:
+            if made:
+                ledger.record(
+                    Decision(
+                        id=decision, kind="provision", time=ledger.now(), view_age=self._context.mirror.age(),
+                        summary=f"{len(made)} machine(s) for nodepool {pool.name}, which wants {pool.spec.replicas}",
+                        about=(*made, pool.name),
+                    )
+                )  # fmt: skip
+
+    async def _create(self, pool: NodePool, decision: str) -> str:
+        claim = await self._context.kube.create(NODECLAIMS, claims.static(pool, decision), type=NodeClaim)
         self._context.mirror.assume(claim)
         self._context.log.info(
             "created nodeclaim", controller="static.provisioning", NodePool=logs.ref(pool.name),
-            NodeClaim=logs.ref(claim.name),
+            NodeClaim=logs.ref(claim.name), decision=decision,
         )  # fmt: skip
         self._context.metrics.claims_created.labels("provisioned", pool.name, "false").inc()
+        return claim.name
 
     def _reluctance(self, claim: NodeClaim) -> tuple[int, float, str]:
         """Who goes first: the lowest."""

@@ -247,7 +247,7 @@ class Queue:
         ).decode()  # fmt: skip
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy_of is not None:
-            bodies.append((copy_of, claims.static(copy_of)))
+            bodies.append((copy_of, claims.static(copy_of, command.id)))
         for machine in plan.machines if plan else ():
             pool = self._context.mirror.pools.store.get(machine.pool)
             bodies.append((pool, claims.manifest(machine, pool, command.id, ()) if pool else {}))
@@ -325,7 +325,7 @@ class Queue:
             Decision(
                 id=command.id, kind="disrupt", time=context.ledger.now(), reason=command.reason,
                 summary=old_words(command), view_age=context.mirror.age(),
-                cost=plan.cost.per_hour if plan else 0.0, before=_sum(each.price for each in command.candidates),
+                cost=_cost(command, plan), before=_sum(each.price for each in command.candidates),
                 bound=plan.cost.lower_bound if plan else None, gap=plan.cost.gap if plan else None,
                 removed=tuple(each.node for each in command.candidates), evictions=command.evictions,
                 about=_about(command),
@@ -339,6 +339,13 @@ class Queue:
                 ),
             )
         )  # fmt: skip
+
+
+def _cost(command: Command, plan: Plan | None) -> float | None:
+    """What is bought, in dollars an hour; unknown for a copy of a static machine until it is sold."""
+    if plan is not None:
+        return plan.cost.per_hour
+    return None if command.replacements else 0.0
 
 
 def _about(command: Command) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ the machine that was already bought. What can be bought follows from the claim a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from dovetail.cloud.protocol import (
     CloudError,
     InsufficientCapacity,
     Launch,
+    LaunchOption,
     Machine,
     NodeClassNotReady,
     Remedy,
@@ -122,7 +124,7 @@ class Launcher:
         owner = context.mirror.owner(machine.provider_id)
         if owner is not None and owner.metadata.uid != claim.metadata.uid:
             raise CloudError("MachineTaken", f"{machine.provider_id} is NodeClaim {owner.name}'s machine", Remedy.RETRY)
-        return machine
+        return _priced(machine, choices)
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
         found = self._context.mirror.pools.store.get(claim.node_pool or "")
@@ -198,6 +200,20 @@ def waiting_for(context: Context, claim: NodeClaim) -> list[Pod]:
     """The pods a claim was made for that still have no machine."""
     found = (context.mirror.pod(uid) for uid in tuple(context.mirror.reservations.on(Target("claim", claim.name))))
     return [pod for pod in found if pod and not pod.spec.node_name and not pod.finished and not pod.terminating]
+
+
+def _priced(machine: Machine, choices: Sequence[LaunchOption]) -> Machine:
+    """The machine with the price of what was sold in the end, which need not be what was planned."""
+    sold = (machine.instance_type, machine.zone, machine.capacity_type)
+    prices = (
+        each.offering.price
+        for each in choices
+        if (each.instance_type.name, each.offering.zone, each.offering.capacity_type) == sold
+    )
+    price = next(prices, None)
+    if price is None:
+        return machine
+    return msgspec.structs.replace(machine, annotations={**machine.annotations, keys.PRICE: f"{price:.6g}"})
 
 
 def _reason(problem: CloudError) -> str:

@@ -47,7 +47,7 @@ def manifest(machine: Machine, pool: NodePool, decision: str, pods: Sequence[str
     }
 
 
-def static(pool: NodePool) -> dict[str, Any]:
+def static(pool: NodePool, decision: str) -> dict[str, Any]:
     """One more machine of a static pool: whatever its template allows, bought for nobody in particular."""
     template = pool.spec.template
     spec: dict[str, Any] = msgspec.to_builtins(template.spec)
@@ -61,6 +61,7 @@ def static(pool: NodePool) -> dict[str, Any]:
                 **template.metadata.annotations,
                 hashes.HASH_ANNOTATION: hashes.pool_hash(pool),
                 hashes.VERSION_ANNOTATION: hashes.VERSION,
+                keys.DECISION: decision,
             },
             "finalizers": [keys.FINALIZER],
             "ownerReferences": [owner(pool)],
