@@ -108,6 +108,7 @@ class Calls:
         self._observe = observe
         self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="aws")
         self._clients: dict[tuple[str, str], Any] = {}
+        self._making = asyncio.Lock()
         self._buckets: dict[str, Bucket] = {}
 
     async def __call__(self, service: str, operation: str, *, region: str | None = None, **arguments: Any) -> Any:
@@ -171,11 +172,12 @@ class Calls:
         return await loop.run_in_executor(self._pool, lambda: call(**arguments))
 
     async def _client(self, service: str, region: str) -> Any:
+        """One at a time is made: a session may be used by many threads, but makes clients for one of them only."""
         key = (service, region)
-        if key not in self._clients:
-            made = await self._run(lambda: self._make(service, region))
-            self._clients.setdefault(key, made)
-        return self._clients[key]
+        async with self._making:
+            if key not in self._clients:
+                self._clients[key] = await self._run(lambda: self._make(service, region))
+            return self._clients[key]
 
     def _make(self, service: str, region: str) -> Any:
         import boto3
