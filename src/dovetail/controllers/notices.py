@@ -9,7 +9,7 @@ from dovetail.clock import Clock
 from dovetail.cluster import keys
 from dovetail.controllers.conditions import truncated
 from dovetail.kube import resources as kinds
-from dovetail.kube.events import EventRecorder, Reference, reference
+from dovetail.kube.events import EventRecorder, Reference, Tokens, reference
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -18,18 +18,20 @@ from dovetail.model.pods import Pod
 #: Identical notices about one object within so many seconds are one.
 DEDUPE = 120.0
 _REMEMBERED = 10_000
+#: Notices of one rate: so many at once, then one every so many seconds.
+AT_ONCE, EVERY = 10.0, 0.2
 
 Subject = Pod | Node | NodeClaim | NodePool
 
 
 class Notices:
-    """Publishes events. `rate` names a shared bucket of five a second, ten at once."""
+    """Publishes events. `rate` names those that are counted together: five a second, ten at once."""
 
     def __init__(self, recorder: EventRecorder, clock: Clock) -> None:
         self._recorder = recorder
         self._clock = clock
         self._said: OrderedDict[tuple[Reference, str, str], float] = OrderedDict()
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._rates: dict[str, Tokens] = {}
 
     def publish(
         self,
@@ -120,10 +122,7 @@ class Notices:
         return self.publish(pool, "Warning", "NoCompatibleInstanceTypes", message, dedupe=60.0)
 
     def _take(self, rate: str, now: float) -> bool:
-        tokens, at = self._buckets.get(rate, (10.0, now))
-        tokens = min(10.0, tokens + (now - at) * 5.0)
-        self._buckets[rate] = (tokens - 1.0 if tokens >= 1.0 else tokens, now)
-        return tokens >= 1.0
+        return self._rates.setdefault(rate, Tokens(AT_ONCE, now)).take(now, AT_ONCE, EVERY)
 
 
 def _resource(subject: Subject) -> kinds.Resource:

@@ -49,9 +49,20 @@ class _Said(msgspec.Struct):
     count: int
 
 
-class _Bucket(msgspec.Struct):
-    tokens: float
+class Tokens(msgspec.Struct):
+    """So many at once, then one every so often."""
+
+    left: float
     at: float
+
+    def take(self, now: float, burst: float, every: float) -> bool:
+        """Whether there is one; it is taken. One comes back `every` so many seconds, up to `burst`."""
+        self.left = min(burst, self.left + (now - self.at) / every)
+        self.at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
 
 
 _Key = tuple[Reference, str, str, str]
@@ -67,7 +78,7 @@ class EventRecorder:
         self._refill = refill
         self._queue: asyncio.Queue[tuple[_Key, Mapping[str, str]]] = asyncio.Queue(_BACKLOG)
         self._said: OrderedDict[_Key, _Said] = OrderedDict()
-        self._buckets: OrderedDict[Reference, _Bucket] = OrderedDict()
+        self._tokens: OrderedDict[Reference, Tokens] = OrderedDict()
         self._chance = kube.chance.child("events", component)
         self.dropped = 0
 
@@ -146,16 +157,11 @@ class EventRecorder:
 
     def _allowed(self, about: Reference) -> bool:
         now = self._kube.clock.monotonic()
-        bucket = self._buckets.setdefault(about, _Bucket(float(self._burst), now))
-        self._buckets.move_to_end(about)
-        while len(self._buckets) > _REMEMBERED:
-            self._buckets.popitem(last=False)
-        bucket.tokens = min(float(self._burst), bucket.tokens + (now - bucket.at) / self._refill)
-        bucket.at = now
-        if bucket.tokens < 1.0:
-            return False
-        bucket.tokens -= 1.0
-        return True
+        tokens = self._tokens.setdefault(about, Tokens(float(self._burst), now))
+        self._tokens.move_to_end(about)
+        while len(self._tokens) > _REMEMBERED:
+            self._tokens.popitem(last=False)
+        return tokens.take(now, self._burst, self._refill)
 
     def _stamp(self) -> str:
         return self._kube.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
