@@ -79,7 +79,7 @@ class Autoscaled:
         self._rate = 0.0
         self._since = 0.0
         self._joined: dict[str, str] = {}
-        self._booting: set[str] = set()
+        self._known: set[str] = set()
         self._addresses: dict[str, int] = {}
         self._next_address = 0
 
@@ -159,15 +159,17 @@ class Autoscaled:
             standing = {each.provider_id: each for each in cloud.standing()}
             self._account(lab.clock.monotonic(), standing.values(), cloud)
             for machine in standing.values():
-                if machine.provider_id not in self._booting:
-                    self._booting.add(machine.provider_id)
+                if machine.provider_id not in self._known:
+                    self._known.add(machine.provider_id)
                     self.totals["machines bought"] += 1
                     self.changed = lab.clock.monotonic()
                     group.create_task(self._boot(lab, cloud, machine), name=f"boot {machine.provider_id}")
-            self._booting &= standing.keys()
-            for provider in [each for each in self._joined if each not in standing]:
-                self.totals["machines given back"] += 1
+            gone = self._known - standing.keys()
+            if gone:
+                self.totals["machines given back"] += len(gone)
                 self.changed = lab.clock.monotonic()
+                self._known -= gone
+            for provider in [each for each in self._joined if each not in standing]:
                 lab.fleet.vanish(self._joined.pop(provider))
                 self._addresses.pop(provider, None)
             try:
