@@ -73,48 +73,54 @@ def _with(arch: str, key: str) -> tuple[Requirement, ...]:
 
 def variants(family: str, version: str, kubernetes: str) -> tuple[Variant, ...]:
     """The parameters of an alias `family@version` for a Kubernetes version."""
-    latest = version == "latest"
-    if family == "al2":
-        root = f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2"
+    linux = {"al2": _al2, "al2023": _al2023, "bottlerocket": _bottlerocket}.get(family)
+    return linux(version, kubernetes) if linux else _windows(family.removeprefix("windows"), kubernetes)
 
-        def path(kind: str) -> str:
-            tail = "recommended" if latest else f"amazon-eks{kind}-node-{kubernetes}-{version}"
-            return f"{root}{kind}/{tail}/image_id"
 
-        return (
-            Variant(path(""), _plain("amd64")),
-            Variant(path("-arm64"), _plain("arm64")),
-            Variant(path("-gpu"), _with("amd64", ACCELERATOR)),
-            Variant(path("-gpu"), _with("amd64", GPU)),
-        )
-    if family == "al2023":
-        root = f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023"
+def _al2(version: str, kubernetes: str) -> tuple[Variant, ...]:
+    def path(kind: str) -> str:
+        tail = "recommended" if version == "latest" else f"amazon-eks{kind}-node-{kubernetes}-{version}"
+        return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2{kind}/{tail}/image_id"
 
-        def path23(arch: str, kind: str) -> str:
-            tail = "recommended" if latest else f"amazon-eks-node-al2023-{arch}-{kind}-{kubernetes}-{version}"
-            return f"{root}/{arch}/{kind}/{tail}/image_id"
+    return (
+        Variant(path(""), _plain("amd64")),
+        Variant(path("-arm64"), _plain("arm64")),
+        Variant(path("-gpu"), _with("amd64", ACCELERATOR)),
+        Variant(path("-gpu"), _with("amd64", GPU)),
+    )
 
-        return (
-            Variant(path23("x86_64", "standard"), _plain("amd64")),
-            Variant(path23("arm64", "standard"), _plain("arm64")),
-            Variant(path23("x86_64", "neuron"), _with("amd64", ACCELERATOR)),
-            Variant(path23("x86_64", "nvidia"), _with("amd64", GPU)),
-            Variant(path23("arm64", "nvidia"), _with("arm64", GPU)),
-        )
-    if family == "bottlerocket":
-        release = "latest" if latest else version.removeprefix("v")
 
-        def rocket(flavour: str, arch: str) -> str:
-            return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{release}/image_id"
+def _al2023(version: str, kubernetes: str) -> tuple[Variant, ...]:
+    def path(arch: str, kind: str) -> str:
+        named = f"amazon-eks-node-al2023-{arch}-{kind}-{kubernetes}-{version}"
+        tail = "recommended" if version == "latest" else named
+        return f"/aws/service/eks/optimized-ami/{kubernetes}/amazon-linux-2023/{arch}/{kind}/{tail}/image_id"
 
-        return (
-            Variant(rocket("", "x86_64"), _plain("amd64")),
-            Variant(rocket("", "arm64"), _plain("arm64")),
-            Variant(rocket("", "x86_64"), _with("amd64", ACCELERATOR)),
-            Variant(rocket("-nvidia", "x86_64"), _with("amd64", GPU)),
-            Variant(rocket("-nvidia", "arm64"), _with("arm64", GPU)),
-        )
-    year = family.removeprefix("windows")
+    return (
+        Variant(path("x86_64", "standard"), _plain("amd64")),
+        Variant(path("arm64", "standard"), _plain("arm64")),
+        Variant(path("x86_64", "neuron"), _with("amd64", ACCELERATOR)),
+        Variant(path("x86_64", "nvidia"), _with("amd64", GPU)),
+        Variant(path("arm64", "nvidia"), _with("arm64", GPU)),
+    )
+
+
+def _bottlerocket(version: str, kubernetes: str) -> tuple[Variant, ...]:
+    release = version.removeprefix("v")
+
+    def path(flavour: str, arch: str) -> str:
+        return f"/aws/service/bottlerocket/aws-k8s-{kubernetes}{flavour}/{arch}/{release}/image_id"
+
+    return (
+        Variant(path("", "x86_64"), _plain("amd64")),
+        Variant(path("", "arm64"), _plain("arm64")),
+        Variant(path("", "x86_64"), _with("amd64", ACCELERATOR)),
+        Variant(path("-nvidia", "x86_64"), _with("amd64", GPU)),
+        Variant(path("-nvidia", "arm64"), _with("arm64", GPU)),
+    )
+
+
+def _windows(year: str, kubernetes: str) -> tuple[Variant, ...]:
     name = f"/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
     return (Variant(name, (_in(OS, "windows"), _in(BUILD, _BUILDS[year]))),)
 
