@@ -101,6 +101,12 @@ def provider_labels(claim: NodeClaim) -> dict[str, str]:
     }
 
 
+def planned(claim: NodeClaim) -> tuple[str, ...]:
+    """The UIDs of the pods a claim was bought for."""
+    text = claim.metadata.annotations.get(keys.PODS, "")
+    return tuple(filter(None, text.split(",")))
+
+
 def _claim_labels(claim: NodeClaim) -> dict[str, str]:
     return {**provider_labels(claim), **claim.metadata.labels}
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cluster import keys, machines
+from dovetail.cluster import machines
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
@@ -83,6 +83,7 @@ class Mirror:
         self._states: dict[Target, NodeState] = {}
         self._bare: dict[Target, NodeState] = {}
         self._dirty: dict[Target, None] = {}
+        self._notes = [self._dirty]
 
     # -- running
 
@@ -125,11 +126,13 @@ class Mirror:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Listeners that come while the block runs go with it."""
+        """Listeners and readers of notes that come while the block runs go with it."""
         before = {name: len(listeners) for name, listeners in self._listeners.items()}
+        readers = len(self._notes)
         try:
             yield
         finally:
+            del self._notes[readers:]
             for name, listeners in self._listeners.items():
                 del listeners[before.get(name, 0) :]
 
@@ -177,12 +180,17 @@ class Mirror:
         if types is not self._types:
             self._types = types
             self._bare.clear()
-            self._dirty = dict.fromkeys((*self._states, *self._dirty))
+            self._dirty.update(dict.fromkeys(self._states))
         self.expire()
         for target in self._dirty:
             self._derive(target)
         self._dirty.clear()
         return tuple(self._states.values())
+
+    def notes(self) -> dict[Target, None]:
+        """The machines that change from now on, in the order they did: for one reader, who clears what was read."""
+        self._notes.append({})
+        return self._notes[-1]
 
     @property
     def types(self) -> Mapping[str, InstanceType]:
@@ -270,21 +278,23 @@ class Mirror:
 
     def _touch(self, target: Target) -> None:
         """Something about the machine changed."""
-        self._bare.pop(target, None)
-        self._dirty[target] = None
-        if target.kind == "claim":
-            claim = self.claims.store.get(target.name)
-            for node in self.nodes_for(claim) if claim else ():
-                self._bare.pop(Target("node", node.metadata.name), None)
-                self._dirty[Target("node", node.metadata.name)] = None
+        for each in self._known_as(target):
+            self._bare.pop(each, None)
+            self._note(each)
 
     def _repopulate(self, target: Target) -> None:
         """Only who is on the machine changed."""
-        self._dirty[target] = None
-        if target.kind == "claim":
-            claim = self.claims.store.get(target.name)
-            for node in self.nodes_for(claim) if claim else ():
-                self._dirty[Target("node", node.metadata.name)] = None
+        for each in self._known_as(target):
+            self._note(each)
+
+    def _known_as(self, target: Target) -> list[Target]:
+        """A machine by the name it is called, and by its node's if that is its claim's."""
+        claim = self.claims.store.get(target.name) if target.kind == "claim" else None
+        return [target, *(Target("node", node.metadata.name) for node in self.nodes_for(claim))] if claim else [target]
+
+    def _note(self, target: Target) -> None:
+        for notes in self._notes:
+            notes[target] = None
 
     # -- what the watches say
 
@@ -358,7 +368,7 @@ class Mirror:
         if claim.metadata.deletion_timestamp is not None:
             self.reservations.release_all(target)
         elif change.old is None and not claim.is_true("Initialized"):
-            for uid in planned(claim):
+            for uid in machines.planned(claim):
                 self.reservations.promise(uid, target)
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
             self.reservations.limit(target, self._clock.monotonic() + NOMINATION)
@@ -388,9 +398,3 @@ class Mirror:
                 listener(change)
 
         return tell
-
-
-def planned(claim: NodeClaim) -> tuple[str, ...]:
-    """The UIDs of the pods a claim was bought for."""
-    text = claim.metadata.annotations.get(keys.PODS, "")
-    return tuple(filter(None, text.split(",")))

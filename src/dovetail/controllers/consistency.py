@@ -23,16 +23,25 @@ class Consistency:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        #: Machines that were what was bought, with what was looked at: while that is the same, so is the answer.
+        self._sound: dict[str, tuple[NodeClaim, Node]] = {}
 
     async def run(self) -> None:
         await every(PERIOD, self.check, "nodeclaim.consistency", self._context.log)
 
     async def check(self) -> None:
+        before, self._sound = self._sound, {}
         for claim in tuple(self._context.mirror.claims.store.all()):
             node = self._context.mirror.node_for(claim)
             if node is None or claim.metadata.deletion_timestamp or not claim.is_true("Initialized"):
                 continue
-            await self._report(claim, tuple(issues(node, claim)))
+            known = before.get(claim.name)
+            if known is None or known[0] is not claim or known[1] is not node:
+                found = tuple(issues(node, claim))
+                if found or not claim.is_true("ConsistentStateFound"):
+                    await self._report(claim, found)
+                    continue
+            self._sound[claim.name] = (claim, node)
 
     async def _report(self, claim: NodeClaim, found: tuple[str, ...]) -> None:
         context, meta = self._context, claim.metadata

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.candidates import total
+from dovetail.controllers.disruption.candidates import totals
 from dovetail.controllers.disruption.commands import Candidate, Reason
 from dovetail.model.kinds import budgets
 
@@ -16,9 +16,9 @@ class Allowances:
 
     def __init__(self, context: Context, reason: Reason) -> None:
         self.left: dict[str, int] = {}
-        now = context.clock.now()
+        now, known = context.clock.now(), totals(context.mirror, reason)
         for pool in context.mirror.pools.store.all():
-            counted, consuming = total(context.mirror, pool, reason)
+            counted, consuming = known.get(pool.name, (0, 0))
             found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
             if found.problem:
                 context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)

@@ -1,11 +1,9 @@
-"""Candidates: machines that may be disrupted now, and for all the others every reason why not."""
+"""Candidates: machines that may be disrupted now, and how many there are that budgets count."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-
-import msgspec
 
 from dovetail.cluster import keys
 from dovetail.cluster.mirror import Mirror
@@ -16,39 +14,14 @@ from dovetail.controllers.disruption.blockers import Blocker
 from dovetail.controllers.disruption.commands import Candidate, Reason
 from dovetail.controllers.provisioning.pending import reschedulable, returning
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import Pool
 
-
-class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """All machines at one instant: those that may go, and why the others may not."""
-
-    candidates: tuple[Candidate, ...]
-    blocked: Mapping[str, tuple[Blocker, ...]]
-
-    @property
-    def until(self) -> datetime | None:
-        """When the first of the blockers goes away by itself."""
-        return min((each.until for why in self.blocked.values() for each in why if each.until), default=None)
-
-
-def survey(context: Context, pools: Sequence[Pool], *, waive_pods: bool = False) -> Field:
-    """Look at every managed machine. `waive_pods`: pods do not block a machine whose end has a date anyway."""
-    context.mirror.expire()
-    known, now = prices(pools), context.clock.now()
-    found, blocked = [], {}
-    for claim in context.mirror.claims.store.all():
-        node = context.mirror.node_for(claim)
-        if node is None:
-            continue
-        why = blocking(context, node, claim, now, waive_pods=waive_pods)
-        if why:
-            blocked[node.metadata.name] = tuple(why)
-        else:
-            found.append(candidate(context, node, claim, known))
-    return Field(candidates=tuple(found), blocked=blocked)
+#: What a price is known by: type, zone and capacity type.
+Offered = tuple[str, str, str]
+#: Conditions of a machine that counts for budgets, and of one that uses a budget up.
+_COUNTED, _CONSUMING = frozenset({"Rebooting", "Initialized"}), frozenset({"Rebooting", "DisruptionReason"})
 
 
 def blocking(
@@ -67,7 +40,7 @@ def blocking(
 
 
 def candidate(
-    context: Context, node: Node, claim: NodeClaim, known: Mapping[tuple[str, str, str], float | None], *,
+    context: Context, node: Node, claim: NodeClaim, known: Mapping[Offered, float | None], *,
     guarded: bool = False,
 ) -> Candidate:  # fmt: skip
     """A machine as a candidate. `guarded`: pods that nobody may ask to leave count as well."""
@@ -95,7 +68,7 @@ def movable(context: Context, node: str, *, guarded: bool = False) -> list[Pod]:
     return [pod for pod in context.mirror.pods_on(node) if reschedulable(pod, context.mirror.guards)]
 
 
-def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
+def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
     """What each offering costs now, whether or not it can be had."""
     return {
         (kind.name, offering.zone, offering.capacity_type): offering.price
@@ -105,17 +78,19 @@ def prices(pools: Sequence[Pool]) -> dict[tuple[str, str, str], float | None]:
     }
 
 
-def total(mirror: Mirror, pool: NodePool, reason: str) -> tuple[int, int]:
-    """(machines of a pool that count for its budgets, how many of them already use a budget up).
+def totals(mirror: Mirror, reason: str) -> dict[str, tuple[int, int]]:
+    """By pool: (machines that count for its budgets, how many of them already use a budget up).
 
     A machine that is not ready uses it up for every reason but its own ill health.
     """
-    counted = consuming = 0
-    for claim in mirror.claims_of(pool.name):
-        node, rebooting = mirror.node_for(claim), claim.is_true("Rebooting")
-        if node is None or claim.is_true("InstanceTerminating") or not (rebooting or claim.is_true("Initialized")):
+    found: dict[str, tuple[int, int]] = {}
+    for claim in mirror.claims.store.all():
+        node = mirror.node_for(claim)
+        true = {each.type for each in claim.status.conditions if each.status == "True"}
+        if node is None or "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
             continue
-        counted += 1
         away = not node.ready and reason != Reason.UNHEALTHY
-        consuming += away or rebooting or mirror.going(claim, node) or claim.is_true("DisruptionReason")
-    return counted, consuming
+        uses = away or not true.isdisjoint(_CONSUMING) or mirror.going(claim, node)
+        counted, consuming = found.get(claim.node_pool or "", (0, 0))
+        found[claim.node_pool or ""] = (counted + 1, consuming + uses)
+    return found

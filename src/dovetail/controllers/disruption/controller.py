@@ -18,7 +18,8 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import consolidation, expiration
 from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.candidates import Field, candidate, prices, survey
+from dovetail.controllers.disruption.candidates import candidate, prices
+from dovetail.controllers.disruption.census import Census, Field
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
 from dovetail.controllers.disruption.drifting import Drifting
@@ -30,8 +31,9 @@ from dovetail.controllers.disruption.repair import Repair
 from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.metrics import snake
-from dovetail.controllers.nodeclaim.launch import delete
+from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.errors import KubeError
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
@@ -58,8 +60,9 @@ class Disruption:
         self._refusals = Refusals()
         self._occasions = Occasions(context)
         self._proposal: tuple[Proposal, float] | None = None
+        self._census = Census(context)
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
-        self.field = Field(candidates=(), blocked={})
+        self.field = Field()
         self.stays: dict[str, Rejection] = {}
         #: Whether somebody waits for a budget or for time to pass, when the next pass is due, and when we last thought.
         self._waiting = False
@@ -113,7 +116,7 @@ class Disruption:
         if self._occasions.none:
             return False
         count = self._occasions.count
-        self.field = survey(context, pools)
+        self.field = self._census.field(pools)
         self._tell_field()
         self._waiting, self._again = False, self._occasions.instant(self.field.until)
         for reason, method in (
@@ -164,8 +167,8 @@ class Disruption:
         return acted
 
     async def _emptiness(self, pools: Sequence[Pool]) -> bool:
-        empty = [each for each in self._quiet(self.field.candidates) if each.empty]
-        ready = self._quiet(empty, at_least=VALIDATION)
+        empty = [each for each in self._quiet() if each.empty]
+        ready = [each for each in self._quiet(at_least=VALIDATION) if each.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
         chosen = Allowances(self._context, Reason.EMPTY).trim(sorted(ready, key=lambda each: each.node))
@@ -177,9 +180,8 @@ class Disruption:
 
     async def _consolidate(self, pools: Sequence[Pool]) -> bool:
         context = self._context
-        quiet = self._quiet(self.field.candidates)
         ready = self._moves.free(
-            [each for each in quiet if not each.empty and self._policy(each.pool) != "WhenEmpty"]
+            [each for each in self._quiet() if not each.empty and self._policy(each.pool) != "WhenEmpty"]
         )
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
@@ -240,42 +242,37 @@ class Disruption:
 
     # -- who may
 
-    def _quiet(self, candidates: Sequence[Candidate], at_least: float = 0.0) -> list[Candidate]:
+    def _quiet(self, at_least: float = 0.0) -> list[Candidate]:
         """Machines nothing happened on for their pool's consolidateAfter, and for `at_least` seconds in any case."""
-        found = []
-        for each in candidates:
-            claim = self._context.mirror.claims.store.get(each.claim)
-            marked = claim.condition("Consolidatable") if claim else None
-            if claim is None or marked is None or marked.status != "True":
-                continue
-            last = claim.status.last_pod_event_time or marked.last_transition_time
-            if last is None or self._context.clock.now() - last >= timedelta(seconds=at_least):
-                found.append(each)
-        return found
+        quiet, before = self.field.quiet, self._context.clock.now() - timedelta(seconds=at_least)
+        return [each for each in self.field.candidates if each.node in quiet and quiet[each.node] <= before]
 
     def _restless(self) -> bool:
         """Whether pods come and go on a machine that will be a candidate once they have settled."""
         mirror = self._context.mirror
-        for claim in mirror.claims.store.all():
-            pool = mirror.pools.store.get(claim.node_pool or "")
-            settles = pool is not None and not pool.static and pool.spec.disruption.consolidate_after != "Never"
-            if settles and not claim.is_true("Consolidatable") and not mirror.going(claim, mirror.node_for(claim)):
-                return True
-        return False
+        settles = {pool.name for pool in self._settling() if not pool.static}
+        return any(
+            not claim.is_true("Consolidatable")
+            and claim.node_pool in settles
+            and not mirror.going(claim, mirror.node_for(claim))
+            for claim in mirror.claims.store.all()
+        )
 
     def _in_motion(self) -> frozenset[str]:
         """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
-        quiet = {each.node: each for each in self._quiet(self.field.candidates)}
-        found = set()
-        for claim in self._context.mirror.claims.store.all():
-            node = self._context.mirror.node_for(claim)
-            pool = self._context.mirror.pools.store.get(claim.node_pool or "")
-            if node is None or pool is None or pool.spec.disruption.consolidate_after == "Never":
-                continue
-            name = node.metadata.name
-            if not claim.is_true("Consolidatable") or (name in quiet and quiet[name].empty):
-                found.add(name)
-        return frozenset(found)
+        mirror, settles = self._context.mirror, {pool.name for pool in self._settling()}
+        nodes = [
+            mirror.node_for(claim)
+            for claim in mirror.claims.store.all()
+            if not claim.is_true("Consolidatable") and claim.node_pool in settles
+        ]
+        empty = [each.node for each in self._quiet() if each.empty]
+        return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
+
+    def _settling(self) -> list[NodePool]:
+        """The pools whose machines may become quiet."""
+        pools = self._context.mirror.pools.store.all()
+        return [pool for pool in pools if pool.spec.disruption.consolidate_after != "Never"]
 
     def _policy(self, pool: str) -> str:
         found = self._context.mirror.pools.store.get(pool)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.candidates import survey
+from dovetail.controllers.disruption.candidates import blocking, candidate, prices
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.staging import Refused, stage
@@ -40,15 +40,22 @@ class Drifting:
         return acted
 
     def _drifted(self, pools: Sequence[Pool]) -> list[Candidate]:
-        """Machines that have drifted and may go: those without pods first, then by the age of their drift."""
-        since: dict[str, datetime] = {}
-        for claim in self._context.mirror.claims.store.all():
+        """Machines that have drifted and may go: those without pods first, then by the age of their drift.
+
+        Pods do not hold a machine whose end has a date anyway.
+        """
+        context = self._context
+        known, now = prices(pools), context.clock.now()
+        found: list[tuple[bool, datetime, str, Candidate]] = []
+        for claim in context.mirror.claims.store.all():
             marked = claim.condition("Drifted")
-            if marked is not None and marked.status == "True" and marked.last_transition_time is not None:
-                since[claim.name] = marked.last_transition_time
-        field = survey(self._context, pools, waive_pods=True).candidates if since else ()
-        found = [each for each in field if each.claim in since]
-        return sorted(found, key=lambda each: (bool(each.pods), since[each.claim], each.node))
+            if marked is None or marked.status != "True" or marked.last_transition_time is None:
+                continue
+            node = context.mirror.node_for(claim)
+            if node is not None and not blocking(context, node, claim, now, waive_pods=True):
+                each = candidate(context, node, claim, known)
+                found.append((bool(each.pods), marked.last_transition_time, each.node, each))
+        return [each for *_, each in sorted(found, key=lambda one: one[:3])]
 
     async def _replace(self, each: Candidate, pools: Sequence[Pool]) -> bool:
         context = self._context

@@ -27,13 +27,12 @@ class Moves:
         if not self._moved:
             return list(candidates)
         sizes = Counter(map(owner, self._context.mirror.pods.store.all()))
-        return [each for each in candidates if self._may(each, sizes)]
+        left = {whose: AN_HOUR * max(1, sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
+        most = min(left.values())  # who has fewer pods than that has not too many of anybody's
+        return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
 
-    def _may(self, candidate: Candidate, sizes: Mapping[str, int]) -> bool:
-        return all(
-            whose not in self._moved or len(self._moved[whose]) + count <= AN_HOUR * max(1, sizes[whose])
-            for whose, count in self._owners(candidate).items()
-        )
+    def _may(self, candidate: Candidate, left: Mapping[str, int]) -> bool:
+        return all(count <= left.get(whose, count) for whose, count in self._owners(candidate).items())
 
     def _forget(self) -> None:
         before = self._context.clock.monotonic() - HOUR

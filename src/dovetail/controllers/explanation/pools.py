@@ -7,7 +7,7 @@ from datetime import datetime
 
 from dovetail.cluster import keys
 from dovetail.cluster.mirror import Mirror
-from dovetail.controllers.disruption.candidates import total
+from dovetail.controllers.disruption.candidates import totals
 from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, safe_mode, story
 from dovetail.controllers.ledger import Decision, concerns
 from dovetail.model.kinds import budgets
@@ -79,7 +79,7 @@ def _machines(mirror: Mirror, machines: Sequence[NodeClaim]) -> list[str]:
 
 def left(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> tuple[int, budgets.Allowance, int, int]:
     """How many machines may go now, by which budget, of how many, and how many are on their way already."""
-    counted, consuming = total(mirror, pool, reason)
+    counted, consuming = totals(mirror, reason).get(pool.name, (0, 0))
     found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
     return max(0, found.nodes - consuming), found, counted, consuming
 
