@@ -51,3 +51,19 @@ def test_a_bad_value_names_its_flag(field: str, text: str) -> None:
 def test_an_idle_window_longer_than_the_longest_is_refused() -> None:
     with pytest.raises(SettingsError, match="batch-idle-duration"):
         read({"batch_idle_duration": "11s"}, {})
+
+
+@pytest.mark.parametrize(
+    ("field", "text", "told"),
+    [
+        ("batch_idle_duration", "-1s", "--batch-idle-duration: -1 is not at least 0"),
+        ("metrics_port", "99999", "--metrics-port: 99999 is not from 0 to 65535"),
+        ("kube_client_qps", "0", "--kube-client-qps: 0 is not at least 1"),
+        ("reserved_enis", "-1", "--reserved-enis: -1 is not at least 0"),
+        ("kube_client_burst", "many", "--kube-client-burst: 'many' is not a whole number"),
+    ],
+)
+def test_a_number_out_of_range_is_told_with_its_range(field: str, text: str, told: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read({field: text}, {})
+    assert str(caught.value) == told

@@ -5,6 +5,7 @@ A flag `--batch-idle-duration` is the variable `BATCH_IDLE_DURATION`; the flag w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, get_type_hints
@@ -116,6 +117,18 @@ _DURATIONS = frozenset(
 )
 
 
+#: The least and the most that a number may be.
+_RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(sorted(_DURATIONS), (0.0, math.inf)),
+    "vm_memory_overhead_percent": (0.0, 1.0),
+    "reserved_enis": (0.0, math.inf),
+    "metrics_port": (0.0, 65535.0),
+    "health_probe_port": (0.0, 65535.0),
+    "kube_client_qps": (1.0, math.inf),
+    "kube_client_burst": (1.0, math.inf),
+}
+
+
 def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
 
@@ -211,7 +224,8 @@ def _check(settings: Settings) -> None:
         raise SettingsError(f"--scheduler-config: {problem}") from problem
     if settings.batch_idle_duration > settings.batch_max_duration:
         raise SettingsError("--batch-idle-duration: is longer than --batch-max-duration, which would never be reached")
-    if settings.vm_memory_overhead_percent < 0:
-        raise SettingsError("--vm-memory-overhead-percent: may not be negative")
-    if settings.reserved_enis < 0:
-        raise SettingsError("--reserved-enis: may not be negative")
+    for name, (least, most) in _RANGES.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            bounds = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+            raise SettingsError(f"{flag(name)}: {value:g} is not {bounds}")
