@@ -68,7 +68,6 @@ class Mirror:
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
 
         self._tell_claim = self._teller(kinds.NODECLAIMS, self._claim)
-
         self.synced = asyncio.Event()
         self.reservations = Reservations()
         self.memory = Memory()
@@ -338,10 +337,11 @@ class Mirror:
         for node in (change.old, change.new):
             if node is not None and node.spec.provider_id:
                 names = self._node_of.setdefault(node.spec.provider_id, {})
+                names.pop(change.key, None)
                 if node is change.new:
                     names[change.key] = None
-                else:
-                    names.pop(change.key, None)
+                elif not names:
+                    del self._node_of[node.spec.provider_id]
                 claim = self._claim_of.get(node.spec.provider_id)
                 if claim:
                     self._touch(Target("claim", claim))
