@@ -162,9 +162,17 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
         again = ask(problem, start, seed + 1, deadline * (1 - share), spent * (1 - share))
         found = min((found, again), key=lambda each: each.packing.rank)
     packing = _holding(problem, (found.packing, first))
-    bound = found.bound if packing is found.packing else None
+    bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
     return plan if other is None or other.left != packing.left else _wider(problem, plan, other, bound)
+
+
+def _floor(problem: Problem, packing: Packing) -> float | None:
+    """What no plan for the pods of a packing can cost less than."""
+    from dovetail.planner.optimise.bound import relaxed
+
+    fluid = relaxed(problem, packing.left, _AN_HOUR if few(problem) else 1.0)
+    return fluid.price if fluid is not None else None
 
 
 def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:

@@ -56,15 +56,17 @@ class Packing:
     @property
     def rank(self) -> tuple[float, ...]:
         """No worse than the yardstick first, where there is one, and steady. Then fewer pods without a place, fewer
-        wishes given up, less money; a wish kept is worth some.
+        wishes given up, less money; a wish kept is worth some. Where no packing is as good as the yardstick in wishes
+        and in price, the one that comes nearest to both.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
-        own = (self.given_up, weighed(self.board.problem, self.cost, self.unkept))
+        price = weighed(self.board.problem, self.cost, self.unkept, self.left)
         if yardstick is None:
-            return (left, *own)
-        wishes, zones = max(0, self.unkept - yardstick.unkept), yardstick.zones - reach(self.board, yardstick.zones)
-        dear = yardstick.dearer(self.left, self.cost)
-        return (yardstick.missing(self.left), not self.steady, left, wishes, dear, zones, *own)
+            return (left, self.given_up, price)
+        zones = yardstick.zones - reach(self.board, yardstick.zones)
+        faults = (self.unkept > yardstick.unkept) + yardstick.dearer(self.left, self.cost)
+        given_up = self.given_up if not faults else 0
+        return (yardstick.missing(self.left), not self.steady, left, faults, zones, given_up, price)
 
     @property
     def lacking(self) -> bool:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 #: The share of the price that is paid for a wish; and for one that the yardstick keeps and a packing does not.
 _WORTH, _DUE = 0.004, 0.03
+#: What a dollar counts that is paid beyond the yardstick's price.
+_BEYOND = 50.0
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -71,10 +73,14 @@ def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     return tuple(taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
 
 
-def weighed(problem: Problem, price: float, missed: int) -> float:
-    """A price with what wishes are worth that are not kept."""
-    due = max(0, missed - problem.yardstick.unkept) if problem.yardstick is not None else 0
-    return price * (1 + _WORTH * missed + _DUE * due)
+def weighed(problem: Problem, price: float, missed: int, left: Mapping[int, int]) -> float:
+    """A price with what wishes are worth that are not kept, and no wish is worth more than the yardstick costs."""
+    yardstick = problem.yardstick
+    if yardstick is None:
+        return price * (1 + _WORTH * missed)
+    most = yardstick.price(left)
+    beyond = max(0.0, price - most) if most is not None else 0.0
+    return price * (1 + _WORTH * missed + _DUE * max(0, missed - yardstick.unkept)) + _BEYOND * beyond
 
 
 def unkept(board: Board) -> int:

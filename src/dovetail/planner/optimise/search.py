@@ -74,7 +74,7 @@ class _Walk:
         self.best = start
         self.current = start.board
         self.missed = start.unkept
-        self.cost = self.least = weighed(problem, start.cost, start.unkept)
+        self.cost = self.least = weighed(problem, start.cost, start.unkept, start.left)
         self.zones = reach(start.board, problem.yardstick.zones) if problem.yardstick is not None else 0
         self.machines = len(start.board.bought())
         self.warmth = _HEAT * min(1.0, _WHOLE / max(1, self.machines))
@@ -93,7 +93,7 @@ class _Walk:
             return
         if found is None or not self._keeps(found):
             return
-        price = weighed(self.problem, found.cost(), unkept(found))
+        price = weighed(self.problem, found.cost(), unkept(found), self.best.left)
         if price < self.cost * (1 + self.warmth * heat * chance.random() ** 2) - EPSILON:
             self.current, self.cost = found, price
             if price < self.least - EPSILON:
@@ -115,7 +115,7 @@ class _Walk:
         self.best = Packing(found.clone(), {index: count for index, count in left.items() if count})
         self.waiting = [index for index in self.waiting if index in self.best.left]
         self.current = found
-        self.cost = self.least = weighed(self.problem, found.cost(), unkept(found))
+        self.cost = self.least = weighed(self.problem, self.best.cost, self.best.unkept, self.best.left)
         self.idle = self._refused = 0
 
 
