@@ -63,7 +63,9 @@ class Placement:
         await self._worker.run()
 
     def _node_changed(self, change: Change[Node]) -> None:
-        if change.new is not None and change.new.metadata.labels.get(keys.REGISTERED) == "true":
+        if change.new is None:
+            self._placed.pop(change.key, None)
+        elif change.new.metadata.labels.get(keys.REGISTERED) == "true":
             self._worker.add(change.key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:

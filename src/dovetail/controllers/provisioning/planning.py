@@ -21,7 +21,7 @@ from dovetail.planner.verify import verify
 
 
 class Planning:
-    """Plans and verifies. `refused` counts plans that the verifier would not let pass."""
+    """Plans and verifies, ahead of being asked where there is time for it."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
