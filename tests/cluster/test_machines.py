@@ -118,3 +118,11 @@ def test_a_csi_node_speaks_for_the_drivers_it_has_published() -> None:
     )
     state = machines.of_node(_node([], labels), None, (), csi, TYPES, deleting=False)
     assert state.attach_limits == {"ebs.csi.aws.com": 12}
+
+
+def test_a_price_that_nobody_can_read_is_none_and_never_zero() -> None:
+    """Annotations are anybody's to edit: the metrics and the end of a machine must not depend on them."""
+    texts = ("0.096", "cheap", "nan", "inf", "")
+    claims = [msgspec.convert({"metadata": {"annotations": {"dovetail.sh/price": text}}}, NodeClaim) for text in texts]
+    assert [machines.paid(claim) for claim in claims] == [0.096, None, None, None, None]
+    assert machines.paid(_claim()) is None

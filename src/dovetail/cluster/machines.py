@@ -6,6 +6,7 @@ count and what the kubelet still reports as zero is taken from the claim.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -92,6 +93,15 @@ def price(labels: Mapping[str, str], types: Types) -> float | None:
         return None
     zone, capacity_type = labels.get(keys.ZONE), labels.get(keys.CAPACITY_TYPE)
     return next((o.price for o in t.offerings if (o.zone, o.capacity_type) == (zone, capacity_type)), None)
+
+
+def paid(claim: NodeClaim) -> float | None:
+    """What a machine cost an hour when it was bought; None where nothing readable says so."""
+    try:
+        price = float(claim.metadata.annotations.get(keys.PRICE, ""))
+    except ValueError:
+        return None
+    return price if math.isfinite(price) else None
 
 
 def provider_labels(claim: NodeClaim) -> dict[str, str]:

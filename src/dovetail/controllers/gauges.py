@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 
 from dovetail.clock import Clock
 from dovetail.cluster import keys, pools
-from dovetail.cluster.machines import price
+from dovetail.cluster.machines import paid, price
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.ledger import Ledger
 from dovetail.controllers.provisioning.pending import owned_by
@@ -160,7 +160,7 @@ class Gauges(Collector):
         """Today's price, or what it was planned at while nobody has asked for today's."""
         types: Mapping[str, InstanceType] = self._mirror.types
         today = price(claim.metadata.labels, types)
-        return today if today is not None else float(claim.metadata.annotations.get(keys.PRICE, "0"))
+        return today if today is not None else paid(claim) or 0.0
 
 
 def _family(name: str, text: str, labels: Iterable[str], prefix: str = "karpenter_") -> GaugeMetricFamily:

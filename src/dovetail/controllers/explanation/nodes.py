@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from dovetail.cluster import keys
+from dovetail.cluster.machines import paid
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.disruption import blockers
 from dovetail.controllers.disruption.consolidation import WORTH
@@ -96,7 +97,7 @@ def _saving(decision: Decision) -> str:
 
 def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """What it is, what it costs, and how full it is."""
-    labels, price = found.metadata.labels, claim.metadata.annotations.get(keys.PRICE)
+    labels, price = found.metadata.labels, paid(claim)
     kind = ", ".join(labels.get(key, "?") for key in (keys.INSTANCE_TYPE, keys.ZONE, keys.CAPACITY_TYPE))
     room, asked = resources(found.status.allocatable), [requests(pod) for pod in pods if not pod.finished]
     full = ", ".join(
@@ -104,8 +105,8 @@ def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
         for name in ("cpu", "memory")
         if room.get(name)
     )
-    paid = f"{dollars(float(price))} when bought" if price else "price unknown"
-    return f"{kind}, {paid}; {len(asked)} pod(s) ask for {full}"
+    cost = "price unknown" if price is None else f"{dollars(price)} when bought"
+    return f"{kind}, {cost}; {len(asked)} pod(s) ask for {full}"
 
 
 def _ill(found: Node) -> list[str]:

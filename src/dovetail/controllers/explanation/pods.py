@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cluster import keys
+from dovetail.cluster.machines import paid
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.disruption import blockers
 from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, story
@@ -87,14 +87,14 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
 def _running(mirror: Mirror, about: Sequence[Decision], key: str, node_name: str, now: datetime) -> Answer:
     node = mirror.nodes.store.get(node_name)
     claim = mirror.claim_for(node) if node else None
-    price = claim.metadata.annotations.get(keys.PRICE) if claim else None
-    paid = f" ({dollars(float(price))} when bought)" if price else ""
+    price = paid(claim) if claim else None
+    cost = "" if price is None else f" ({dollars(price)} when bought)"
     found = mirror.pods.store.get(key)
     held = blockers.of_pods((found,), mirror.guards, now) if found is not None else []
     details = [f"holds its node: {blockers.words(each)}" for each in held]
     return Answer(
         subject=f"pod/{key}",
-        line=f"runs on {node_name}{paid}",
+        line=f"runs on {node_name}{cost}",
         details=(*details, *story(about[-5:])),
         facts={"node": node_name, "blockers": msgspec.to_builtins(held)},
     )

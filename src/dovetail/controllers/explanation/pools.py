@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from dovetail.cluster import keys
+from dovetail.cluster.machines import paid
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.disruption.candidates import totals
 from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, safe_mode, story
@@ -47,15 +48,14 @@ def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: date
 
 
 def _summary(machines: Sequence[NodeClaim]) -> str:
-    prices = [each.metadata.annotations.get(keys.PRICE) for each in machines]
-    paid = sum(float(each) for each in prices if each)
+    cost = sum(paid(each) or 0.0 for each in machines)
     states = {
         "drifted": sum(each.is_true("Drifted") for each in machines),
         "not initialized": sum(not each.is_true("Initialized") for each in machines),
         "on the way out": sum(each.metadata.deletion_timestamp is not None for each in machines),
     }
     told = ", ".join(f"{count} {state}" for state, count in states.items() if count)
-    text = f"{len(machines)} machine(s)" + (f" for {dollars(paid)} when bought" if machines else "")
+    text = f"{len(machines)} machine(s)" + (f" for {dollars(cost)} when bought" if machines else "")
     return f"{text} ({told})" if told else text
 
 

@@ -6,6 +6,7 @@ Everything else follows from the deletion: the node is drained, the machine ende
 from __future__ import annotations
 
 from dovetail.cluster import keys
+from dovetail.cluster.machines import paid
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.errors import NotFound
@@ -45,14 +46,13 @@ def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
 
 def _record(context: Context, claim: NodeClaim, reason: str) -> str:
     ledger, labels = context.ledger, claim.metadata.labels
-    node, price = context.mirror.node_for(claim), claim.metadata.annotations.get(keys.PRICE)
+    node, price = context.mirror.node_for(claim), paid(claim) if claim.status.provider_id else None
     known = [labels[key] for key in (keys.INSTANCE_TYPE, keys.ZONE, keys.CAPACITY_TYPE) if key in labels]
     what = f"{claim.name} ({', '.join(known)})" if known else claim.name
-    bought = price is not None and bool(claim.status.provider_id)
     decision = Decision(
         id=ledger.new_id(), kind="end", time=ledger.now(), reason=reason,
         summary=f"{what} goes: {reason.replace('_', ' ')}", view_age=context.mirror.age(),
-        before=float(price) if price is not None and bought else None, cost=0.0 if bought else None,
+        before=price, cost=None if price is None else 0.0,
         removed=(node.metadata.name,) if node is not None else (),
         about=tuple(name for name in (claim.name, claim.node_pool) if name),
     )  # fmt: skip
