@@ -1,23 +1,25 @@
 """The controller `nodeclaim.disruption`: writes on each claim whether it is quiet enough and whether it has drifted.
 
 Quiet: no pod came or went for the pool's consolidateAfter. The moment of the last pod event is written to the
-claim's status, so that a restart forgets nothing.
+claim's status, so that a restart forgets nothing. What a cloud thinks of machines is asked in rounds over all of them;
+a claim is looked at again only where that has changed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from dovetail.cloud.protocol import MachineNotFound
+from dovetail.cloud.protocol import Machine, MachineNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import drift
-from dovetail.controllers.worker import Again, Worker
+from dovetail.controllers.worker import Again, Worker, every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
@@ -26,6 +28,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 
+#: Seconds between two rounds of asking the cloud.
 LOOK = 300.0
 #: Pod events closer together than this are one.
 TOGETHER = timedelta(seconds=10)
@@ -53,7 +56,10 @@ class Marks:
 
     async def run(self) -> None:
         self._all()
-        await self._worker.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._worker.run(), name="marks")
+            await asyncio.sleep(LOOK)
+            await every(LOOK, self._round, "nodeclaim.disruption", self._context.log)
 
     def _all(self) -> None:
         for claim in self._context.mirror.claims.store.all():
@@ -115,7 +121,7 @@ class Marks:
             context.mirror.assume(written)
             if event is not None and self._events.get(name) == event:
                 self._events.pop(name)
-        return min(each for each in (quiet, again, LOOK) if each is not None)
+        return min((each for each in (quiet, again) if each is not None), default=None)
 
     def _event(self, claim: NodeClaim, now: datetime) -> datetime | None:
         """A pod event that the claim's status does not have yet."""
@@ -169,7 +175,19 @@ class Marks:
         left = drift.AGAIN - (now - known[1])
         return (said, None) if left <= 0 else (None, left)
 
-    async def _opinion(self, claim: NodeClaim, pool: NodePool) -> str | None:
+    async def _round(self) -> None:
+        """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
+        context = self._context
+        for machine in await context.cloud.machines():
+            claim = context.mirror.owner(machine.provider_id)
+            known = self._opinions.get(claim.metadata.uid) if claim is not None else None
+            pool = context.mirror.pools.store.get(claim.node_pool or "") if claim is not None else None
+            if claim is None or pool is None or known is None:
+                continue
+            if await self._opinion(claim, pool, machine) != known.said:
+                self._worker.add(claim.name)
+
+    async def _opinion(self, claim: NodeClaim, pool: NodePool, machine: Machine | None = None) -> str | None:
         """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
         node_class = self._context.offers.node_class(pool)
         if node_class is None or not claim.status.provider_id:
@@ -179,11 +197,13 @@ class Marks:
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
         known = self._opinions.get(uid)
         if known is None or known.about != about or now - known.since >= drift.AGAIN:
-            known = _Opinion(about, now, await self._cloud_says(claim, pool, node_class))
+            known = _Opinion(about, now, await self._cloud_says(claim, pool, node_class, machine))
             self._opinions[uid] = known
         return known.said
 
-    async def _cloud_says(self, claim: NodeClaim, pool: NodePool, node_class: Mapping[str, Any]) -> str | None:
+    async def _cloud_says(
+        self, claim: NodeClaim, pool: NodePool, node_class: Mapping[str, Any], machine: Machine | None
+    ) -> str | None:
         context = self._context
         created = claim.metadata.creation_timestamp
         if created is not None and (context.clock.now() - created).total_seconds() > drift.YOUNG:
@@ -193,10 +213,10 @@ class Marks:
         if not node_class:
             return None
         try:
-            machine = await context.cloud.get(claim.status.provider_id)
+            there = machine or await context.cloud.get(claim.status.provider_id)
         except MachineNotFound:
             return None  # gone is garbage collection's business
-        return await context.cloud.drift(msgspec.to_builtins(claim), machine, node_class)
+        return await context.cloud.drift(msgspec.to_builtins(claim), there, node_class)
 
 
 def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
