@@ -179,11 +179,19 @@ class DiskUse(View, frozen=True, kw_only=True):
 
     volume_id: str = msgspec.field(default="", name="volumeID")
     pd_name: str = ""
+    iqn: str = ""
+    monitors: tuple[str, ...] = ()
+    pool: str = ""
+    image: str = ""
     read_only: bool = False
 
 
 class CSIVolume(View, frozen=True, kw_only=True):
     driver: str = ""
+
+
+class ImageVolume(View, frozen=True, kw_only=True):
+    reference: str = ""
 
 
 class Volume(View, frozen=True, kw_only=True):
@@ -193,6 +201,9 @@ class Volume(View, frozen=True, kw_only=True):
     csi: CSIVolume | None = None
     aws_elastic_block_store: DiskUse | None = None
     gce_persistent_disk: DiskUse | None = None
+    iscsi: DiskUse | None = None
+    rbd: DiskUse | None = None
+    image: ImageVolume | None = None
 
 
 class SchedulingGate(View, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
-"""kube-scheduler 1.36.3's own answers to 1,040 random cases: nodes, scores and words are the same here.
+"""kube-scheduler 1.36.3's own answers to 1,160 random cases: nodes, scores and words are the same here.
 
 The hard ones are full of priorities and budgets, or of volumes; the wide ones go through every field of spreads,
-affinities, ports, resources, images, taints, preemption and volumes in turn.
+affinities, ports, resources, images, taints, preemption and volumes in turn; the mixed ones put several together,
+with disks that one node holds once and images that are volumes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ RECORDED = Path(__file__).parents[2] / "data" / "scheduler"
 
 
 def recorded() -> list[Json]:
-    files = [RECORDED / f"kube-scheduler-1.36.3{part}.jsonl.gz" for part in ("", "-hard", "-wide")]
+    files = [RECORDED / f"kube-scheduler-1.36.3{part}.jsonl.gz" for part in ("", "-hard", "-wide", "-mixed")]
     return [json.loads(line) for file in files for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 

@@ -110,8 +110,9 @@ def image_scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> l
     names = [image_name(each) for each in pod.shape.images]
     if not names or not any(info.images for info in nodes):
         return None
-    worth = {name: _image_worth(name, cluster) for name in names}
     ceiling = _IMAGE_CEILING * len(names)
+    names += [image_name(each.image.reference) for each in pod.shape.volumes if each.image is not None]
+    worth = {name: _image_worth(name, cluster) for name in names}
     found = []
     for info in nodes:
         here = sum(worth[name] for name in names if name in info.images)

@@ -15,7 +15,7 @@ from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.fit.rejection import DISK, ONCE_POD, VOLUME_LIMIT, VOLUME_ZONE, Rejection
 from dovetail.model.fit.storage import Storage, claim_name, claim_volumes, class_of
 from dovetail.model.labels import REGION, ZONE
-from dovetail.model.pods import Pod, Volume
+from dovetail.model.pods import DiskUse, Pod, Volume
 from dovetail.model.quantity import Quantity, parse
 from dovetail.model.volumes import PersistentVolumeClaim, TopologySelectorTerm
 
@@ -39,7 +39,7 @@ class VolumeState:
         self.zones: list[tuple[str, frozenset[str]]] = []
         self.once = 0
         self.once_claims: set[str] = set()
-        self.disks = [each for each in self.pod.spec.volumes if _exclusive(each)]
+        self.disks = [each for each in self.pod.spec.volumes if any(_disks(each))]
         self.claims = list(claim_volumes(self.pod))
         self.rejection = self._restrict() or self._bind() or self._find_zones() if self.claims else None
 
@@ -205,16 +205,19 @@ class VolumeState:
         return twin
 
 
-def _exclusive(volume: Volume) -> bool:
-    return volume.aws_elastic_block_store is not None or volume.gce_persistent_disk is not None
+def _disks(volume: Volume) -> tuple[DiskUse | None, ...]:
+    """The disk of a volume at the place of its kind."""
+    return volume.aws_elastic_block_store, volume.gce_persistent_disk, volume.iscsi, volume.rbd
 
 
 def _clash(mine: Volume, other: Volume) -> bool:
+    """Whether two volumes are one disk that a node may not hold twice; all but one kind may be read together."""
     if mine.aws_elastic_block_store is not None and other.aws_elastic_block_store is not None:
         return mine.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id
-    disk, its = mine.gce_persistent_disk, other.gce_persistent_disk
-    if disk is not None and its is not None:
-        return disk.pd_name == its.pd_name and not (disk.read_only and its.read_only)
+    for disk, its in zip(_disks(mine), _disks(other), strict=True):
+        if disk is not None and its is not None and not (disk.read_only and its.read_only):
+            named = (disk.pd_name, disk.iqn, disk.pool, disk.image) == (its.pd_name, its.iqn, its.pool, its.image)
+            return named and (not disk.monitors or not {*disk.monitors}.isdisjoint(its.monitors))
     return False
 
 
