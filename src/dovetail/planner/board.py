@@ -54,6 +54,8 @@ class Board:
         self.left = [dict(each) for each in problem.limits]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
+        self.stamp = object()
+        """Another one whenever a machine is bought, given up or moved."""
         self._look()
 
     def _look(self) -> None:
@@ -77,6 +79,7 @@ class Board:
         twin.left = [dict(each) for each in self.left]
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
+        twin.stamp = self.stamp
         twin._look()
         return twin
 
@@ -304,6 +307,7 @@ class Board:
 
     def _stand(self, at: int, column: int, sign: int) -> None:
         menu = self.menu
+        self.stamp = object()
         left = self.left[int(menu.pools[column])]
         for name in left:
             if name in menu.limited:
@@ -316,7 +320,7 @@ class Board:
             self._lying[axis][at] = where if sign > 0 else -1
 
     def move(self, at: int, column: int) -> bool:
-        """Let a machine stand on another column of the same domains; says whether something that is limited was given back."""
+        """Let a machine stand on another column; says whether anything that is limited was given back by it."""
         before = int(self.column[at])
         sizes = self.menu.sizes
         for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):

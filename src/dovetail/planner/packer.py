@@ -30,8 +30,6 @@ class Packer:
         self.strategy = strategy
         self.board = board or Board(problem)
         self.lenient = False
-        self.only: Bools | None = None
-        """Columns that may be opened, where the choice is not free."""
         self.budget = UNLIMITED
         """Machines that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
@@ -243,11 +241,12 @@ class Packer:
         got = self._into_standing(ask, count, axis, domains)
         if got == count:
             return got
-        if self.strategy.grow:
+        grow = self.strategy.grow
+        if grow:
             got += self._enlarge(ask, count - got, axis, domains)
-        if got < count:
-            got += self._open(ask, count - got, axis, domains)
-        if got < count:
+        opened = self._open(ask, count - got, axis, domains) if got < count else 0
+        got += opened
+        if got < count and (opened or not grow):
             got += self._enlarge(ask, count - got, axis, domains)
         return got
 

@@ -41,15 +41,20 @@ _ALIKE = 120
 _MOTLEY = 2000
 #: Long enough for a small relaxation on any machine: the quick answer does not depend on the clock.
 _AN_HOUR = 3600.0
-#: What is tried when somebody goes short: all of it for few pods, the first for many.
-_SHORT = tuple(
-    Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
-    for level, lavish in ((True, False), (False, False), (False, True))
-    for foresight, grow, thrift in ((1.0, False, True), (1.0, True, True), (1.0, False, False), (0.0, True, False))
-    for order in ("max", "reference", "zones")
+#: What is tried when somebody goes short: those that help most often first, for many pods these alone.
+_HELPFUL = tuple(
+    Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
+    for thrift, order in ((True, "reference"), (True, "zones"), (False, "reference"), (False, "zones"), (False, "max"))
 )
+_SHORT = tuple(dict.fromkeys((*_HELPFUL, *(
+    Strategy(order=order, foresight=foresight, grow=grow, thrift=thrift, lavish=lavish, by_priority=True, level=level)
+    for level, lavish in ((False, True), (False, False), (True, False))
+    for foresight, grow, thrift in ((1.0, False, True), (0.0, True, False), (1.0, False, False), (1.0, True, True))
+    for order in ("reference", "max", "zones")
+))))  # fmt: skip
 _BRIEF = 2
-_SHORT_WORK = 15_000
+#: How much of it: more where somebody goes without whom the reference places.
+_SHORT_WORK, _MISSING_WORK = 3_000, 6_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: The share of the deadline for the first of two packings to start from.
 _MOST = 0.5
@@ -240,7 +245,8 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:
-        if problem.work - begin > _SHORT_WORK or not _short_of(problem, best):
+        spent, missing = problem.work - begin, merit(best)[0]
+        if spent > (_MISSING_WORK if missing else _SHORT_WORK) or not _short_of(problem, best):
             break
         best = min(best, pack(problem, strategy), key=merit)
     hints = hints_for(problem, best.left)

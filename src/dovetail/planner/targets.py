@@ -39,6 +39,8 @@ class Targets:
 
     def __init__(self, problem: Problem) -> None:
         pools = problem.pools
+        self._stamp: object = None
+        self._shelves: dict[object, _Shelf | None] = {}
         self.ranks = sorted({pool.weight for pool in pools}, reverse=True)
         weights = np.array([pool.weight for pool in pools], dtype=np.int64)
         self.weights: Ints = weights[problem.menu.pools] if len(weights) else np.zeros(0, dtype=np.int64)
@@ -69,11 +71,21 @@ class Targets:
         """The columns to choose from; remembered where they do not depend on what was bought before."""
         problem = packer.problem
         watched = problem.binding or problem.reservations or problem.diversity is not None
-        if watched or packer.extra or packer.only is not None or packer.strategy.wide:
-            return self._stocked(packer, ask, axis, domains)
+        if watched or packer.extra or packer.strategy.wide:
+            return self._until_bought(packer, ask, axis, domains)
         where = (axis, domains.tobytes()) if domains is not None else None
         kind = (id(ask.columns), where, *ask.steps, packer.strategy.ceiling)
         return problem.menu.recall(kind, ask.columns, lambda: self._stocked(packer, ask, axis, domains))
+
+    def _until_bought(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
+        """The same, remembered until some machine is bought or becomes another."""
+        if packer.board.stamp is not self._stamp:
+            self._stamp = packer.board.stamp
+            self._shelves.clear()
+        key = (ask.stance, id(ask.steps), id(domains), *[id(chosen) for _, chosen in packer.extra])
+        if key not in self._shelves:
+            self._shelves[key] = self._stocked(packer, ask, axis, domains)
+        return self._shelves[key]
 
     def _stocked(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         menu, strategy = packer.problem.menu, packer.strategy
@@ -90,7 +102,7 @@ class Targets:
 
     def candidates(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
         menu = packer.problem.menu
-        ok: Bools = ask.columns.copy() if packer.only is None else ask.columns & packer.only
+        ok: Bools = ask.columns.copy()
         for dim, amount in ask.steps:
             ok &= menu.capacity[dim] >= amount
         if axis is not None and domains is not None:

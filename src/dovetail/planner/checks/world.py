@@ -114,6 +114,8 @@ class World:
         self._twins: dict[object, tuple[InstanceType, Node]] = {}
         self._suits: dict[tuple[int, int], bool] = {}
         self._served: dict[int, list[PodInfo]] = {}
+        self._volumes: dict[int, VolumeState] = {}
+        self._empty: dict[int, NodeInfo] = {}
         self.cluster.namespaces.update(snapshot.namespaces)
         self.daemons = [_daemon_pod(each) for each in snapshot.daemons]
         coming = {key_of(pod) for pod in snapshot.pending}
@@ -171,7 +173,14 @@ class World:
         return known
 
     def _reaches(self, info: PodInfo, twin: Node) -> bool:
-        found = VolumeState(info, self.cluster).check(NodeInfo(twin)) if info.shape.volumes else None
+        if not info.shape.volumes:
+            return True
+        asked, node = self._volumes.get(id(info.shape)), self._empty.get(id(twin))
+        if asked is None:
+            asked = self._volumes[id(info.shape)] = VolumeState(info, self.cluster)
+        if node is None:
+            node = self._empty[id(twin)] = NodeInfo(twin)
+        found = asked.check(node)
         return found is None or found.plugin not in ("VolumeBinding", "VolumeZone")
 
     def room(self, kind: InstanceType, twin: Node, name: str) -> int:
