@@ -94,7 +94,7 @@ def _near_namespaces(problem: Object, chance: random.Random) -> None:
 def _open_volumes(problem: Object, chance: random.Random) -> None:
     """Volumes that may be reached from several zones, and volumes that several pods share."""
     for volume in of(problem, "PersistentVolume"):
-        if chance.random() < 0.5:
+        if "nodeAffinity" in volume["spec"] and chance.random() < 0.5:
             needs = volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"][0]["matchExpressions"][0]
             needs["values"] = sorted(chance.sample(ZONES, 2))
     for pods in some(problem, chance, 0.5):

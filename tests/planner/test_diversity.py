@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dovetail.model.instancetype import Offering
 
-from .conftest import MEDIUM, SHOP, SMALL, Solve, kind, pods, pool
+from .conftest import MEDIUM, SHOP, SMALL, ZONE, Solve, kind, pods, pool, spread
 
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
@@ -49,3 +49,12 @@ def test_pods_that_accept_few_types_are_charged_for_the_largest_of_enough(solve:
     assert not plan.unschedulable
     held = {machine.pods: {choice.instance_type for choice in machine.offerings} for machine in plan.machines}
     assert held == {("default/picky-0",): {"small", "large"}, ("default/web-0",): {"small", "medium"}}
+
+
+def test_a_wish_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
+    """A machine in one zone is no machine in two: whoever gives up the spread settles no zone any more."""
+    zones = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
+    wish = spread(whenUnsatisfiable="ScheduleAnyway")
+    plan = solve(*pods(4, cpu="900m", **wish), pools=(pool(requirements=zones),))
+    assert not plan.unschedulable
+    assert all(len({choice.zone for choice in machine.offerings}) >= 2 for machine in plan.machines)

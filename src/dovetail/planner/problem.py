@@ -269,6 +269,7 @@ class Problem:
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
             self.menu = self.diversity.listed(self.menu)
+        self._uncounted = self._only_wished() if self.min_values else frozenset[Group]()
         rungs = {kind: self._rungs(kind) for kind in self.kinds}
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
@@ -279,14 +280,24 @@ class Problem:
             self._asks.append(asks)
         self.first_asks = [asks[0] for asks in self._asks]
 
+    def _only_wished(self) -> frozenset[Group]:
+        """Groups that nobody needs, over a label whose values must vary: they count only those who hold on to them.
+
+        To count a pod is to settle the label on its machine, and then it would vary no more.
+        """
+        varied = {key for needs in self.min_values.values() for key, _ in needs}
+        needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
+        return frozenset(group for group in self.cells if group.key in varied and group not in needed)
+
     def _rungs(self, kind: Kind) -> list[tuple[Level, Ties, Stance]]:
         """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
         found = []
-        unseen = self.order.foreign(kind) if self.owners_first else frozenset()
+        foreign = self.order.foreign(kind) if self.owners_first else frozenset()
         for level in kind.levels:
             key = (id(level), id(kind.members))
             ties = self._known_ties.get(key)
             if ties is None:
+                unseen = foreign | self._uncounted.difference(level.soft)
                 ties = self._known_ties[key] = Ties(self.cells, level, kind.members, unseen)
             found.append((level, ties, self._stance(kind, level, ties)))
         return found
