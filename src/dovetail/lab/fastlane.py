@@ -136,7 +136,7 @@ class FastLane:
         response = await self._server.handle(request)
         if response.status == 201:
             made = Mold(response.body)
-            if "generateName" in made.obj["metadata"]:
+            if "name" not in _decode(request.body)["metadata"]:
                 if len(self._molds) >= _KEPT_MOLDS:
                     self._molds.clear()
                 self._molds[namespace, request.body] = made
