@@ -75,6 +75,29 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         return f"{text} (savings: ${self.saving:.2f})"
 
 
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A command as its replacements carry it, for a process that comes after us.
+
+    The candidates go without their pods: those are found on the machines again, and an object's annotations may not
+    be longer than 256 KiB together.
+    """
+
+    id: str
+    reason: Reason
+    kind: str = ""
+    grace: float | None = None
+    ailment: str = ""
+    candidates: tuple[Candidate, ...] = ()
+
+    @classmethod
+    def of(cls, command: Command) -> Note:
+        bare = tuple(msgspec.structs.replace(each, pods=()) for each in command.candidates)
+        return cls(
+            id=command.id, reason=command.reason, kind=command.kind, grace=command.grace, ailment=command.ailment,
+            candidates=bare,
+        )  # fmt: skip
+
+
 def old_words(command: Command) -> str:
     """The line of earlier releases (`consolidation delete, terminating 1 nodes …`), which runbooks still grep for.
 

@@ -15,10 +15,11 @@ from typing import Any
 import msgspec
 
 from dovetail.cluster.reservations import Target
-from dovetail.controllers import coming, placement, tainting
+from dovetail.controllers import coming, logs, placement, tainting
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
+from dovetail.controllers.disruption.candidates import movable
+from dovetail.controllers.disruption.commands import Candidate, Command, Note, Reason, old_words
 from dovetail.controllers.ledger import Bought, Decision
 from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.ending import delete, termination_mode
@@ -241,10 +242,7 @@ class Queue:
         self, command: Command, plan: Plan | None, copy_of: NodePool | None
     ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
         """What is to be bought, each with its pool if that is still there; the command is written on it."""
-        note = msgspec.json.encode(
-            {"id": command.id, "reason": command.reason, "kind": command.kind, "grace": command.grace,
-             "ailment": command.ailment, "candidates": [msgspec.to_builtins(each) for each in command.candidates]}
-        ).decode()  # fmt: skip
+        note = msgspec.json.encode(Note.of(command)).decode()
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
         if copy_of is not None:
             bodies.append((copy_of, claims.static(copy_of, command.id)))
@@ -282,22 +280,39 @@ class Queue:
 
     def resume(self) -> None:
         """Take up the commands that an earlier life wrote on its replacements."""
-        found: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        found: dict[str, tuple[Note, list[str]]] = {}
         for claim in self._context.mirror.claims.store.all():
-            text = claim.metadata.annotations.get(COMMAND)
-            if text and claim.metadata.deletion_timestamp is None:
-                note = msgspec.json.decode(text)
-                found.setdefault(note["id"], (note, []))[1].append(claim.name)
-        for identity, (note, replacements) in found.items():
-            candidates = tuple(msgspec.convert(each, Candidate) for each in note["candidates"])
-            alive = tuple(each for each in candidates if self._alive(each))
+            note = self._noted(claim)
+            if note is not None:
+                found.setdefault(note.id, (note, []))[1].append(claim.name)
+        for note, replacements in found.values():
+            alive = tuple(self._again(each) for each in note.candidates if self._alive(each))
             if alive:
-                self.commands[identity] = Command(
-                    id=identity, reason=Reason(note["reason"]), kind=note["kind"], candidates=alive,
+                self.commands[note.id] = Command(
+                    id=note.id, reason=note.reason, kind=note.kind, candidates=alive,
                     replacements=tuple(sorted(replacements)), created=self._context.clock.monotonic(),
-                    grace=note.get("grace"), ailment=note.get("ailment", ""),
+                    grace=note.grace, ailment=note.ailment,
                 )  # fmt: skip
                 self._context.mirror.mark(each.provider_id for each in alive)
+
+    def _noted(self, claim: NodeClaim) -> Note | None:
+        """The command that a replacement carries. One that cannot be read is left to whoever finds the machine idle."""
+        text = claim.metadata.annotations.get(COMMAND)
+        if not text or claim.metadata.deletion_timestamp is not None:
+            return None
+        try:
+            return msgspec.json.decode(text, type=Note)
+        except msgspec.DecodeError as problem:
+            self._context.log.error(
+                "unreadable command", controller="disruption", NodeClaim=logs.ref(claim.name),
+                error=f"metadata.annotations[{COMMAND}]: {problem}",
+            )  # fmt: skip
+            return None
+
+    def _again(self, candidate: Candidate) -> Candidate:
+        """A candidate with the pods that are on it now."""
+        pods = movable(self._context, candidate.node)
+        return msgspec.structs.replace(candidate, pods=tuple(pod.metadata.key for pod in pods))
 
     def _alive(self, candidate: Candidate) -> bool:
         claim = self._context.mirror.claims.store.get(candidate.claim)
