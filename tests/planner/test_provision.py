@@ -296,3 +296,16 @@ def test_a_machine_says_why_the_cheaper_ones_lost(solve: Solve) -> None:
     (lost,) = plan.machines[0].cheaper
     assert lost.choice.instance_type == "small"
     assert lost.because == "too small: cpu 3 > 2"
+
+
+def test_company_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> None:
+    """The scheduler counts no pod that only one of several terms means: one of each kind is not company enough."""
+    both = near("podAffinity", ZONE, "one")
+    terms = both["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    terms += near("podAffinity", HOSTNAME, "two")["affinity"]["podAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"]  # fmt: skip
+    there = (*pods(1, "one", cpu="100m"), *pods(1, "two", cpu="100m"))
+    assert set(solve(*there, *pods(1, "lean", cpu="100m", **both)).unschedulable) == {"default/lean-0"}
+    terms[1]["labelSelector"] = {"matchLabels": {"tier": "x"}}
+    friend = pods(1, "one", cpu="100m", labels={"app": "one", "tier": "x"})
+    assert not solve(*friend, *pods(1, "lean", cpu="100m", **both)).unschedulable

@@ -7,9 +7,10 @@ must not break what owners were promised. One group serves every pod that asks t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail.planner.clauses import NEVER, Term, all_hold
 from dovetail.planner.shape import Near, Shape, Spread
@@ -60,6 +61,17 @@ def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]
             selected = {name for name, labels in namespaces.items() if all_hold(near.namespace_selector, labels)}
             chosen = frozenset({*near.namespaces, *selected})
     return Group(kind, near.key, near.selector, chosen)
+
+
+def company_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
+    """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
+    found = [near_group(each, AFFINITY, namespaces) for each in terms]
+    if len({(group.selector, group.namespaces) for group in found}) < 2:
+        return found
+    selector = tuple(sorted({clause for group in found for clause in group.selector}))
+    named = [group.namespaces for group in found if group.namespaces is not None]
+    common = frozenset.intersection(*named) if named else None
+    return [replace(group, selector=selector, namespaces=common) for group in found]
 
 
 def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from dovetail.planner.clauses import Term, text
-from dovetail.planner.groups import AFFINITY, ANTI, Group, near_group, spread_group
+from dovetail.planner.groups import AFFINITY, ANTI, Group, company_groups, near_group, spread_group
 from dovetail.planner.shape import Near, Shape, Spread
 from dovetail.planner.snapshot import Preferences
 
@@ -36,7 +36,7 @@ def ladder(
 ) -> tuple[Level, ...]:
     """The rungs from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
     hard = [spread_group(shape, each) for each in spreads if each.hard]
-    hard += [near_group(each, AFFINITY, namespaces) for each in shape.affinity if not each.weight]
+    hard += company_groups([each for each in shape.affinity if not each.weight], namespaces)
     hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
     respect = preferences is Preferences.RESPECT
     near = _heaviest_first(shape.affinity) if respect else []
