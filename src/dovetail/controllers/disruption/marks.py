@@ -162,18 +162,18 @@ class Marks:
         return again
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
-        """What the cloud says, once it has said the same for a while."""
+        """What the cloud says, once it has been asked again after a while and says the same."""
         said = await self._opinion(claim, pool)
-        now, uid = self._context.clock.monotonic(), claim.metadata.uid
+        uid = claim.metadata.uid
         if said is None:
             self._suspects.pop(uid, None)
             return None, None
-        known = self._suspects.get(uid)
+        heard, known = self._opinions[uid].since, self._suspects.get(uid)
         if known is None or known[0] != said:
-            self._suspects[uid] = (said, now)
-            return None, drift.AGAIN
-        left = drift.AGAIN - (now - known[1])
-        return (said, None) if left <= 0 else (None, left)
+            self._suspects[uid] = known = (said, heard)
+        if heard - known[1] >= drift.AGAIN:
+            return said, None
+        return None, heard + drift.AGAIN - self._context.clock.monotonic()
 
     async def _round(self) -> None:
         """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
