@@ -45,6 +45,8 @@ class Clock:
     def __init__(self, loop: asyncio.AbstractEventLoop, start: datetime | None = None) -> None:
         self._loop = loop
         self._origin = loop.time()
+        #: Seconds on a clock that never steps back: for durations and deadlines.
+        self.monotonic: Callable[[], float] = loop.time
         self._wall = start is None and not isinstance(loop, VirtualLoop | ScaledLoop)
         self._start = start or datetime.now(UTC)
 
@@ -52,10 +54,6 @@ class Clock:
         if self._wall:
             return datetime.now(UTC)
         return self._start + timedelta(seconds=self._loop.time() - self._origin)
-
-    def monotonic(self) -> float:
-        """Seconds on a clock that never steps back: for durations and deadlines."""
-        return self._loop.time()
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -160,18 +160,19 @@ class Reflector(Generic[T]):
         if event.type == "BOOKMARK":
             self.version = decode(event.object, Head).metadata.resource_version
         else:
-            self._accept(event.object, event.type == "DELETED", lambda: decode(event.object, self._type))
+            gone = event.type == "DELETED"
+            self._accept(gone, lambda: event.object, lambda: decode(event.object, self._type))
 
     def _told(self, news: News) -> None:
         self._alive()
-        self._accept(news.raw, news.gone, lambda: news.view(self._type, self.store.get(news.key)))
+        self._accept(news.gone, lambda: news.raw, lambda: news.view(self._type, self.store.get(news.key)))
 
-    def _accept(self, raw: bytes | msgspec.Raw, gone: bool, read: Callable[[], T]) -> None:
+    def _accept(self, gone: bool, raw: Callable[[], bytes | msgspec.Raw], read: Callable[[], T]) -> None:
         try:
             obj = read()
         except msgspec.ValidationError as problem:
-            self._report(BadObject(self.resource.name, key_of_raw(raw), str(problem)))
-            self.version = decode(raw, Head).metadata.resource_version
+            self._report(BadObject(self.resource.name, key_of_raw(raw()), str(problem)))
+            self.version = decode(raw(), Head).metadata.resource_version
             return
         namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.kube.decode import decode
-from dovetail.kube.feed import Difference, Mold, News, Stop, Told
+from dovetail.kube.feed import Difference, Mold, News, Stop, Told, amended
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import machinepatches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
@@ -32,8 +32,10 @@ PODS, EVENTS = "/pods", "/events"
 _ADMISSION = frozenset({"/namespaces", "/limitranges", "/resourcequotas", "scheduling.k8s.io/priorityclasses"})
 _TOPOLOGY = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _KEPT_MOLDS = 4096
-#: Changes remembered for watches that resume: the past of thirty thousand pods would be most of the memory.
-HISTORY = 4000
+#: What a copy does not have in common with its mold.
+_OWN = ("name", "uid", "creationTimestamp", "resourceVersion")
+#: Changes remembered for watches that resume: few do here, and what is forgotten soon need never be encoded.
+HISTORY = 1000
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 _DONE = Response(status=200, headers=_JSON, body=b"{}")
@@ -192,7 +194,13 @@ class FastLane:
 
     def cast(self, namespace: str, body: bytes, type: type[T]) -> T | None:
         record = self._copy(namespace, body)
-        return None if record is None else decode(record.raw, type)
+        if record is None or not issubclass(type, msgspec.Struct):
+            return None if record is None else decode(record.raw, type)
+        metadata = record.obj["metadata"]
+        copy: T = amended(
+            self._molds[namespace, body].view(type, None), {"metadata": {name: metadata[name] for name in _OWN}}
+        )
+        return copy
 
     def _copy(self, namespace: str, body: bytes) -> Record | None:
         """A pod like the one that was made from these bytes before."""

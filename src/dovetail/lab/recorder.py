@@ -18,6 +18,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Disconnected, NotFound
+from dovetail.kube.events import Tokens
 from dovetail.kube.resources import CORE_EVENTS
 from dovetail.lab.controllers.instants import stamp
 
@@ -27,9 +28,12 @@ REMEMBER = 4096
 COMBINE = 10
 COMBINE_SECONDS = 600.0
 COMBINED = "(combined from similar events): "
+#: Characters of a message.
+LONGEST = 1024
 
-#: Hears of an event where nobody would read it from the API server.
-Tell = Callable[[dict[str, Any]], None]
+#: Hears of an event where nobody would read it from the API server: its type, what it is about (kind, namespace,
+#: name), its reason and its message.
+Tell = Callable[[str, str, str, str, str, str], None]
 
 
 class Involved(msgspec.Struct, frozen=True):
@@ -74,11 +78,6 @@ class _Similar(msgspec.Struct):
     at: float
 
 
-class _Tokens(msgspec.Struct):
-    left: float
-    at: float
-
-
 class Recorder:
     """Records events of one component. `quiet` leaves the Normal ones out; `tell` hears them instead of the server."""
 
@@ -93,7 +92,7 @@ class Recorder:
         self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
         self._wake = asyncio.Event()
         self._known: dict[tuple[str, ...], _Known] = {}
-        self._tokens: dict[str, _Tokens] = {}
+        self._tokens: dict[str, Tokens] = {}
         self._similar: dict[tuple[str, ...], _Similar] = {}
         self._residue = crc32(component.encode()) % 1000
         self._instant = 0
@@ -108,6 +107,11 @@ class Recorder:
     def _record(self, about: Involved, type_: str, reason: str, message: str, host: str) -> None:
         if self._spam(about, host):
             return
+        if self._tell is not None:
+            if self._combines(_subject(about, type_, reason, host), message):
+                message = f"{COMBINED}{message}"
+            self._tell(type_, about.kind, about.namespace, about.name, reason, message[:LONGEST])
+            return
         self._queue.append((about, type_, reason, message, stamp(self._clock.now()), host))
         self._wake.set()
 
@@ -118,14 +122,9 @@ class Recorder:
         if tokens is None:
             if len(self._tokens) >= REMEMBER:
                 self._tokens.pop(next(iter(self._tokens)))
-            self._tokens[key] = _Tokens(BURST - 1, now)
+            self._tokens[key] = Tokens(BURST - 1, now)
             return False
-        tokens.left = min(BURST, tokens.left + (now - tokens.at) / REFILL_SECONDS)
-        tokens.at = now
-        if tokens.left < 1:
-            return True
-        tokens.left -= 1
-        return False
+        return not tokens.take(now, BURST, REFILL_SECONDS)
 
     async def run(self) -> None:
         while True:
@@ -140,14 +139,10 @@ class Recorder:
             self._wake.clear()
 
     async def _write(self, about: Involved, type_: str, reason: str, message: str, now: str, host: str) -> None:
-        subject = (about.uid or about.name, about.field_path, type_, reason, host)
+        subject = _subject(about, type_, reason, host)
         key: tuple[str, ...] = (*subject, message)
         if self._combines(subject, message):
             key, message = subject, f"{COMBINED}{message}"
-        namespace = about.namespace or "default"
-        if self._tell is not None:
-            self._tell(self._body("", namespace, about, type_, reason, message, now, host))
-            return
         known = self._known.get(key)
         if known is not None:
             known.count += 1
@@ -158,6 +153,7 @@ class Recorder:
             except NotFound:
                 del self._known[key]
         name = f"{about.name}.{self._next_instant():x}"
+        namespace = about.namespace or "default"
         if len(self._known) >= REMEMBER:
             self._known.pop(next(iter(self._known)))
         self._known[key] = _Known(name, namespace, 1)
@@ -200,7 +196,7 @@ class Recorder:
             "metadata": {"name": name, "namespace": namespace},
             "involvedObject": {field: value for field, value in involved.items() if value},
             "reason": reason,
-            "message": message[:1024],
+            "message": message[:LONGEST],
             "source": source,
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -210,3 +206,8 @@ class Recorder:
             "reportingComponent": self._component,
             "reportingInstance": host,
         }
+
+
+def _subject(about: Involved, type_: str, reason: str, host: str) -> tuple[str, ...]:
+    """What the messages of similar events have in common."""
+    return about.uid or about.name, about.field_path, type_, reason, host

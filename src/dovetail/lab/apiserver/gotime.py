@@ -94,6 +94,7 @@ def micro(text: str) -> str:
     return parse(text, MICRO).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+@lru_cache(maxsize=4096)
 def stamp(moment: datetime) -> str:
     day = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
     return f"{day}T{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}Z"

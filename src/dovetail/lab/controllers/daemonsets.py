@@ -35,7 +35,7 @@ class DaemonSets:
         self._history = History(kit, _KIND, HASH_LABEL)
         self.worker = Worker("daemonset", self._reconcile, gather=0.02)
         self._sets.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        kit.listen_to_pods_of(_KIND[1], self._pod_changed)
         kit.nodes.listen(self._node_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:

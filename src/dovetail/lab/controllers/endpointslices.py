@@ -183,11 +183,11 @@ def touched(services: Informer[Json], old: PodView | None, new: PodView | None) 
     """The services to which a change of a pod matters."""
     pod = new or old
     assert pod is not None
-    if old is not None and new is not None and _shape(old) == _shape(new):
+    found = [each for each in services.by("namespace", pod.metadata.namespace) if each["spec"].get("selector")]
+    if not found or (old is not None and new is not None and _shape(old) == _shape(new)):
         return
-    for service in services.by("namespace", pod.metadata.namespace):
-        selector = service["spec"].get("selector")
-        if selector and any(selects(selector, each) for each in (old, new) if each is not None):
+    for service in found:
+        if any(selects(service["spec"]["selector"], each) for each in (old, new) if each is not None):
             yield f"{pod.metadata.namespace}/{service['metadata']['name']}"
 
 

@@ -26,6 +26,7 @@ T = TypeVar("T")
 Listener = Callable[[T | None, T | None], None]
 #: What an object is filed under in an index.
 Filing = Callable[[T], str | None]
+_Index = dict[str, dict[str, T]]
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -70,8 +71,9 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._keep = keep
         self._listeners: list[Listener[T]] = []
-        self._filings = dict(indices or {})
-        self._indices: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._filings}
+        self._indices: dict[str, tuple[_Index[T], Filing[T]]] = {
+            name: ({}, filing) for name, filing in (indices or {}).items()
+        }
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def listen(self, listener: Listener[T]) -> None:
@@ -84,10 +86,10 @@ class Informer(Generic[T]):
         return self.objects.values()
 
     def by(self, index: str, value: str) -> list[T]:
-        return list(self._indices[index].get(value, {}).values())
+        return list(self._indices[index][0].get(value, {}).values())
 
     def count(self, index: str, value: str) -> int:
-        return len(self._indices[index].get(value, ()))
+        return len(self._indices[index][0].get(value, ()))
 
     async def seen(self, version: str | int) -> None:
         """Wait until the store is at least as new as a write that answered with this resourceVersion."""
@@ -174,23 +176,15 @@ class Informer(Generic[T]):
             old = last or old
         else:
             self.objects[key] = new
-        for name, filing in self._filings.items():
-            self._file(name, filing, key, old, new)
+        for index, filing in self._indices.values():
+            before = filing(old) if old is not None else None
+            after = filing(new) if new is not None else None
+            if before is not None and before != after:
+                _unfile(index, before, key)
+            if after is not None and new is not None:
+                index.setdefault(after, {})[key] = new
         for listener in self._listeners:
             listener(old, new)
-
-    def _file(self, name: str, filing: Filing[T], key: str, old: T | None, new: T | None) -> None:
-        index = self._indices[name]
-        before = filing(old) if old is not None else None
-        after = filing(new) if new is not None else None
-        if before is not None and before != after:
-            group = index.get(before)
-            if group is not None:
-                group.pop(key, None)
-                if not group:
-                    del index[before]
-        if after is not None and new is not None:
-            index.setdefault(after, {})[key] = new
 
     def _advance(self, version: int) -> None:
         self.version = max(self.version, version)
@@ -198,6 +192,14 @@ class Informer(Generic[T]):
             future = heapq.heappop(self._waiting)[2]
             if not future.done():
                 future.set_result(None)
+
+
+def _unfile(index: _Index[T], value: str, key: str) -> None:
+    group = index.get(value)
+    if group is not None:
+        group.pop(key, None)
+        if not group:
+            del index[value]
 
 
 def _version_of(item: Any) -> int:

@@ -61,7 +61,7 @@ class Jobs:
         self._backoffs: dict[str, Backoff] = {}
         self.worker = Worker("job", self._reconcile, gather=0.02, pauses=_PAUSES)
         self._jobs.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        kit.listen_to_pods_of("Job", self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:

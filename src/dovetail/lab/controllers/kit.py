@@ -9,7 +9,7 @@ from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import NODES, PODS, Resource
-from dovetail.lab.controllers.informer import Informer
+from dovetail.lab.controllers.informer import Informer, Listener
 from dovetail.lab.controllers.sharing import share_pod
 from dovetail.lab.controllers.views import Json, NodeView, PodView
 from dovetail.lab.recorder import Recorder
@@ -36,6 +36,8 @@ class Kit:
             namespace=lambda pod: pod.metadata.namespace,
         )
         self.nodes: Informer[NodeView] = self._open(NODES, NodeView)
+        self._of_kind: dict[str, list[Listener[PodView]]] = {}
+        self.pods.listen(self._pod_changed)
 
     def saying(self, recorder: Recorder) -> Kit:
         """The same tools with another voice: each controller signs its own events."""
@@ -43,6 +45,15 @@ class Kit:
         other.__dict__.update(self.__dict__)
         other.recorder = recorder
         return other
+
+    def listen_to_pods_of(self, kind: str, listener: Listener[PodView]) -> None:
+        """Hear of pods that an object of this kind manages, or of those that nobody does (``)."""
+        self._of_kind.setdefault(kind, []).append(listener)
+
+    def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
+        for kind in dict.fromkeys(_manager(pod) for pod in (old, new) if pod is not None):
+            for listener in self._of_kind.get(kind, ()):
+                listener(old, new)
 
     def now(self) -> datetime:
         return self.clock.now()
@@ -63,6 +74,11 @@ class Kit:
         informer: Informer[Any] = Informer(self.kube, resource, type, indices, keep=keep)
         self.informers[resource] = informer
         return informer
+
+
+def _manager(pod: PodView) -> str:
+    owner = pod.metadata.controller
+    return owner.kind if owner is not None else ""
 
 
 def _owner_of(item: Json) -> str | None:

@@ -69,7 +69,8 @@ class ReplicaSets:
         self._keys: dict[str, str] = {}
         self._rosters: dict[str, Roster] = {}
         self._sets.listen(self._set_changed)
-        kit.pods.listen(self._pod_changed)
+        kit.listen_to_pods_of(resource.kind, self._pod_changed)
+        kit.listen_to_pods_of("", self._orphan_changed)
 
     def _set_changed(self, old: Json | None, new: Json | None) -> None:
         item = new or old
@@ -90,8 +91,6 @@ class ReplicaSets:
             self._member(before, old, None)
         if after is not None:
             self._member(after, new, new)
-        if new is not None and new.metadata.controller is None:
-            self._orphan_changed(old, new)
 
     def _owner(self, pod: PodView | None) -> str | None:
         """The uid of the set that a pod belongs to."""
@@ -115,7 +114,9 @@ class ReplicaSets:
         elif not len(roster):
             del self._rosters[uid]
 
-    def _orphan_changed(self, old: PodView | None, new: PodView) -> None:
+    def _orphan_changed(self, old: PodView | None, new: PodView | None) -> None:
+        if new is None or new.metadata.controller is not None:
+            return
         if old is not None and old.metadata.labels == new.metadata.labels and old.metadata.controller is None:
             return
         for rs in self._sets.by("namespace", new.metadata.namespace):

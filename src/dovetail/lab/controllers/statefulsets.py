@@ -41,7 +41,7 @@ class StatefulSets:
         self._history = History(kit, _KIND, SET_HASH_LABEL)
         self.worker = Worker("statefulset", self._reconcile, gather=0.01)
         self._sets.listen(self._changed)
-        kit.pods.listen(self._pod_changed)
+        kit.listen_to_pods_of(_KIND[1], self._pod_changed)
 
     def _changed(self, old: Json | None, new: Json | None) -> None:
         if new is not None:

@@ -84,6 +84,8 @@ class Player:
         self._seed = seed
         self._clock = Clock(asyncio.get_running_loop(), scenario.start)
         self._zero = self._clock.monotonic()
+        #: The instant of the last line and its text: many lines have the same.
+        self._instant = 0.0, _clock_text(0.0)
         self._lab = Lab.embedded(seed, self._parts(), clock=self._clock)
         self._autoscaled = self._autoscaler()
         self._acts = Acts(self._lab, self._autoscaled, folder, self._log)
@@ -205,7 +207,10 @@ class Player:
             await asyncio.sleep(left)
 
     def _log(self, kind: str, text: str) -> None:
-        self._write(f"{_clock_text(self._now())}  {kind:<8} {text}")
+        now = self._now()
+        if self._instant[0] != now:
+            self._instant = now, _clock_text(now)
+        self._write(f"{self._instant[1]}  {kind:<8} {text}")
 
     # What happens by itself
 
@@ -223,13 +228,14 @@ class Player:
 
     def _news(self, old: Json | None, new: Json | None) -> None:
         if new is not None:
-            self._hear(new)
+            about = new["involvedObject"]
+            whom = about["kind"], about.get("namespace", ""), about["name"]
+            self._hear(new.get("type", ""), *whom, new.get("reason", ""), new["message"])
 
-    def _hear(self, event: Json) -> None:
-        reason, about = event.get("reason", ""), event["involvedObject"]
+    def _hear(self, type_: str, kind: str, namespace: str, name: str, reason: str, message: str) -> None:
         self._reasons[reason] += 1
-        place = f"{about['namespace']}/" if about.get("namespace") else ""
-        self._log(event.get("type", ""), f"{about['kind']} {place}{about['name']}  {reason}: {event['message']}")
+        place = f"{namespace}/" if namespace else ""
+        self._log(type_, f"{kind} {place}{name}  {reason}: {message}")
 
     async def _report_often(self) -> None:
         every = self._scenario.report.every or self._scenario.duration / 12

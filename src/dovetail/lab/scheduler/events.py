@@ -99,14 +99,14 @@ class Events:
 
     async def _say(self, said: _Said, event: _Event) -> None:
         """The event for the first time, or the series that it has become."""
-        namespace = event.pod.metadata.namespace
+        meta = event.pod.metadata
         if self._tell is not None:
-            self._tell(_body(said.name, event))
+            self._tell(event.kind, "Pod", meta.namespace, meta.name, event.reason, event.message)
         elif said.count > 1:
             series = {"count": said.count, "lastObservedTime": event.at}
-            await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, namespace)
+            await self._kube.patch(CORE_EVENTS, said.name, {"series": series}, meta.namespace)
         else:
-            await self._kube.create(CORE_EVENTS, _body(said.name, event), namespace)
+            await self._kube.create(CORE_EVENTS, _body(said.name, event), meta.namespace)
 
 
 def _body(name: str, event: _Event) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.kinds.pod.binding import success
-from dovetail.lab.apiserver.kinds.pod.strategy import rfc3339, set_condition
+from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.kinds.selectors import match_labels
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
@@ -82,7 +83,7 @@ def _charge(budget: Object, ctx: Context, dry: bool) -> None:
     status["disruptionsAllowed"] = allowed - 1
     if allowed == 1:
         status["conditions"] = _insufficient(status, budget, ctx)
-    status["disruptedPods"] = (status.get("disruptedPods") or {}) | {ctx.name: rfc3339(ctx.now)}
+    status["disruptedPods"] = (status.get("disruptedPods") or {}) | {ctx.name: stamp(ctx.now)}
     write_status("policy", "poddisruptionbudgets", budget, status, ctx)
 
 
@@ -109,7 +110,7 @@ def _insufficient(status: Object, budget: Object, ctx: Context) -> list[Object]:
         "type": "DisruptionAllowed",
         "status": "False",
         "observedGeneration": status.get("observedGeneration", 0),
-        "lastTransitionTime": rfc3339(ctx.now),
+        "lastTransitionTime": stamp(ctx.now),
         "reason": "InsufficientPods",
         "message": "",
     }

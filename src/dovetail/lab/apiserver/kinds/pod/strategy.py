@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden
+from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, runtimeclass, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
@@ -34,15 +35,11 @@ _FIELDS = frozenset(
 )
 
 
-def rfc3339(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def set_condition(status: Object, condition: Object, now: datetime) -> None:
     """Write a pod condition; the transition time moves only when the status does."""
     entries = [dict(entry) for entry in status.get("conditions", ())]
     fresh: Object = {"type": condition["type"], "status": condition["status"], "lastProbeTime": None}
-    fresh["lastTransitionTime"] = rfc3339(now)
+    fresh["lastTransitionTime"] = stamp(now)
     fresh |= {key: value for key, value in condition.items() if value not in ("", None)}
     for index, entry in enumerate(entries):
         if entry["type"] == condition["type"]:
