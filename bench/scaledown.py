@@ -1,6 +1,7 @@
 """A scale-down from start to rest: 1,000 mixed pods to 300 and to none, in virtual time.
 
-Prints evictions, seconds to rest, and the final price against a fresh plan for the pods that are left.
+Prints seconds to rest, the price before and after and against a fresh plan for the pods that are left, evictions, the
+waves in which machines went, and the seconds of work that choosing them took.
 
     python -m bench.scaledown
     python -m bench.scaledown --types kwok --gate PodDeletionCostManagement     # kwok's types: needs Go
@@ -11,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import click
 import msgspec
+from prometheus_client import Counter, Histogram
 
 from bench.afresh import afresh
 from dovetail.clock import EPOCH, Clock, run_virtual
@@ -57,15 +58,25 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
 
     rest: float
     evictions: int
+    before: float
     price: float
     fresh: float
     machines: int
     bought: int
-    wall: float
+    waves: int
+    planner: float
 
     @property
     def above(self) -> float:
         return self.price / self.fresh - 1.0 if self.fresh else 0.0
+
+    def told(self) -> str:
+        saving = 1.0 - self.price / self.before if self.before else 0.0
+        return (
+            f"at rest after {self.rest:.0f} s: ${self.before:.2f} to ${self.price:.2f} an hour, {saving:.1%} saved, "
+            f"{self.above:.1%} above a fresh plan; {self.machines} machines left, {self.bought} bought; "
+            f"{self.evictions} evictions in {self.waves} waves; {self.planner:.2f} s of choosing"
+        )
 
 
 def deployment(number: int, cpu: str, memory: str, replicas: int) -> dict[str, Any]:
@@ -127,11 +138,28 @@ class Yard:
                 before, last = now, clock.monotonic()
         return last - began
 
+    def counted(self) -> tuple[int, float]:
+        """Waves so far in which machines went that were not empty, and seconds of choosing them."""
+        assert self.scaler.autoscaler is not None
+        metrics = self.scaler.autoscaler.context.metrics
+        waves = _sum(metrics.disruption_decisions, "_total")
+        return int(waves), _sum(metrics.disruption_evaluation, "_sum")
+
     async def fresh(self) -> float:
         """What the pods that are there would cost on an empty cluster."""
         autoscaler = self.scaler.autoscaler
         assert autoscaler is not None
         return provision(await afresh(autoscaler.context)).cost.per_hour
+
+
+def _sum(family: Counter | Histogram, ending: str) -> float:
+    """What a family of metrics says about consolidation."""
+    return sum(
+        sample.value
+        for metric in family.collect()
+        for sample in metric.samples
+        if sample.name.endswith(ending) and sample.labels.get("reason") == "underutilized"
+    )
 
 
 def sold(types: str) -> tuple[InstanceType, ...]:
@@ -163,14 +191,16 @@ async def measure(
         yard.wanted = start
         await yard.rest(120.0)
         for total in steps:
-            began, evicted, bought = time.perf_counter(), yard.evictions, scaler.totals["machines bought"]
+            evicted, bought, before = yard.evictions, scaler.totals["machines bought"], yard.price()
+            waves, planner = yard.counted()
             await yard.scale(total)
             rest = await yard.rest(120.0)
+            now = yard.counted()
             found.append(
                 Measured(
-                    rest=rest, evictions=yard.evictions - evicted, price=yard.price(), fresh=await yard.fresh(),
-                    machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
-                    bought=scaler.totals["machines bought"] - bought, wall=time.perf_counter() - began,
+                    rest=rest, evictions=yard.evictions - evicted, before=before, price=yard.price(),
+                    fresh=await yard.fresh(), machines=len(scaler.cloud.standing()) if scaler.cloud else 0,
+                    bought=scaler.totals["machines bought"] - bought, waves=now[0] - waves, planner=now[1] - planner,
                 )
             )  # fmt: skip
     return found
@@ -184,7 +214,7 @@ async def measure(
 def main(types: str, pods: int, to: tuple[int, ...], gates: tuple[str, ...]) -> None:
     """A scale-down from start to rest, in virtual time."""
     for row in run_virtual(measure(gates, to, pods, types)):
-        print(f"{row}  above {row.above:.1%}")
+        print(row.told())
 
 
 if __name__ == "__main__":

@@ -112,8 +112,8 @@ class DeletionCosts:
                 rest.append(name)
             else:
                 free.append(each)
-        first = Allowances(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
-        then = Allowances(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
+        first = Allowances.now(context, Reason.DRIFTED).trim(sorted(drifted, key=_order))
+        then = Allowances.now(context, Reason.UNDERUTILIZED).trim(sorted(free, key=_order))
         ordered = [each.node for each in (*first, *then)]
         rest += sorted({each.node for each in (*drifted, *free)} - set(ordered))
         return [

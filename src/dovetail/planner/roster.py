@@ -16,7 +16,7 @@ from dovetail.planner.fleet import Daemon, NodeFacts, facts_of
 from dovetail.planner.groups import Group
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape
-from dovetail.planner.snapshot import NodeState
+from dovetail.planner.snapshot import NodeState, Snapshot
 
 Pair = tuple[str, str]
 _HUGE = 1 << 52
@@ -204,10 +204,12 @@ class Roster:
         return [(shape, {row[slot]: count for slot, count in slots.items()}) for shape, slots in found]
 
 
-def roster_of(memory: Memory) -> Roster:
-    table = memory.table("roster")
+def roster_of(snapshot: Snapshot) -> Roster:
+    """The roster of the snapshots that share a memory; one without machines leaves it as it is."""
+    if not snapshot.nodes:
+        return Roster(snapshot.memory)
+    table = snapshot.memory.table("roster")
     found: Roster | None = table.get("roster")
     if found is None:
-        found = table["roster"] = Roster(memory)
+        found = table["roster"] = Roster(snapshot.memory)
     return found
-

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import totals
@@ -14,11 +15,12 @@ from dovetail.model.kinds import budgets
 class Allowances:
     """Counted down as a pass takes machines, so that one pass cannot overdraw a budget."""
 
-    def __init__(self, context: Context, reason: Reason) -> None:
+    def __init__(self, context: Context, reason: Reason, counts: Mapping[str, tuple[int, int]]) -> None:
+        """`counts` are the machines of each pool, and how many of them use its budgets up."""
         self.left: dict[str, int] = {}
-        now, known = context.clock.now(), totals(context.mirror, reason)
+        now = context.clock.now()
         for pool in context.mirror.pools.store.all():
-            counted, consuming = known.get(pool.name, (0, 0))
+            counted, consuming = counts.get(pool.name, (0, 0))
             found = budgets.allowance(pool.spec.disruption.budgets, reason, counted, now)
             if found.problem:
                 context.log.error("invalid disruption budget", NodePool={"name": pool.name}, error=found.problem)
@@ -30,6 +32,11 @@ class Allowances:
                     pool, "Normal", "DisruptionBlocked",
                     f"No allowed disruptions for disruption reason {reason} due to blocking budget",
                 )  # fmt: skip
+
+    @classmethod
+    def now(cls, context: Context, reason: Reason) -> Self:
+        """With all machines counted anew."""
+        return cls(context, reason, totals(context.mirror, reason))
 
     def fits(self, candidates: Sequence[Candidate]) -> bool:
         """Whether all of them may go at once."""

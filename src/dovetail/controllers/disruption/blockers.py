@@ -20,6 +20,9 @@ from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 
+#: How many blockers an event names.
+SHOWN = 5
+
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
     """`code` is of the reason vocabulary; `until` where the blocker goes away by itself."""
@@ -35,6 +38,13 @@ def words(blocker: Blocker) -> str:
     pod = f"pod {blocker.pod}: " if blocker.pod else ""
     until = f", until {blocker.until:%Y-%m-%dT%H:%M:%SZ}" if blocker.until else ""
     return f"{pod}{blocker.message}{until} [{blocker.code}]"
+
+
+def together(found: Sequence[Blocker]) -> str:
+    """Several blockers as one event tells them, in an order that does not change with that of the pods."""
+    told = sorted(f"{each.message} (pod {each.pod})" if each.pod else each.message for each in found)
+    more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    return "; ".join(told[:SHOWN]) + more
 
 
 def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:

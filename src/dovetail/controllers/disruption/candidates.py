@@ -78,19 +78,28 @@ def prices(pools: Sequence[Pool]) -> dict[Offered, float | None]:
     }
 
 
-def totals(mirror: Mirror, reason: str) -> dict[str, tuple[int, int]]:
-    """By pool: (machines that count for its budgets, how many of them already use a budget up).
+def weight(mirror: Mirror, node: Node, claim: NodeClaim, reason: str) -> tuple[int, int]:
+    """(whether a machine counts for the budgets of its pool, whether it already uses them up).
 
-    A machine that is not ready uses it up for every reason but its own ill health.
+    A machine that is not ready uses them up for every reason but its own ill health.
     """
+    true = {each.type for each in claim.status.conditions if each.status == "True"}
+    if "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
+        return 0, 0
+    away = not node.ready and reason != Reason.UNHEALTHY
+    return 1, int(away or not true.isdisjoint(_CONSUMING) or mirror.going(claim, node))
+
+
+def totals(mirror: Mirror, reason: str) -> dict[str, tuple[int, int]]:
+    """What the machines of each pool weigh together."""
     found: dict[str, tuple[int, int]] = {}
     for claim in mirror.claims.store.all():
         node = mirror.node_for(claim)
-        true = {each.type for each in claim.status.conditions if each.status == "True"}
-        if node is None or "InstanceTerminating" in true or true.isdisjoint(_COUNTED):
-            continue
-        away = not node.ready and reason != Reason.UNHEALTHY
-        uses = away or not true.isdisjoint(_CONSUMING) or mirror.going(claim, node)
-        counted, consuming = found.get(claim.node_pool or "", (0, 0))
-        found[claim.node_pool or ""] = (counted + 1, consuming + uses)
+        if node is not None:
+            add(found, claim.node_pool or "", weight(mirror, node, claim, reason))
     return found
+
+
+def add(totals: dict[str, tuple[int, int]], pool: str, one: tuple[int, int]) -> None:
+    counted, consuming = totals.get(pool, (0, 0))
+    totals[pool] = (counted + one[0], consuming + one[1])

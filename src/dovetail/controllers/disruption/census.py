@@ -16,7 +16,7 @@ import msgspec
 from dovetail.cluster.guards import Guards
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.blockers import Blocker
-from dovetail.controllers.disruption.candidates import Offered, blocking, candidate, prices
+from dovetail.controllers.disruption.candidates import Offered, add, blocking, candidate, prices, weight
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -39,8 +39,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one machine: a candidate, perhaps a quiet one, or why it is none and until when."""
+    """What is known of one machine: a candidate, perhaps a quiet one, or why it is none and until when.
 
+    `weight` is what it counts for the budgets of its pool, and uses up of them.
+    """
+
+    pool: str
+    weight: tuple[int, int]
     candidate: Candidate | None = None
     quiet: datetime | None = None
     blockers: tuple[Blocker, ...] = ()
@@ -53,6 +58,7 @@ class Census:
         self._notes = context.mirror.notes()
         self._known: dict[str, Looked] = {}
         self._offers: tuple[object, ...] = ()
+        self._prices: Mapping[Offered, float | None] = {}
         self._guards: Guards | None = None
         self._rules: Sequence[tuple[object, ...]] = ()
         self._all = True
@@ -67,9 +73,8 @@ class Census:
             changed = [node.metadata.name for node in mirror.nodes.store.all()]
             self._known.clear()
         ended = [name for name, looked in self._known.items() if looked.until is not None and looked.until <= now]
-        known = prices(pools) if changed or ended else {}
         for name in (*changed, *ended):
-            self._look(name, known, now)
+            self._look(name, now)
         self._notes.clear()
         self._all = False
         return Field(
@@ -82,7 +87,7 @@ class Census:
         """Everything, if what all machines depend on is no longer the same."""
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
-            self._offers, self._all = offers, True
+            self._offers, self._prices, self._all = offers, prices(pools), True
         guards = self._context.mirror.guards
         if guards is not self._guards:
             rules = [
@@ -92,20 +97,32 @@ class Census:
             self._all |= rules != self._rules
             self._guards, self._rules = guards, rules
 
-    def _look(self, name: str, known: Mapping[Offered, float | None], now: datetime) -> None:
+    def totals(self) -> dict[str, tuple[int, int]]:
+        """The machines of each pool, and how many of them use its budgets up, for any reason but ill health."""
+        found: dict[str, tuple[int, int]] = {}
+        for each in self._known.values():
+            add(found, each.pool, each.weight)
+        return found
+
+    def _look(self, name: str, now: datetime) -> None:
         mirror = self._context.mirror
         node = mirror.nodes.store.get(name)
         claim = mirror.claim_for(node) if node is not None else None
         if node is None or claim is None or mirror.node_for(claim) is not node:
             self._known.pop(name, None)
             return
-        self._known[name] = self._answer(node, claim, known, now)
+        self._known[name] = self._answer(node, claim, now)
 
-    def _answer(self, node: Node, claim: NodeClaim, known: Mapping[Offered, float | None], now: datetime) -> Looked:
+    def _answer(self, node: Node, claim: NodeClaim, now: datetime) -> Looked:
         why = tuple(blocking(self._context, node, claim, now))
-        if why:
-            return Looked(blockers=why, until=min((each.until for each in why if each.until), default=None))
-        return Looked(candidate=candidate(self._context, node, claim, known), quiet=_quiet(claim))
+        return Looked(
+            pool=claim.node_pool or "",
+            weight=weight(self._context.mirror, node, claim, ""),
+            candidate=None if why else candidate(self._context, node, claim, self._prices),
+            quiet=None if why else _quiet(claim),
+            blockers=why,
+            until=min((each.until for each in why if each.until), default=None),
+        )
 
 
 def _quiet(claim: NodeClaim) -> datetime | None:

@@ -8,7 +8,7 @@ their place must be cheaper whichever of its offerings is sold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
@@ -49,11 +49,12 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """The best that was found for one machine, and why it is not done."""
+    """The best that was found for one machine, why it is not done, and what it would have had to save."""
 
     code: str
     message: str
     saving: float | None = None
+    needed: float | None = None
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -72,7 +73,8 @@ def evaluate(
         return Rejection("PODS_WOULD_NOT_FIT", "not all pods would schedule")
     ceiling = before * (1 - WORTH) + baseline
     if plan.cost.per_hour >= ceiling:
-        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", before + baseline - plan.cost.per_hour)
+        saving = before + baseline - plan.cost.per_hour
+        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", saving, before * WORTH)
     spot = all(each.capacity_type == "spot" for each in candidates)
     machines = []
     for machine in plan.machines:
@@ -126,7 +128,8 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
         if not asked.allow(tried):
             stays[each.node] = Rejection("BUDGET", "no budget is left for this machine now")
         elif judge.above(best, SLACK) is False:
-            stays[each.node] = Rejection("NEAR_BEST", "the fleet is as cheap as a fresh one, or nearly")
+            text = "the fleet is as cheap as a fresh one, or nearly"
+            stays[each.node] = Rejection("NEAR_BEST", text, *judge.slack(best))
         elif each.node in asked.refused:
             stays[each.node] = asked.refused[each.node]
         elif judge.asked >= MOST:
@@ -163,6 +166,11 @@ class _Judge:
         fresh = self._question.fresh
         return None if fresh is None else self._cost - (best.saving if best else 0.0) > fresh * (1 + share)
 
+    def slack(self, best: Proposal | None) -> tuple[float, float]:
+        """What a fresh fleet would save, and what it must save before something is bought in place of others."""
+        fresh = self._question.fresh or 0.0
+        return max(0.0, self._cost - (best.saving if best else 0.0) - fresh), fresh * SLACK
+
     def hopeful(self, going: Sequence[Candidate], share: float) -> bool:
         """Whether the fleet could come so close to a fresh one if nothing had to be bought."""
         fresh = self._question.fresh
@@ -174,31 +182,43 @@ class _Judge:
         charged = PAYS * self._pod if best is not None or self.above(None, NEAR) is False else 0.0
         return found.saving - (best.saving if best else 0.0) > max(1e-9, charged * more)
 
-    def best(self, found: Iterable[Proposal]) -> Proposal | None:
-        """Of those that pay, the one with the fewest moves that brings the fleet close, or else the most for them."""
-        paying = [each for each in found if self.pays(each)]
-        close = [each for each in paying if self.above(each, CLOSE) is False] if self.above(None, CLOSE) else []
-        if close:
-            return min(close, key=lambda each: (each.evictions, -each.saving))
-        return max(paying, key=self._net, default=None)
+    def better(self, best: Proposal | None, found: Proposal | Rejection | None) -> Proposal | None:
+        """The better of the best so far and another, if that pays."""
+        if not isinstance(found, Proposal) or not self.pays(found):
+            return best
+        return found if best is None or self._of(found) > self._of(best) else best
 
-    def _net(self, found: Proposal) -> float:
-        return found.saving - self._pod * found.evictions
+    def might(self, going: Sequence[Candidate], best: Proposal | None) -> bool:
+        """Whether a set would be better than the best so far if nothing had to be bought for it."""
+        return best is None or self._merit(going, sum(each.price or 0.0 for each in going)) > self._of(best)
+
+    def _of(self, found: Proposal) -> tuple[float, ...]:
+        return self._merit(found.candidates, found.saving)
+
+    def _merit(self, going: Sequence[Candidate], saving: float) -> tuple[float, ...]:
+        """The fewest moves that bring a dear fleet close to a fresh one; or else the most for them."""
+        moves, fresh = _moves(going), self._question.fresh
+        if fresh is not None and self._cost > fresh * (1 + CLOSE) >= self._cost - saving:
+            return (1.0, -moves, saving)
+        return (0.0, saving - self._pod * moves)
 
 
 def _whole(asked: Question, judge: _Judge) -> Proposal | None:
     """The best of whole sets: the fewest moves that bring the fleet close to a fresh one, or else the most for them.
 
-    All are planned quickly. Effort is spent on the one that is chosen, if something is bought for it; and on those
-    that might do, where none does in a fleet that is clearly too dear.
+    They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
+    something is bought for it; and on those that might do, where none does in a fleet that is clearly too dear.
     """
-    found = (*(judge(going) for going in asked.removals), _together(asked.thinned, judge))
-    best = judge.best(each for each in found if isinstance(each, Proposal))
+    best = judge.better(None, _together(asked.thinned, judge))
+    for going in sorted(asked.removals, key=_moves):
+        if judge.might(going, best):
+            best = judge.better(best, judge(going))
     if best is not None:
         return _searched(best, asked, judge) if best.plan.machines else best
     hopeful = [going for going in asked.removals if judge.above(None, SLACK) and judge.hopeful(going, CLOSE)]
-    tried = [judge(going, asked.search) for going in sorted(hopeful, key=_moves)[:SEARCHED]]
-    return judge.best(each for each in tried if isinstance(each, Proposal))
+    for going in sorted(hopeful, key=_moves)[:SEARCHED]:
+        best = judge.better(best, judge(going, asked.search))
+    return best
 
 
 def _searched(best: Proposal, asked: Question, judge: _Judge) -> Proposal:

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from dovetail.clock import beside
+from dovetail.clock import beside, stopwatch
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import consolidation, expiration
+from dovetail.controllers.disruption import blockers, consolidation, expiration
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import candidate, prices
 from dovetail.controllers.disruption.census import Census, Field
@@ -34,6 +34,7 @@ from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
 from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
@@ -64,6 +65,8 @@ class Disruption:
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
         self.field = Field()
         self.stays: dict[str, Rejection] = {}
+        #: What was last said of those that stay, and until when it need not be said again.
+        self._said: dict[str, tuple[str, float]] = {}
         #: Whether somebody waits for a budget or for time to pass, when the next pass is due, and when we last thought.
         self._waiting = False
         self._again = math.inf
@@ -121,31 +124,35 @@ class Disruption:
         self._waiting, self._again = False, self._occasions.instant(self.field.until)
         for reason, method in (
             ("expired", self._expire), ("empty", self._emptiness), ("drifted", self._drifting.once),
-            ("underutilized", self._consolidate),
         ):  # fmt: skip
             if await self._timed(reason, method(pools)):
                 return True
+        if await self._consolidate(pools):
+            return True
         self._waiting |= self._drifting.waiting
         self._occasions.passed(count, not self._waiting and self._proposal is None, self._again)
         return False
 
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
-        began = self._context.clock.monotonic()
+        began = stopwatch()
         acted = await method
-        took = self._context.clock.monotonic() - began
-        self._context.metrics.disruption_evaluation.labels(reason, "").observe(took)
+        self._took(reason, began)
         return acted
+
+    def _took(self, reason: str, began: float) -> None:
+        self._context.metrics.disruption_evaluation.labels(reason, "").observe(stopwatch() - began)
 
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
-        context, busy = self._context, self.queue.busy()
-        for claim in tuple(context.mirror.claims.store.all()):
-            node = context.mirror.node_for(claim)
-            if node is None or claim.name in busy or context.mirror.going(claim, node) or claim.is_true("Rebooting"):
+        context, mirror, busy = self._context, self._context.mirror, self.queue.busy()
+        marked = [claim for claim in mirror.claims.store.all() if claim.condition("DisruptionReason") is not None]
+        tainted = [node for node in mirror.nodes.store.all() if node.spec.taints and _disrupted(node)]
+        suspects = {claim.name: claim for claim in (*marked, *map(mirror.claim_for, tainted)) if claim is not None}
+        for claim in suspects.values():
+            node = mirror.node_for(claim)
+            if node is None or claim.name in busy or mirror.going(claim, node) or claim.is_true("Rebooting"):
                 continue
-            tainted = any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
-            if tainted or claim.condition("DisruptionReason") is not None:
-                await release(context, node.metadata.name, claim.name)
+            await release(context, node.metadata.name, claim.name)
 
     # -- the methods, in their order
 
@@ -171,7 +178,8 @@ class Disruption:
         ready = [each for each in self._quiet(at_least=VALIDATION) if each.empty]
         self._waiting |= len(ready) < len(empty)
         self._context.metrics.disruption_eligible.labels("empty").set(len(ready))
-        chosen = Allowances(self._context, Reason.EMPTY).trim(sorted(ready, key=lambda each: each.node))
+        allowed = Allowances(self._context, Reason.EMPTY, self._census.totals())
+        chosen = allowed.trim(sorted(ready, key=lambda each: each.node))
         self._waiting |= len(chosen) < len(ready)
         if not chosen:
             return False
@@ -187,7 +195,8 @@ class Disruption:
         if not ready:
             self._proposal = None
             return False
-        allowed, now, restless = Allowances(context, Reason.UNDERUTILIZED), context.clock.monotonic(), self._restless()
+        allowed = Allowances(context, Reason.UNDERUTILIZED, self._census.totals())
+        now, restless = context.clock.monotonic(), self._restless()
         if self._proposal is not None:
             held = now - self._proposal[1] + 0.001
             if held < VALIDATION or (held < GATHERING and restless):
@@ -208,7 +217,9 @@ class Disruption:
             asked = ask()
             return asked, choose(ready, asked)
 
+        began = stopwatch()
         asked, (best, self.stays) = await beside(think)
+        self._took("underutilized", began)
         self._refusals.note(ready, self.stays, now)
         if best is None and asked.removals:
             self._refusals.searched(asked.above, now, restless=restless)
@@ -299,30 +310,42 @@ class Disruption:
         ledger.record(
             Decision(
                 id=ledger.new_id(), kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
-                subject=candidate.node, before=candidate.price, detail={"saving": why.saving},
+                subject=candidate.node, before=candidate.price, detail={"saving": why.saving, "needed": why.needed},
             )
         )  # fmt: skip
 
     def _tell_stays(self) -> None:
+        """Why each stays, on its node and its claim, and in the ledger: again if it is news, or after a while."""
+        now, before, self._said = self._context.clock.monotonic(), self._said, {}
         for each in self.field.candidates:
             why = self.stays.get(each.node)
-            claim = self._context.mirror.claims.store.get(each.claim)
-            node = self._context.mirror.nodes.store.get(each.node)
-            if why is not None and claim is not None:
-                text = why.message[:1].upper() + why.message[1:]
-                pause = SAID_OF_ALL if why.code == "NEAR_BEST" else SAID
-                if self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause):
-                    self._record_stay(each, why)
+            if why is None:
+                continue
+            known = before.get(each.node)
+            if known is None or known[0] != why.message or known[1] <= now:
+                known = (why.message, now + (SAID_OF_ALL if why.code == "NEAR_BEST" else SAID))
+                self._tell_stay(each, why, known[1] - now)
+            self._said[each.node] = known
+
+    def _tell_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
+        claim = self._context.mirror.claims.store.get(each.claim)
+        node = self._context.mirror.nodes.store.get(each.node)
+        text = why.message[:1].upper() + why.message[1:]
+        if claim and self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause):
+            self._record_stay(each, why)
 
     def _tell_field(self) -> None:
-        """On every machine that may not be disrupted: the first reason that is not its own state."""
+        """On every machine that may not be disrupted: the reasons that are not its own state."""
         for name, reasons in self.field.blocked.items():
             node = self._context.mirror.nodes.store.get(name)
             claim = self._context.mirror.claim_for(node) if node is not None else None
-            first = next((each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")), None)
-            if claim is not None and first is not None:
-                pod = f" (pod {first.pod})" if first.pod else ""
-                self._context.notices.blocked(node, claim, first.message + pod)
+            told = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
+            if claim is not None and told:
+                self._context.notices.blocked(node, claim, blockers.together(told))
+
+
+def _disrupted(node: Node) -> bool:
+    return any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
 
 
 def _kind(proposal: Proposal) -> str:

@@ -29,7 +29,7 @@ class Drifting:
         self._context.metrics.disruption_eligible.labels("drifted").set(len(found))
         if not found:
             return False
-        allowed = Allowances(self._context, Reason.DRIFTED)
+        allowed = Allowances.now(self._context, Reason.DRIFTED)
         acted = False
         for each in found:
             if not allowed.fits((each,)):

@@ -70,7 +70,7 @@ class Repair:
         self._context.metrics.disruption_eligible.labels("unhealthy").set(len(patients))
         if not patients:
             return False
-        known, allowed, tripped = prices(pools), Allowances(self._context, Reason.UNHEALTHY), self._tripped()
+        known, allowed, tripped = prices(pools), Allowances.now(self._context, Reason.UNHEALTHY), self._tripped()
         ward = [(each, candidate(self._context, each.node, each.claim, known, guarded=True)) for each in patients]
         for each, machine in sorted(ward, key=lambda row: (-row[0].diagnosis.score, row[1].cost, row[1].node)):
             if machine.pool in tripped:
