@@ -57,7 +57,7 @@ class Problem:
     def _compile(self) -> None:
         snapshot = self.snapshot
         snapshot.memory.trim(len(snapshot.pending) + sum(len(node.pods) for node in snapshot.nodes))
-        roster = self.roster = roster_of(snapshot.memory)
+        roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         self.nodes = list(roster.nodes)
         self._compile_classes()
