@@ -21,6 +21,19 @@ def test_a_sound_pool_has_no_problems() -> None:
     assert pool_problems(pool(metadata={"labels": {"a": "b"}}, spec={"requirements": [requirement]})) == []
 
 
+def test_a_time_longer_than_can_be_counted_is_named_with_its_field() -> None:
+    """The definition asks for the form alone; somebody who means never may write as many nines as he likes."""
+    given = {
+        "disruption": {"consolidateAfter": "9999999h"},
+        "template": {"spec": {"expireAfter": "2562047h", "terminationGracePeriod": "99999999999s"}},
+    }
+    assert pool_problems(msgspec.convert({"spec": given}, NodePool)) == [
+        'spec.disruption.consolidateAfter: time: invalid duration "9999999h", no more than 2562047h can be counted',
+        'spec.template.spec.terminationGracePeriod: time: invalid duration "99999999999s", '
+        "no more than 2562047h can be counted",
+    ]
+
+
 def test_taints_that_repeat_are_named() -> None:
     taint = {"key": "a", "effect": "NoSchedule"}
     found = pool_problems(pool(spec={"taints": [taint], "startupTaints": [taint]}))

@@ -15,6 +15,7 @@ from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS
+from dovetail.model.duration import DurationError
 from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -80,7 +81,10 @@ class NodePools:
         return None
 
     async def _hash(self, pool: NodePool) -> None:
-        wanted = {hashes.HASH_ANNOTATION: hashes.pool_hash(pool), hashes.VERSION_ANNOTATION: hashes.VERSION}
+        try:
+            wanted = {hashes.HASH_ANNOTATION: hashes.pool_hash(pool), hashes.VERSION_ANNOTATION: hashes.VERSION}
+        except DurationError:
+            return  # too long to be counted: ValidationSucceeded tells
         if any(pool.metadata.annotations.get(key) != value for key, value in wanted.items()):
             try:
                 await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})

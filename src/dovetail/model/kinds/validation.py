@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from dovetail.model import labels
+from dovetail.model import duration, labels
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import RESERVED, NodeOverlay
 from dovetail.model.kinds.parts import ClaimTerm, Taint, Term
@@ -83,7 +83,22 @@ def pool_problems(pool: NodePool) -> list[str]:
         for term in template.spec.requirements
         if term.key == labels.NODEPOOL
     )
+    found.extend(_lengths(pool))
     return found
+
+
+def _lengths(pool: NodePool) -> Iterator[str]:
+    """Durations of the right form that are too long all the same."""
+    template = pool.spec.template.spec
+    for field, text in (
+        ("spec.disruption.consolidateAfter", pool.spec.disruption.consolidate_after),
+        ("spec.template.spec.expireAfter", template.expire_after),
+        ("spec.template.spec.terminationGracePeriod", template.termination_grace_period),
+    ):
+        try:
+            duration.parse_or_never(text)
+        except duration.DurationError as problem:
+            yield f"{field}: {problem}, no more than 2562047h can be counted"
 
 
 def _labels(given: Mapping[str, str]) -> Iterator[str]:
