@@ -85,7 +85,7 @@ def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -
         assert answer.line.startswith("stays: ")
         text = "\n".join(answer.details)
         assert re.search(r"(best alternative|looked at) 2026-01-01T00:", text)
-        assert "a move must save at least $0.0020/h" in text
+        assert "saving $0.0000/h; a move must save at least $0.0050/h" in text
         assert "at the latest, or as soon as its pods, budgets or prices change" in text
 
     tell(story)
@@ -170,6 +170,7 @@ def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
         assert answer.line.startswith("pending: ")
         assert any(line.startswith("nodepool default: ") for line in answer.details)
         assert any(line.startswith("cure: ") for line in answer.details)
+        assert any("0 left after cpu 64; turned away: " in line and "m.large" in line for line in answer.deep)
 
     tell(story)
 

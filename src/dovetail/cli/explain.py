@@ -7,6 +7,7 @@ import click
 _NAMES = {
     "pod": ("pod", "pods", "po"),
     "node": ("node", "nodes", "no"),
+    "nodeclaim": ("nodeclaim", "nodeclaims", "machine", "machines"),
     "nodepool": ("nodepool", "nodepools", "provisioner", "provisioners"),
 }
 KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
@@ -22,7 +23,7 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 def explain(
     subject: str, namespace: str, verbose: int, form: str, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodepool/NAME."""
+    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME."""
     import msgspec
 
     from dovetail.cli.asking import Cluster, ask
@@ -30,7 +31,7 @@ def explain(
 
     kind, slash, name = subject.partition("/")
     if not slash or kind.lower() not in KINDS or not name:
-        raise click.UsageError(f"{subject!r}: ask for pod/NAME, node/NAME or nodepool/NAME")
+        raise click.UsageError(f"{subject!r}: ask for pod/NAME, node/NAME, nodeclaim/NAME or nodepool/NAME")
 
     async def question(cluster: Cluster) -> explanation.Answer:
         await cluster.read()
@@ -41,6 +42,8 @@ def explain(
                 return explanation.pod(cluster.mirror, decisions, key, cluster.now)
             case "node":
                 return explanation.node(cluster.mirror, decisions, name, cluster.now)
+            case "nodeclaim":
+                return explanation.claim(cluster.mirror, decisions, name, cluster.now)
             case _:
                 return explanation.nodepool(cluster.mirror, decisions, name, cluster.now)
 

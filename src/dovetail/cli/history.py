@@ -8,7 +8,7 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "keep", "safe-mode")
 
 
 @click.command()
-@click.option("--about", default=None, metavar="NAME", help="Only decisions that name this pod, node or pool.")
+@click.option("--about", default=None, metavar="NAME", help="Only decisions that name this pod, node, claim or pool.")
 @click.option("--kind", type=click.Choice(KINDS), default=None, help="Only this kind.")
 @click.option("--reason", default=None, help="Only this reason: Empty, Drifted, Underutilized, NOT_CHEAPER and so on.")
 @click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
@@ -54,7 +54,8 @@ def history(
     if not found:
         click.echo(f"no decisions in the last {since}")
     for each in found[-last:]:
-        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each.before, each.cost)}{each.summary}")
+        subject = f"{each.subject}: " if each.subject else ""
+        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each.before, each.cost)}{subject}{each.summary}")
 
 
 def _money(before: float | None, cost: float | None) -> str:

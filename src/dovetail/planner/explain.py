@@ -16,7 +16,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import NEVER, text
-from dovetail.planner.columns import lowest
+from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
@@ -26,6 +26,8 @@ from dovetail.planner.problem import ATTACH, Problem
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
              "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED",
              "MIN_VALUES", "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
+#: Of those that a clause turned away, how many types are named, and how many offerings are looked at for them.
+_NAMED, _LOOKED_AT = 10, 200
 
 
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
@@ -56,7 +58,7 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     steps: list[Step] = []
     for code, words, mask in _clauses(problem, ask, pool):
         before, left = left, left & mask
-        steps.append(Step(clause=words, left=left.bit_count()))
+        steps.append(Step(clause=words, left=left.bit_count(), turned_away=_types(columns, before & ~left)))
         if not left:
             nearest = columns.rows[lowest(before)].choice if before else None
             lacks = _lacking(problem, ask, nearest, before) if code == "NO_TYPE_FITS" else ""
@@ -66,6 +68,18 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     steps.append(Step(clause=words, left=0))
     return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
                   nearest=columns.rows[lowest(left)].choice)  # fmt: skip
+
+
+def _types(columns: Columns, lost: int) -> tuple[str, ...]:
+    """The cheapest types among offerings, a few: whoever reads on wants names, not numbers alone."""
+    found: dict[str, None] = {}
+    for _ in range(min(lost.bit_count(), _LOOKED_AT)):
+        at = lowest(lost)
+        lost &= ~(1 << at)
+        found[columns.rows[at].type.name] = None
+        if len(found) == _NAMED:
+            break
+    return tuple(found)
 
 
 def _clauses(problem: Problem, ask: Ask, pool: int) -> Iterator[tuple[str, str, int]]:

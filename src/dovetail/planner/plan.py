@@ -56,10 +56,11 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """A clause of a funnel: what was asked, and how many candidates were left after it."""
+    """A clause of a funnel: what was asked, how many candidates were left after it, and some types it turned away."""
 
     clause: str
     left: int
+    turned_away: tuple[str, ...] = ()
 
 
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):

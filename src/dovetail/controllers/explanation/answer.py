@@ -44,5 +44,10 @@ def story(decisions: Iterable[Decision]) -> tuple[str, ...]:
     return tuple(f"{each.time}  {each.id}  {each.kind:9}  {each.summary}" for each in decisions)
 
 
+def others(reasons: Sequence[object]) -> str:
+    """What is added to the first of several reasons."""
+    return f" and {len(reasons) - 1} more reason(s)" if len(reasons) > 1 else ""
+
+
 def dollars(price: float | None) -> str:
     return f"${price:.4f}/h" if price is not None else "at an unknown price"

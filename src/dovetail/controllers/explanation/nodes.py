@@ -14,9 +14,9 @@ from dovetail.controllers.disruption import blockers
 from dovetail.controllers.disruption.consolidation import WORTH
 from dovetail.controllers.disruption.expiration import date
 from dovetail.controllers.disruption.refusals import FOR
-from dovetail.controllers.explanation import pools
-from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, safe_mode, story
-from dovetail.controllers.ledger import Decision
+from dovetail.controllers.explanation import leaving, pools
+from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, others, safe_mode, story
+from dovetail.controllers.ledger import Decision, concerns
 from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -33,19 +33,29 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     if claim is None:
         return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
     pods = tuple(mirror.pods_on(name))
-    why = blockers.of_machine(found, claim, going=mirror.going(claim, found), nominated=False)
-    why += blockers.of_pods(pods, mirror.guards, now)
-    about = [each for each in decisions if each.subject == name or name in each.removed]
-    kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+    held = blockers.of_pods(pods, mirror.guards, now)
+    about = [each for each in decisions if concerns(each, name)]
+    details = [_machine(found, claim, pods), *_ill(found)]
+    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
+        details += [f"blocked: {blockers.words(each)}" for each in held]
+        return Answer(
+            subject=f"node/{name}",
+            line=leaving.line(claim, pods, held, now),
+            details=(*details, *leaving.patience(claim, held)),
+            deep=story(about[-10:]),
+            facts={"blockers": msgspec.to_builtins(held)},
+        )
+    why = blockers.of_machine(found, claim, going=False, nominated=False) + held
+    kept = _last_look(mirror, claim, about, now)
     stopped, bound = safe_mode(decisions), rules(pods)
-    next_look = _next_look(mirror, claim, kept, now)
-    details = [_machine(found, claim, pods), *_ill(found), *([stopped] if stopped else ())]
+    next_look = _next_look(mirror, claim, why, kept, now)
+    details += [stopped] if stopped else []
     details += [f"blocked: {blockers.words(each)}" for each in why]
     details += [f"bound: {each}" for each in bound]
     details += [*_alternative(kept), *_budget(mirror, claim, now), *next_look]
     return Answer(
         subject=f"node/{name}",
-        line=_verdict(found, claim, why, kept, stopped) or _outlook(mirror, claim),
+        line=_verdict(mirror, claim, why, stopped, now) or _outlook(mirror, claim, kept),
         details=tuple(details),
         deep=story(about[-10:]),
         facts={
@@ -55,31 +65,55 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     )  # fmt: skip
 
 
+def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
+    """A NodeClaim: its node, or why it has none yet."""
+    found = mirror.claims.store.get(name)
+    if found is None:
+        raise Unknown(f"nodeclaim/{name} is not in the cluster")
+    there = mirror.node_for(found)
+    if there is not None:
+        return node(mirror, decisions, there.metadata.name, now)
+    steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
+    told = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
+    about = [each for each in decisions if concerns(each, name)]
+    line = f"has no node yet{': ' + told if told else ''}"
+    return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=story(about[-10:]))
+
+
+def _last_look(mirror: Mirror, claim: NodeClaim, about: Sequence[Decision], now: datetime) -> Decision | None:
+    """What the last look came to; that no budget was left counts only while none is."""
+    kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+    pool = mirror.pools.store.get(claim.node_pool or "")
+    stale = kept is not None and kept.reason == "BUDGET" and pool is not None
+    return None if stale and pool and pools.left(mirror, pool, "Underutilized", now)[0] > 0 else kept
+
+
 def _verdict(
-    found: Node, claim: NodeClaim, why: Sequence[blockers.Blocker], kept: Decision | None, stopped: str
+    mirror: Mirror, claim: NodeClaim, why: Sequence[blockers.Blocker], stopped: str, now: datetime
 ) -> str:
-    if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
-        return "is being drained and given back"
+    """What becomes of the machine whatever it costs; nothing if that decides."""
     rebooting, reason = claim.condition("Rebooting"), claim.condition("DisruptionReason")
     if rebooting is not None and rebooting.status == "True":
         return f"is {rebooting.message}"
     if reason is not None and reason.status == "True":
         return f"goes as soon as what comes in its place is ready ({reason.reason})"
     if why:
-        more = f" and {len(why) - 1} more reason(s)" if len(why) > 1 else ""
-        return f"stays: {blockers.words(why[0])}{more}"
+        return f"stays: {blockers.words(why[0])}{others(why)}"
     if stopped:
         return f"stays: safe mode. {stopped}"
     drifted = claim.condition("Drifted")
-    if drifted is not None and drifted.status == "True":
-        return f"will be replaced within its budget: {drifted.reason}"
+    if drifted is None or drifted.status != "True":
+        return ""
+    pool = mirror.pools.store.get(claim.node_pool or "")
+    if pool is not None and pools.left(mirror, pool, "Drifted", now)[0] < 1:
+        return f"has drifted ({drifted.reason}) and waits: {pools.allowance(mirror, pool, 'Drifted', now)}"
+    return f"will be replaced within its budget: {drifted.reason}"
+
+
+def _outlook(mirror: Mirror, claim: NodeClaim, kept: Decision | None) -> str:
+    """What will become of a machine that only its cost speaks against."""
     if kept is not None:
         return f"stays: {kept.summary} ({kept.reason}{_saving(kept)})"
-    return ""
-
-
-def _outlook(mirror: Mirror, claim: NodeClaim) -> str:
-    """What will become of a machine that nothing was decided about."""
     pool = mirror.pools.store.get(claim.node_pool or "")
     if pool is not None and pool.static:
         return "stays: its pool is static"
@@ -147,7 +181,10 @@ def _alternative(kept: Decision | None) -> list[str]:
     """The best that was found, and what it would have had to save."""
     if kept is None:
         return []
-    needed = f"; a move must save at least {dollars(WORTH * kept.before)}" if kept.before is not None else ""
+    threshold = kept.detail.get("needed")
+    if threshold is None and kept.before is not None:
+        threshold = WORTH * kept.before
+    needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
     best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
     return [f"{best} {kept.time}: {kept.summary} [{kept.reason}]{_saving(kept)}{needed}"]
 
@@ -160,14 +197,20 @@ def _budget(mirror: Mirror, claim: NodeClaim, now: datetime) -> list[str]:
     return [pools.allowance(mirror, pool, reason, now)]
 
 
-def _next_look(mirror: Mirror, claim: NodeClaim, kept: Decision | None, now: datetime) -> list[str]:
+def _next_look(
+    mirror: Mirror, claim: NodeClaim, why: Sequence[blockers.Blocker], kept: Decision | None, now: datetime
+) -> list[str]:
     """When this machine will be looked at again."""
     found = []
+    ends = [each.until for each in why if each.until is not None]
     pool = mirror.pools.store.get(claim.node_pool or "")
     after = pool.spec.disruption.consolidate_after if pool is not None else "Never"
     initialized = claim.condition("Initialized")
     last = claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
-    if after == "Never":
+    if why:
+        first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
+        found.append(f"next look as soon as what blocks it is gone{first}")
+    elif after == "Never":
         found.append("consolidation is off for its pool (consolidateAfter: Never)")
     elif last is not None and last + duration.parse(after) > now:
         ready = last + duration.parse(after)

@@ -11,7 +11,7 @@ import msgspec
 from dovetail.cluster.machines import paid
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.disruption import blockers
-from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, story
+from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, since, story
 from dovetail.controllers.ledger import Decision, Refusal, concerns
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -23,10 +23,12 @@ def pod(mirror: Mirror, decisions: Sequence[Decision], key: str, now: datetime) 
     found = mirror.pods.store.get(key)
     if found is None:
         raise Unknown(f"pod/{key} is not in the cluster; name it as NAMESPACE/NAME or with -n")
-    about = [each for each in decisions if concerns(each, key)]
+    born = found.metadata.creation_timestamp
+    life = since(decisions, now, now - born) if born is not None else decisions  # its name may be an earlier pod's too
+    about = [each for each in life if concerns(each, key)]
     if found.spec.node_name:
-        return _running(mirror, about, key, found.spec.node_name, now)
-    refusal = _refusal(mirror, decisions, found)
+        return _running(mirror, decisions, about, found, now)
+    refusal = _refusal(mirror, life, found)
     promised = mirror.reservations.of(found.metadata.uid)
     if promised is not None:
         line = f"waits for {promised.kind} {promised.name}, which is on its way"
@@ -61,7 +63,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
     for name, funnel in refusal.pools.items():
         details.append(_funnel(name, funnel))
         steps = funnel.get("steps") or ()
-        deep += [f"{name}: {step['left']:>6} left after {step['clause']}" for step in steps]
+        deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
     if refusal.code in REASONS:
         details.append(f"cure: {REASONS[refusal.code].cure}")
     return Answer(
@@ -71,6 +73,11 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         deep=(*deep, *story(about[-5:])),
         facts=msgspec.to_builtins(refusal),
     )
+
+
+def _turned_away(step: dict[str, Any]) -> str:
+    types = step.get("turned_away") or ()
+    return f"; turned away: {', '.join(types)}" if types else ""
 
 
 def _funnel(pool: str, funnel: dict[str, Any]) -> str:
@@ -84,17 +91,25 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
     return text
 
 
-def _running(mirror: Mirror, about: Sequence[Decision], key: str, node_name: str, now: datetime) -> Answer:
-    node = mirror.nodes.store.get(node_name)
+def _running(
+    mirror: Mirror, decisions: Sequence[Decision], about: Sequence[Decision], found: Pod, now: datetime
+) -> Answer:
+    """Where it runs, how it holds that machine, and why it was this machine that was bought."""
+    name = found.spec.node_name
+    node = mirror.nodes.store.get(name)
     claim = mirror.claim_for(node) if node else None
     price = paid(claim) if claim else None
     cost = "" if price is None else f" ({dollars(price)} when bought)"
-    found = mirror.pods.store.get(key)
-    held = blockers.of_pods((found,), mirror.guards, now) if found is not None else []
-    details = [f"holds its node: {blockers.words(each)}" for each in held]
+    held = blockers.of_pods((found,), mirror.guards, now)
+    bought = [each for each in decisions if claim and any(made.claim == claim.name for made in each.machines)]
+    machines = [made for each in bought for made in each.machines if claim and made.claim == claim.name]
     return Answer(
-        subject=f"pod/{key}",
-        line=f"runs on {node_name}{cost}",
-        details=(*details, *story(about[-5:])),
-        facts={"node": node_name, "blockers": msgspec.to_builtins(held)},
+        subject=f"pod/{found.metadata.key}",
+        line=f"runs on {name}{cost}",
+        details=(
+            *(f"holds its node: {blockers.words(each)}" for each in held),
+            *story(sorted({each.id: each for each in (*about[-5:], *bought)}.values(), key=lambda each: each.time)),
+        ),
+        deep=tuple(f"cheaper, but {lost}" for made in machines for lost in made.cheaper),
+        facts={"node": name, "blockers": msgspec.to_builtins(held), "decisions": [each.id for each in bought]},
     )

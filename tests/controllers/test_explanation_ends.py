@@ -1,0 +1,125 @@
+"""What is told of machines that are on their way out or about to be, and of pods that have moved or come back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dovetail.cloud.simulated.market import Market
+from dovetail.controllers.ledger import Decision, Refusal
+from dovetail.kube import resources as kinds
+from tests.controllers.test_explanation import QUICK, Tell, _guarded, ask
+
+
+def test_a_machine_that_is_drained_tells_who_holds_it_and_for_how_long(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        await world.kube.delete(kinds.NODES, node)
+        await asyncio.sleep(10)
+        answer = ask(world, "node", node)
+        assert answer.line.startswith("is being drained: 2 pod(s) left; pod default/p0: pdb prevents pod evictions")
+        assert answer.line.endswith("and 1 more reason(s)")
+        assert answer.details[-1] == "it has no terminationGracePeriod: it waits for as long as they hold it"
+        (claim,) = [each for each in await world.list(kinds.NODECLAIMS) if each["status"].get("nodeName") == node]
+        date = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T03:00:00Z"}
+        await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": date}})
+        await asyncio.sleep(1)
+        assert ask(world, "node", node).details[-1] == "all its pods will be deleted by 2026-01-01T03:00:00Z"
+
+    tell(story)
+
+
+def test_a_blocked_machine_tells_all_its_blockers_in_its_event_and_when_it_is_looked_at_again(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        told = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
+        both = [each["message"] for each in told if each["involvedObject"]["name"] == node]
+        assert any("(pod default/p0)" in text and "(pod default/q0)" in text for text in both)
+        looks = [line for line in ask(world, "node", node).details if line.startswith("next look")]
+        assert looks[0].startswith("next look as soon as what blocks it is gone, the first of it at 2026-01-01T01:")
+
+    tell(story)
+
+
+def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption={**QUICK, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(10)
+        label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", label)
+        await asyncio.sleep(10)
+        assert ask(world, "node", (await world.bound())["p0"]).line == (
+            "has drifted (NodePoolDrifted) and waits: budget Drifted: 0 of 1 may go now (nodes: 0)"
+        )
+
+    tell(story)
+
+
+def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(90)
+        node, ledger = (await world.bound())["p0"], world.autoscaler.ledger
+        ledger.record(
+            Decision(id="d-1", kind="keep", time=ledger.now(), summary="no budget", reason="BUDGET", subject=node)
+        )
+        assert "BUDGET" not in ask(world, "node", node).line
+
+    tell(story)
+
+
+def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(2, cpu="1200m")
+        await world.until(world.all_bound)
+        (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "provision"]
+        answer = ask(world, "pod", "default/p0")
+        assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
+        assert answer.deep and all(line.startswith("cheaper, but ") for line in answer.deep)
+
+    tell(story)
+
+
+def test_a_pod_is_not_told_what_an_earlier_one_of_its_name_was_refused_for(tell: Tell) -> None:
+    """A StatefulSet gives its names again and again."""
+
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        old = Refusal(pods=("default/p0",), count=1, code="NO_NODEPOOL", message="there was none")
+        ledger = world.autoscaler.ledger
+        ledger.record(Decision(id="d-1", kind="refuse", time=ledger.now(), summary="1 pod", refusals=(old,)))
+        await asyncio.sleep(5)
+        await world.pods(1)
+        await asyncio.sleep(0.2)
+        assert "there was none" not in ask(world, "pod", "default/p0").line
+
+    tell(story)
+
+
+def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(1)
+
+        async def launched() -> bool:
+            claims = await world.list(kinds.NODECLAIMS)
+            return bool(claims) and bool(claims[0].get("status", {}).get("providerID"))
+
+        await world.until(launched)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        name = claim["metadata"]["name"]
+        assert ask(world, "claim", name).line.startswith("has no node yet: Registered=Unknown: Node not registered")
+        await world.until(world.all_bound)
+        assert ask(world, "claim", name).subject == f"node/{(await world.bound())['p0']}"
+
+    tell(story, market=Market(boot=(30.0, 40.0)))
