@@ -120,8 +120,8 @@ class Autoscaler:
         self.log = log or logs.logger(clock, level=settings.log_level)
         self.metrics = Metrics()
         self.mirror = Mirror(kube, clock)
-        spread = default_constraints(settings.scheduler_config)
-        self._selectors = Selectors(kube) if spread else None
+        self._spread = default_constraints(settings.scheduler_config)
+        self._selectors = Selectors(kube) if self._spread else None
         self.safety = Safety(clock, self.metrics, self.log)
         self._namespace = settings.leader_election_namespace or NAMESPACE
         self.election = (
@@ -133,8 +133,13 @@ class Autoscaler:
         self._recorder = EventRecorder(writer, "karpenter")
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
         self.metrics.registry.register(Gauges(self.mirror, clock, self.ledger))
-        self.context = Context(
-            kube=writer,
+        self.context = self._context(writer, cloud, clock, chance)
+
+    def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
+        """What every controller is given; `kube` writes only while we lead."""
+        settings = self.settings
+        return Context(
+            kube=kube,
             cloud=cloud,
             clock=clock,
             chance=chance,
@@ -144,7 +149,7 @@ class Autoscaler:
                 self.mirror,
                 preferences=Preferences(settings.preference_policy),
                 min_values=MinValues(settings.min_values_policy),
-                default_spread=spread,
+                default_spread=self._spread,
                 selectors=self._selectors,
             ),
             offers=Offers(self.mirror, cloud, clock, self.log, overlays=settings.gate("NodeOverlay")),
