@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,10 +19,7 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
         id=decision,
         kind="provision",
         time=ledger.now(),
-        summary=(
-            f"{len(plan.machines)} machine(s) for {len(pods)} pod(s) at ${plan.cost.per_hour:.4f}/h, "
-            f"{len(placed)} pod(s) on machines that are there"
-        ),
+        summary=_summary(plan, len(pods), len(placed)),
         view_age=mirror.age(),
         cost=plan.cost.per_hour,
         bound=plan.cost.lower_bound,
@@ -46,7 +43,7 @@ def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decisi
         id=decision,
         kind="refuse",
         time=ledger.now(),
-        summary=f"{len(plan.unschedulable)} pod(s) have no place",
+        summary=f"{len(plan.unschedulable)} pod(s) have no place: {_reasons([message for (_, message), _ in shown])}",
         view_age=mirror.age(),
         pod_count=len(plan.unschedulable),
         refusals=tuple(
@@ -60,6 +57,19 @@ def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decisi
             for (code, message), pods in shown
         ),
     )
+
+
+def _summary(plan: Plan, pods: int, placed: int) -> str:
+    """Only what there is to tell: most plans either buy or fill."""
+    bought = f"{len(plan.machines)} machine(s) for {pods} pod(s) at ${plan.cost.per_hour:.4f}/h"
+    filled = f"{placed} pod(s) on machines that are there"
+    return ", ".join((*((bought,) if plan.machines else ()), *((filled,) if placed else ())))
+
+
+def _reasons(messages: Sequence[str]) -> str:
+    """The reason that most of them have."""
+    more = f"; and {len(messages) - 1} other reason(s)" if len(messages) > 1 else ""
+    return messages[0] + more
 
 
 def _bought(machine: Machine, claim: str) -> Bought:
