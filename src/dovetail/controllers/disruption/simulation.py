@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -18,9 +19,11 @@ from dovetail.controllers.disruption.thinning import Room
 from dovetail.controllers.provisioning import pending
 from dovetail.model.objects import Taint
 from dovetail.model.pods import Pod
+from dovetail.planner.memory import Memory
 from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision, quoted
+from dovetail.planner.shape import Shape, shape_of
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 
 #: Seconds' worth of work for a plan that may be carried out.
@@ -127,13 +130,26 @@ class Simulation:
     def fresh(self, candidates: Sequence[Candidate]) -> float | None:
         """What the pods of these machines would cost on an empty cluster; None if not all would have a place."""
         moved = [pod for each in candidates for pod in self._moved(each)]
-        return quoted(msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved)))
+        empty = msgspec.structs.replace(self._snapshot, nodes=(), pending=tuple(moved))
+        known = empty.memory.table("fresh")
+        about = (_alike(moved, empty.memory), tuple(map(id, empty.pools)), tuple(map(id, empty.daemons)))
+        if about not in known:
+            known.clear()
+            known[about] = (quoted(empty), empty.pools, empty.daemons)  # whoever is known by identity must stay
+        price: float | None = known[about][0]
+        return price
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
             found = movable(self._context, candidate.node, guarded=self._guarded)
             self._pods[candidate.node] = [pod for pod in found if pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
+
+
+def _alike(pods: Sequence[Pod], memory: Memory) -> frozenset[tuple[Shape, int]]:
+    """Pods by what they ask for, and how many ask for it."""
+    with memory.lock:
+        return frozenset(Counter(shape_of(pod, memory) for pod in pods).items())
 
 
 def _shut(node: NodeState) -> NodeState:
