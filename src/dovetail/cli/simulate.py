@@ -76,19 +76,17 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _table(outcome: Outcome) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console()
-    table = Table(title=outcome.name or None, title_justify="left", box=None, pad_edge=False)
-    for title in ("time", "nodes", "pods", "ready", "pending", "failed"):
-        table.add_column(title, justify="right")
+    if outcome.name:
+        click.echo(outcome.name)
+    table = [("time", "nodes", "pods", "ready", "pending", "failed")]
     for row in outcome.rows:
         whole = int(row.at)
         clock = f"{whole // 3600:02d}:{whole // 60 % 60:02d}:{whole % 60:02d}"
         nodes = str(row.nodes) if row.nodes == row.nodes_ready else f"{row.nodes_ready}/{row.nodes}"
-        table.add_row(clock, nodes, str(row.pods), str(row.ready), str(row.pending), str(row.failed))
-    console.print(table)
+        table.append((clock, nodes, str(row.pods), str(row.ready), str(row.pending), str(row.failed)))
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for line in table:
+        click.echo("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
     created = outcome.totals.get("pods created", 0)
     mean = outcome.pods_pending_seconds / created if created else 0.0
     click.echo(f"{created} pods made, {outcome.totals.get('pods gone', 0)} gone; waited {mean:.1f} s on average")

@@ -319,8 +319,12 @@ class Kube:
             body["deleteOptions"] = options
         await self.request("POST", PODS.path(namespace, name, "eviction"), body=body, retries=NEVER)
 
+    def bind_at_once(self, pod: str, namespace: str, node: str, uid: str | None = None) -> bool:
+        """Bind without waiting, where the server is near enough for that; whether it was done."""
+        return self._near is not None and self._near.bind(namespace, pod, node, uid)
+
     async def bind(self, pod: str, namespace: str, node: str, uid: str | None = None) -> None:
-        if self._near is not None and self._near.bind(namespace, pod, node, uid):
+        if self.bind_at_once(pod, namespace, node, uid):
             return
         metadata = {"name": pod, "namespace": namespace} | ({"uid": uid} if uid else {})
         body = {

@@ -35,7 +35,7 @@ _KEPT_MOLDS = 4096
 #: What a copy does not have in common with its mold.
 _OWN = ("name", "uid", "creationTimestamp", "resourceVersion")
 #: Changes remembered for watches that resume: few do here, and what is forgotten soon need never be encoded.
-HISTORY = 1000
+HISTORY = 250
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 _DONE = Response(status=200, headers=_JSON, body=b"{}")

@@ -60,11 +60,12 @@ class Scheduler:
                 if entry is None:
                     await self.queue.wait()
                     continue
-                placed = self._attempt(entry, tasks)
-                await asyncio.sleep(0.0 if placed else self._effort)
+                pause = self._attempt(entry, tasks)
+                if pause is not None:
+                    await asyncio.sleep(pause)
 
-    def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> bool:
-        """One try; whether the pod has its node now."""
+    def _attempt(self, entry: Entry, tasks: asyncio.TaskGroup) -> float | None:
+        """One try; for how long others may go on before the next one (None: nobody waits for that)."""
         info = entry.info
         nominated = {node: tuple(promised.values()) for node, promised in self.mirror.nominated.items()}
         decision, outcome = self._decider.decide(info, nominated, self.mirror.budgets)
@@ -72,10 +73,14 @@ class Scheduler:
             self.mirror.cluster.place(info, decision.node)
             self.mirror.assumed.add(info.key)
             self.mirror.promise(info.key, None, "")
-            tasks.create_task(self._bind(entry, decision.node), name=f"bind {info.pod.metadata.key}")
-            return True
+            meta = info.pod.metadata
+            if not info.shape.volumes and self._kube.bind_at_once(meta.name, meta.namespace, decision.node, meta.uid):
+                self._bound(entry, decision.node)
+                return None
+            tasks.create_task(self._bind(entry, decision.node), name=f"bind {meta.key}")
+            return 0.0
         self._failed(entry, decision, outcome, tasks)
-        return False
+        return self._effort
 
     def _failed(self, entry: Entry, decision: Decision, outcome: Outcome, tasks: asyncio.TaskGroup) -> None:
         info, victims = entry.info, outcome.victims
@@ -140,8 +145,12 @@ class Scheduler:
         except (KubeError, writes.BindFailed) as problem:
             await self._unbind(entry, problem)
             return
-        text = f"Successfully assigned {meta.namespace}/{meta.name} to {node}"
-        self.events.normal(info.pod, "Scheduled", "Binding", text)
+        self._bound(entry, node)
+
+    def _bound(self, entry: Entry, node: str) -> None:
+        pod = entry.info.pod
+        text = f"Successfully assigned {pod.metadata.namespace}/{pod.metadata.name} to {node}"
+        self.events.normal(pod, "Scheduled", "Binding", text)
 
     async def _unbind(self, entry: Entry, problem: Exception) -> None:
         """The place is free again; the pod is tried again after a while if it still needs a node."""
