@@ -16,11 +16,15 @@ import msgspec
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
+from dovetail.lab.apiserver import routes
+from dovetail.lab.apiserver.status import CHANGED, conflict
 from dovetail.lab.kubelet.fleet import Fleet
 
 #: Where `dovetail fault` knocks.
 PATH = "/lab/faults"
 _WRITES = ("PUT", "PATCH")
+#: Seconds by which a clock is wrong unless told otherwise.
+_SKEW = 300.0
 #: Seconds after a fault in which parts may still be busy with its aftermath.
 RECOVERY = 120.0
 
@@ -128,14 +132,15 @@ class Faults:
 
     def _skew(self, fault: Fault) -> str:
         node = self._node(fault)
-        self._fleet.skew(node, fault.amount)
+        off = fault.amount or _SKEW
+        self._fleet.skew(node, off)
 
         def mend() -> None:
             if node in self._fleet.seats:
                 self._fleet.skew(node, 0.0)
 
         self._later(fault.seconds, mend)
-        return f"the clock of {node} is off by {fault.amount:g} s for {fault.seconds:g} s"
+        return f"the clock of {node} is off by {off:g} s for {fault.seconds:g} s"
 
     def _switch(self, fault: Fault) -> str:
         self.now[fault.kind] = fault
@@ -193,8 +198,7 @@ class Faults:
             return _status(429, "TooManyRequests", "the server has received too many requests", {"retry-after": "1"})
         storm = self.now.get("conflict-storm")
         if storm is not None and request.method in _WRITES and self._chance.random() < (storm.amount or 0.5):
-            text = "Operation cannot be fulfilled: the object has been modified; please apply your changes to the "
-            return _status(409, "Conflict", f"{text}latest version and try again")
+            return _status(409, "Conflict", _conflict(request.path))
         return None
 
     def _knock(self, request: Request) -> Response:
@@ -244,6 +248,11 @@ class Faults:
         if drop is not None and self._chance.random() < (drop.amount or 0.2):
             return 0
         return 2 if "watch-twice" in self.now else 1
+
+
+def _conflict(path: str) -> str:
+    route = routes.parse(path)
+    return conflict(route.group, route.plural, route.name).message if route is not None else CHANGED
 
 
 def _status(code: int, reason: str, message: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from living_manifests import deployment
 
+from dovetail.kube.errors import Conflict
 from dovetail.kube.resources import DEPLOYMENTS, NODES
 from dovetail.lab.faults import Fault, UnknownFault
 
@@ -86,6 +87,23 @@ def test_a_rollout_survives_a_broken_api_server(lab_run: Run, fault: Fault) -> N
         assert len(await living.pods("web")) == 4
 
     lab_run(body)
+
+
+def test_a_storm_of_conflicts_speaks_of_the_object_as_a_conflict_does(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        living.lab.faults.strike(Fault(kind="conflict-storm", seconds=20, amount=1.0))
+        with pytest.raises(Conflict, match='fulfilled on deployments.apps "web": the object has been modified'):
+            await living.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 2}}, "default")
+
+    lab_run(body, nodes=1)
+
+
+def test_a_clock_is_wrong_by_minutes_unless_told_otherwise(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        told = living.lab.faults.strike(Fault(kind="clock-skew", seconds=20))
+        assert told.endswith("is off by 300 s for 20 s")
+
+    lab_run(body, nodes=1)
 
 
 def test_an_unknown_fault_names_those_there_are(lab_run: Run) -> None:
