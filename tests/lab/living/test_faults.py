@@ -92,7 +92,7 @@ def test_a_rollout_survives_a_broken_api_server(lab_run: Run, fault: Fault) -> N
 def test_a_storm_of_conflicts_speaks_of_the_object_as_a_conflict_does(lab_run: Run) -> None:
     async def body(living: Any) -> None:
         living.lab.faults.strike(Fault(kind="conflict-storm", seconds=20, amount=1.0))
-        with pytest.raises(Conflict, match='fulfilled on deployments.apps "web": the object has been modified'):
+        with pytest.raises(Conflict, match=r'fulfilled on deployments\.apps "web": the object has been modified'):
             await living.kube.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 2}}, "default")
 
     lab_run(body, nodes=1)
