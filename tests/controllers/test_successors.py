@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.simulated.market import Market
+from dovetail.cluster.reservations import Target
 from dovetail.controllers.coming import Coming, Place
 from dovetail.controllers.disruption import keeping, thinning
 from dovetail.controllers.disruption.commands import Candidate
@@ -21,6 +24,7 @@ from dovetail.planner.memory import Memory
 from dovetail.planner.snapshot import NodeState
 
 GIB = 2**30
+MARKET = Market(boot=(1.0, 2.0), ready=(1.0, 2.0))
 POOL = {
     "metadata": {"name": "default"},
     "spec": {
@@ -37,12 +41,13 @@ POOL = {
 
 
 def test_a_successor_takes_a_place_of_its_own_workload_once_and_in_time() -> None:
-    coming = Coming()
-    coming.expect("web", Place("n1", "old-1", until=10.0))
-    coming.expect("web", Place("n2", "old-2", until=30.0))
-    assert coming.take("other", 0.0) is None and coming.awaited("n1", 0.0)
-    assert coming.take("web", 20.0) == Place("n2", "old-2", 30.0)
-    assert coming.take("web", 20.0) is None and not coming.awaited("n2", 20.0)
+    coming, (first, second) = Coming(), (Target("node", "n1"), Target("claim", "n2"))
+    coming.expect("web", Place(first, "old-1", until=10.0))
+    coming.expect("web", Place(second, "old-2", until=30.0))
+    coming.expect("web", Place(second, "old-2", until=40.0))
+    assert coming.take("other", 0.0) is None and coming.awaited([first], 0.0)
+    assert coming.take("web", 20.0) == Place(second, "old-2", 30.0)
+    assert coming.take("web", 20.0) is None and not coming.awaited([second], 20.0)
 
 
 def machine(name: str, cpu: int, memory: int, price: float, *pods: tuple[str, str]) -> tuple[Candidate, NodeState]:
@@ -100,11 +105,15 @@ def deployment(name: str, cpu: str, memory: str, replicas: int) -> dict[str, Any
         "replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}}  # fmt: skip
 
 
-async def scaled_down() -> tuple[list[int], int, int]:
-    """(machines bought before and by the scale-down, evictions, machines left)."""
+SIZES = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi"))
+
+
+@asynccontextmanager
+async def fleet(replicas: int, market: Market = MARKET) -> AsyncIterator[tuple[Lab, Autoscaled, list[str]]]:
+    """A lab whose pods have their machines, and the evictions from then on."""
     parts = Parts(pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5), quiet=True, faults=False, check=True)
-    asked = Asked(types=tuple(map(kind, (2, 4, 8))), market=Market(boot=(1.0, 2.0), ready=(1.0, 2.0)))
-    scaler, evicted = Autoscaled(asked), []
+    scaler = Autoscaled(Asked(types=tuple(map(kind, (2, 4, 8))), market=market))
+    evicted: list[str] = []
 
     async def door(request: Any) -> None:
         if request.path.endswith("/eviction"):
@@ -115,20 +124,50 @@ async def scaled_down() -> tuple[list[int], int, int]:
         await asyncio.sleep(3.0)
         lab.server.doors.append(door)  # type: ignore[union-attr]
         await lab.kube.create(kinds.NODEPOOLS, POOL)
-        sizes = (("small", "250m", "512Mi"), ("wide", "1", "2Gi"), ("tall", "500m", "5Gi"))
-        for name, cpu, memory in sizes:
-            await lab.kube.create(kinds.DEPLOYMENTS, deployment(name, cpu, memory, 40), "default")
+        for name, cpu, memory in SIZES:
+            await lab.kube.create(kinds.DEPLOYMENTS, deployment(name, cpu, memory, replicas), "default")
         await asyncio.sleep(60.0)
+        yield lab, scaler, evicted
+
+
+async def settled(lab: Lab, pods: int) -> None:
+    """Everybody runs, and every machine is open to all."""
+    found = (await lab.kube.list(kinds.PODS)).items
+    assert len(found) == pods and all(each["status"].get("phase") == "Running" for each in found)
+    assert not any(each["spec"].get("taints") for each in (await lab.kube.list(kinds.NODES)).items)
+
+
+async def scaled_down() -> tuple[list[int], int, int]:
+    """(machines bought before and by the scale-down, evictions, machines left)."""
+    async with fleet(replicas=40) as (lab, scaler, evicted):
         bought = [scaler.totals["machines bought"]]
-        for name, _, _ in sizes:
+        for name, _, _ in SIZES:
             await lab.kube.patch(kinds.DEPLOYMENTS, name, {"spec": {"replicas": 14}}, "default")
         await asyncio.sleep(300.0)
         bought.append(scaler.totals["machines bought"] - bought[0])
-        pods = (await lab.kube.list(kinds.PODS)).items
-        assert len(pods) == 42 and all(each["status"].get("phase") == "Running" for each in pods)
-        assert not any(each["spec"].get("taints") for each in (await lab.kube.list(kinds.NODES)).items)
+        await settled(lab, 42)
         assert scaler.cloud is not None
         return bought, len(evicted), len(scaler.cloud.standing())
+
+
+async def replaced() -> tuple[int, int]:
+    """Machines bought at first, and for the successors when all of these are deleted and drained little by little."""
+    async with fleet(replicas=20, market=Market()) as (lab, scaler, _):
+        before = scaler.totals["machines bought"]
+        for name, _, _ in SIZES:
+            spec = {"maxUnavailable": 3, "selector": {"matchLabels": {"app": name}}}
+            await lab.kube.create(kinds.PDBS, {"metadata": {"name": name}, "spec": spec}, "default")
+        await asyncio.sleep(1.0)
+        for claim in (await lab.kube.list(kinds.NODECLAIMS)).items:
+            await lab.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
+        await asyncio.sleep(90.0)
+        await settled(lab, 60)
+        return before, scaler.totals["machines bought"] - before
+
+
+def test_machines_that_are_deleted_are_replaced_by_as_many_as_were_planned() -> None:
+    before, after = run_virtual(replaced())
+    assert after == before
 
 
 def test_a_scale_down_moves_few_and_buys_nothing_for_those_who_come_back() -> None:

@@ -12,12 +12,14 @@ to hear, and longer while it is visibly behind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
 from dovetail.controllers import logs
+from dovetail.controllers.coming import COME
+from dovetail.controllers.coming import Place as Room
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import initialization
 from dovetail.controllers.nodeclaim.registration import manifest
@@ -69,17 +71,36 @@ class Placement:
             self._worker.add(change.key)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        """A pod that comes in the place of one that was moved away is promised that place."""
         pod = change.new
         if pod is None or pod.spec.node_name:
             self._bound.discard(change.object.metadata.uid)
-        if pod is None or change.old is not None or pod.spec.node_name or pod.metadata.controller is None:
+        if pod is None or pod.metadata.controller is None:
             return
-        place = self._context.coming.take(pod.metadata.controller.uid, self._context.clock.monotonic())
-        if place is not None:
-            self._context.mirror.break_promise(place.uid)
-            self._context.mirror.promise(pod, Target("node", place.node), place.until)
-            self._worker.add(place.node)
+        if pod.spec.node_name and pod.terminating:
+            self._bequeath(pod, pod.metadata.controller.uid)
+        elif not pod.spec.node_name and change.old is None:
+            self._inherit(pod, pod.metadata.controller.uid)
+
+    def _bequeath(self, pod: Pod, owner: str) -> None:
+        """Whoever leaves a machine that goes, and was promised room elsewhere, leaves it to a successor."""
+        room = self._context.mirror.reservations.of(pod.metadata.uid)
+        if room is not None and _succeeded(pod) and self._context.settings.place is Place.BIND:
+            until = self._context.clock.monotonic() + COME
+            self._context.coming.expect(owner, Room(room, pod.metadata.uid, until))
+
+    def _inherit(self, pod: Pod, owner: str) -> None:
+        """A pod that comes in the place of one that goes is promised that place."""
+        context = self._context
+        room = context.coming.take(owner, context.clock.monotonic())
+        if room is None:
+            return
+        context.mirror.break_promise(room.uid)
+        claim = context.mirror.claims.store.get(room.target.name) if room.target.kind == "claim" else None
+        coming = claim is not None and not claim.is_true("Initialized")
+        context.mirror.promise(pod, room.target, None if coming else room.until)
+        node = node_of(context, room.target)
+        if node is not None:
+            self._worker.add(node)
 
     async def reconcile(self, name: str) -> Again:
         context = self._context
@@ -99,18 +120,21 @@ class Placement:
             bound = await self._bind(claim, node)
             if bound or name not in self._placed:
                 self._placed[name] = context.clock.monotonic()
-            wait = self._settling(name)
+            wait = self._settling(claim, node)
             if wait > 0:
                 return wait
         await self._open(node)
         return None
 
-    def _settling(self, name: str) -> float:
-        """Seconds to wait until the scheduler surely knows who is on the node."""
-        since = self._context.clock.monotonic() - self._placed[name]
+    def _settling(self, claim: NodeClaim, node: Node) -> float:
+        """Seconds to wait until the scheduler surely knows who is on the node, and whoever is expected has come."""
+        now = self._context.clock.monotonic()
+        since = now - self._placed[node.metadata.name]
         if since < LEAST:
             return LEAST - since
-        if self._context.coming.awaited(name, self._context.clock.monotonic()):
+        if self._context.coming.awaited(_names(claim, node), now):
+            return 0.5
+        if since < COME and any(pod.spec.node_name and _succeeded(pod) for pod in self._promised(claim, node)):
             return 0.5
         return 0.5 if since < MOST and self._behind() else 0.0
 
@@ -118,18 +142,16 @@ class Placement:
         """Whether the scheduler has not looked yet at a pod that has been there for a while."""
         oldest = self._context.clock.now() - timedelta(seconds=BEHIND)
         return any(
-            queued(pod) and pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest
+            pod.metadata.creation_timestamp is not None and pod.metadata.creation_timestamp < oldest and queued(pod)
             for pod in self._context.mirror.unbound()
         )
 
     async def _bind(self, claim: NodeClaim, node: Node) -> int:
         """Put the promised pods on their node; how many it were."""
-        mirror = self._context.mirror
-        targets = (Target("claim", claim.name), Target("node", node.metadata.name))
-        promised = [mirror.pod(uid) for target in targets for uid in tuple(mirror.reservations.on(target))]
-        waiting = [pod for pod in promised if pod is not None and not pod.spec.node_name]
+        waiting = [pod for pod in self._promised(claim, node) if not pod.spec.node_name]
         pods = [pod for pod in waiting if pod.metadata.uid not in self._bound]
-        ready = fitting(node, mirror.pods_on(node.metadata.name), (pod for pod in pods if self._bindable(pod)))
+        there = self._context.mirror.pods_on(node.metadata.name)
+        ready = fitting(node, there, (pod for pod in pods if self._bindable(pod)))
         outcomes = await asyncio.gather(*(self._bind_one(pod, node) for pod in ready))
         bound = sum(outcomes)
         self._context.metrics.pods_placed.labels("bound").inc(bound)
@@ -145,6 +167,11 @@ class Placement:
                 decision=claim.metadata.annotations.get(keys.DECISION, ""),
             )
         return bound
+
+    def _promised(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:
+        mirror = self._context.mirror
+        for target in _names(claim, node):
+            yield from filter(None, map(mirror.pod, tuple(mirror.reservations.on(target))))
 
     def _bindable(self, pod: Pod) -> bool:
         """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
@@ -200,6 +227,26 @@ class Placement:
                 )
             except NotFound:
                 continue
+
+
+def node_of(context: Context, target: Target) -> str | None:
+    """The name of a machine's node, if it has one yet."""
+    if target.kind == "node":
+        return target.name
+    claim = context.mirror.claims.store.get(target.name)
+    node = context.mirror.node_for(claim) if claim else None
+    return node.metadata.name if node else None
+
+
+def _names(claim: NodeClaim, node: Node) -> tuple[Target, Target]:
+    """What a machine is called."""
+    return Target("claim", claim.name), Target("node", node.metadata.name)
+
+
+def _succeeded(pod: Pod) -> bool:
+    """Whether another pod comes, under another name, as soon as this one is asked to go."""
+    owner = pod.metadata.controller
+    return owner is not None and owner.kind == "ReplicaSet" and not pod.finished
 
 
 async def close(context: Context, name: str) -> bool:

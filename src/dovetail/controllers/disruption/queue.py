@@ -39,8 +39,6 @@ LOOK = 1.0
 PATIENCE = 600.0
 #: Seconds until the scheduler has surely heard that a machine was closed.
 HEARD = 0.5
-#: Seconds for which machines stay closed for those who come back.
-COME = 30.0
 
 
 class Queue:
@@ -117,23 +115,16 @@ class Queue:
         places = self._places.pop(command.id, [])
         if context.settings.place is not Place.BIND or not places:
             return
-        nodes = {target: self._node(target) for _, _, target in places}
+        nodes = {target: placement.node_of(context, target) for _, _, target in places}
         names = sorted({name for name in nodes.values() if name})
         answers = await asyncio.gather(*(placement.close(context, name) for name in names))
         closed = dict(zip(names, answers, strict=True))
         await asyncio.sleep(HEARD)
-        until = context.clock.monotonic() + COME
+        until = context.clock.monotonic() + coming.COME
         for owner, uid, target in places:
             name = nodes[target]
             if name and closed[name]:
-                context.coming.expect(owner, coming.Place(name, uid, until))
-
-    def _node(self, target: Target) -> str | None:
-        if target.kind == "node":
-            return target.name
-        claim = self._context.mirror.claims.store.get(target.name)
-        node = self._context.mirror.node_for(claim) if claim else None
-        return node.metadata.name if node else None
+                context.coming.expect(owner, coming.Place(Target("node", name), uid, until))
 
     async def _remove(self, candidate: Candidate, command: Command) -> None:
         context = self._context
