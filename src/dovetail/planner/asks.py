@@ -38,7 +38,7 @@ class Ties:
 
     __slots__ = (
         "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
-        "promised_domains", "promised_hosts", "settling", "wishes",
+        "promised_domains", "promised_hosts", "ruled", "settling", "wishes",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +61,8 @@ class Ties:
         self.companions = [cell for cell in mine if cell.host and cell.group.kind == AFFINITY]
         """Affinities to their own kind on one machine; `settling` are those over domains."""
         self.settling = [cell for cell in mine if not cell.host and cell.group.kind == AFFINITY]
+        self.ruled = bool(self.host_owned or self.host_members)
+        """Whether any hostname rule has a say about them."""
         self.lonely = any(cell.host and cell.group.kind in (ANTI, SPREAD) for cell in mine)
         """Whether they want a machine each."""
 

@@ -62,6 +62,7 @@ class Board:
         """Views for single figures: of few rows each, of many by row and machine."""
         self._free = [row.data for row in self.free]
         self._lying = [row.data for row in self.domains]
+        self._column = self.column.data
         self._members = self.host_counts.data
         self._promised = self.host_owners.data
 
@@ -308,20 +309,20 @@ class Board:
     def _stand(self, at: int, column: int, sign: int) -> None:
         menu = self.menu
         self.stamp = object()
-        left = self.left[int(menu.pools[column])]
+        left = self.left[menu.pool_at[column]]
         for name in left:
             if name in menu.limited:
                 left[name] -= sign * int(menu.limited[name][column])
         reservation = menu.reservations[column]
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
-        self.column[at] = column if sign > 0 else -1
+        self._column[at] = column if sign > 0 else -1
         for axis, where in enumerate(menu.places[column]):
             self._lying[axis][at] = where if sign > 0 else -1
 
     def move(self, at: int, column: int) -> bool:
         """Let a machine stand on another column; says whether anything that is limited was given back by it."""
-        before = int(self.column[at])
+        before = self._column[at]
         sizes = self.menu.sizes
         for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
             self._free[dim][at] += now - was
@@ -382,12 +383,16 @@ class Board:
 
     def bought(self) -> list[int]:
         """The machines to buy that stand."""
-        return [at for at in range(self.existing, self.size) if self.column[at] >= 0]
+        return [at for at, column in enumerate(self.column[: self.size].tolist()) if column >= 0]
 
     def changed(self, before: Board) -> list[int]:
         """The machines to buy on which something is other than on the board this one was cloned from."""
         held = before.contents
         return [at for at in self.bought() if at >= before.size or self.contents[at] is not held[at]]
+
+    def standing(self, at: int) -> int:
+        """The column that a machine to buy stands on."""
+        return self._column[at]
 
     def lying(self, axis: int, at: int) -> int:
         """The domain of an axis that a machine lies in."""
@@ -395,7 +400,7 @@ class Board:
 
     def used(self, at: int) -> list[int]:
         """What the pods on a machine to buy take of it."""
-        return [size - free[at] for size, free in zip(self.menu.sizes[self.column[at]], self._free, strict=True)]
+        return [size - free[at] for size, free in zip(self.menu.sizes[self._column[at]], self._free, strict=True)]
 
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]

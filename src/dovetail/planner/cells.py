@@ -69,6 +69,11 @@ class Cell:
         self.everywhere = True
         """Whether it counts pods on whatever machine they are."""
 
+    @property
+    def open_ended(self) -> bool:
+        """Whether all of its domains may be filled as high as wanted if they rise together."""
+        return len(self.among) >= self.group.min_domains
+
 
 def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     """Count what is running, and settle which domains the minimum is taken over."""

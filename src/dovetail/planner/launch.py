@@ -35,21 +35,20 @@ class Launcher:
         self.board = board
         self.columns = problem.columns
         self.zones: Counter[str] = Counter()
-        self.counts = Counter(int(problem.menu.pools[board.column[at]]) for at in board.bought())
+        self.counts = Counter(problem.menu.pool_at[board.standing(at)] for at in board.bought())
         self._stories = 0
         self._kinds: dict[int, int] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
+        self._rows: list[int] = problem.menu.full.tolist()
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = daemons_take(self.columns)
-        self._ties: dict[int, tuple[tuple[Choice, ...], dict[str, int]]] = {}
-        self._turned: dict[tuple[int, int], tuple[Choice, ...]] = {}
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
-        column = self.columns.rows[int(self.problem.menu.full[self.board.column[at]])]
+        column = self.columns.rows[self._rows[self.board.standing(at)]]
         used = self.board.used(at)
         mask = self.offerings(at, column, used)
         pool = self.problem.pools[column.pool]
-        choices = self._spread_zones(self._listed(mask))
+        choices = self._spread_zones(mask, self._listed(mask))
         return Machine(
             name=name,
             pool=pool.name,
@@ -79,7 +78,7 @@ class Launcher:
         for name, amount in zip(self.problem.dims, used, strict=True):
             if amount:
                 mask &= columns.holding(name, amount)
-        return self._within_limits(mask, column, int(board.column[at]))
+        return self._within_limits(mask, column, board.standing(at))
 
     def _within_limits(self, mask: int, column: Column, at: int) -> int:
         """Those that keep the pool's limits even if every machine of the pool takes its largest."""
@@ -106,25 +105,18 @@ class Launcher:
             ("choices", mask), lambda: tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask)))
         )
 
-    def _spread_zones(self, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    def _spread_zones(self, mask: int, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Of offerings at the same best price, the one in the zone used least so far comes first."""
-        known_ties = self._ties.get(id(choices))
-        ties = known_ties[1] if known_ties is not None else {}
-        if known_ties is None:
-            for at, choice in enumerate(choices):
-                if choice.price != choices[0].price:
-                    break
-                ties.setdefault(choice.zone, at)
-            self._ties[id(choices)] = (choices, ties)
-        zone = min(ties, key=lambda each: (self.zones[each], ties[each]))
-        self.zones[zone] += 1
+        ties = self.columns.recall(("ties", mask), lambda: _cheapest(choices))
+        used = self.zones
+        zone = min(ties, key=lambda each: (used[each], ties[each])) if len(ties) > 1 else choices[0].zone
+        used[zone] += 1
         best = ties[zone]
         if best == 0:
             return choices
-        known = self._turned.get((id(choices), best))
-        if known is None:
-            known = self._turned[id(choices), best] = (choices[best], *choices[:best], *choices[best + 1 :])
-        return known
+        return self.columns.recall(
+            ("turned", mask, best), lambda: (choices[best], *choices[:best], *choices[best + 1 :])
+        )
 
     def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
@@ -148,6 +140,16 @@ class Launcher:
         return self.columns.recall(
             ("requirements", mask, own), lambda: requirements(self.columns.listed(mask), column, pool)
         )
+
+
+def _cheapest(choices: tuple[Choice, ...]) -> dict[str, int]:
+    """Where the first offering at the best price stands, for each zone that has one."""
+    found: dict[str, int] = {}
+    for at, choice in enumerate(choices):
+        if choice.price != choices[0].price:
+            break
+        found.setdefault(choice.zone, at)
+    return found
 
 
 def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
@@ -223,12 +225,11 @@ def machines_and_placements(
             continue
         target = problem.nodes[at].name if at < board.existing else f"m-{len(machines) + 1}"
         pods: list[str] = []
+        plain = Placement(node=target) if at < board.existing else Placement(machine=target)
         for number in sorted(contents):
             ask = board.asks[number]
-            if at < board.existing:
-                place = Placement(node=target, relaxed=ask.level.given_up)
-            else:
-                place = Placement(machine=target, relaxed=ask.level.given_up)
+            given_up = ask.level.given_up
+            place = replace(plain, relaxed=given_up) if given_up else plain
             first = taken[ask.cls.index]
             last = taken[ask.cls.index] = first + contents[number]
             these = ask.cls.pods[first:last]

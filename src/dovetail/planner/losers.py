@@ -8,6 +8,7 @@ from dovetail.model.labels import ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Column, Columns
+from dovetail.planner.company import company
 from dovetail.planner.plan import Lost
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import ATTACH, Problem
@@ -41,9 +42,10 @@ def _because(
     columns = problem.columns
     if not columns.available >> column.index & 1:
         return "not available now"
-    for number in board.contents[at]:
-        if not board.asks[number].mask >> column.index & 1:
-            return f"{board.asks[number].cls.pods[0]} may not run on it"
+    if not company(board, at).mask >> column.index & 1:
+        asks = (board.asks[number] for number in board.contents[at])
+        unwilling = next(ask for ask in asks if not ask.mask >> column.index & 1)
+        return f"{unwilling.cls.pods[0]} may not run on it"
     for name, amount in amounts.items():
         room = max(0, int(columns.amounts(name)[column.index])) if amount else 0
         if amount <= room:

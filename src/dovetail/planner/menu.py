@@ -16,7 +16,7 @@ import numpy as np
 from dovetail.planner.cells import Axis
 from dovetail.planner.columns import Bools, Columns, Floats, Ints
 
-_MOST_REMEMBERED = 256
+_MOST_REMEMBERED = 512
 T = TypeVar("T")
 
 #: What a machine of unknown price counts as where prices are compared.
@@ -37,15 +37,11 @@ class Menu:
         self.capacity = np.ascontiguousarray(
             np.array([columns.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
         )
-        self.sizes: list[list[int]] = self.capacity.T.tolist()
-        """What each column holds, for those who look at one alone; so are `places`, where each lies on every axis."""
         self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
         """The same for dividing by: what is asked of nothing fills nothing."""
         self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
         self.pools: Ints = np.array([columns.rows[int(at)].pool for at in kept], dtype=np.int64)
         self.domains = [axis.columns[kept] for axis in axes]
-        self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
-        self.places = self.places or [()] * self.size
         self.limited = {
             name: np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
             for name in limited
@@ -56,9 +52,18 @@ class Menu:
         self.kinds: Ints = np.array(
             [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
         )
+        self._list()
         self.shown = {mask: as_bools(columns, self, mask) for mask in dict.fromkeys(masks)}
         """The columns of each mask that pods may ask for."""
         self._remembered: dict[Hashable, tuple[Any, object]] = {}
+
+    def _list(self) -> None:
+        """For those who look at one column alone: what it holds, where it lies on every axis, its pool and its kind."""
+        self.sizes: list[list[int]] = self.capacity.T.tolist()
+        self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
+        self.places = self.places or [()] * self.size
+        self.pool_at: list[int] = self.pools.tolist()
+        self.kind_at: list[int] = self.kinds.tolist()
 
     def recall(self, key: Hashable, of: object, make: Callable[[], T]) -> T:
         """What `make` makes, once for each key: a menu outlives a plan. `of` is kept, for keys that speak of its id."""
@@ -78,12 +83,11 @@ class Menu:
         twin = copy(self)
         twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
         twin.capacity = np.ascontiguousarray(self.capacity[:, rows])
-        twin.sizes = twin.capacity.T.tolist()
         twin.room = [room[rows] for room in self.room]
         twin.finite = np.where(np.isfinite(prices), prices, _UNPRICED)
         twin.pools, twin.kinds = self.pools[rows], self.kinds[rows]
         twin.domains = [lying[rows] for lying in self.domains]
-        twin.places = [self.places[row] for row in rows.tolist()]
+        twin._list()
         twin.reservations = [self.reservations[row] for row in rows.tolist()]
         twin.shown = {mask: chosen[rows] for mask, chosen in self.shown.items()}
         twin._remembered = {}

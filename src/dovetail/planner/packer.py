@@ -39,8 +39,6 @@ class Packer:
         self.standing = Standing()
         self.growth = Growth()
         self._masks: dict[tuple[int, ...], Bools] = {}
-        self._open_to: dict[object, set[int]] = {}
-        """The domains in which a kind of pod can always have a machine of its own."""
         self._ways: dict[tuple[Ties, int], Way] = {}
 
     # -- placing ------------------------------------------------------------------------------------------------
@@ -109,8 +107,14 @@ class Packer:
         """Fill domains evenly, lowest first, as far as the skew lets them rise."""
         cell, axis = way.balance, way.axis
         assert cell is not None
-        others = self.board.allowance(ask, axis, self.lenient, cell) if way.bound else None
         counts, universe = self.board.counts[cell.slot], cell.among
+        if count == 1 and way.simple and universe and not blocked and not self.strategy.turn:
+            lowest = min(universe, key=counts.__getitem__)
+            if self._fill(ask, 1, axis, self._chosen(axis, lowest)):
+                return 1
+            blocked.add(lowest)
+            return 0
+        others = self.board.allowance(ask, axis, self.lenient, cell) if way.bound else None
         usable = universe
         if others is not None or blocked:
             usable = [at for at in universe if (others is None or others[at] > 0) and at not in blocked]
@@ -139,12 +143,7 @@ class Packer:
             return False
         if any(cell.group.kind == AFFINITY for cell in ask.host_owned):
             return False
-        kind = (id(ask.columns), id(ask.steps), axis)
-        open_to = self._open_to.get(kind)
-        if open_to is None:
-            open_to = set(self.problem.menu.domains[axis][self.targets.candidates(self, ask, None, None)].tolist())
-            self._open_to[kind] = open_to
-        return open_to.issuperset(usable)
+        return self.targets.domains(self, ask, axis).issuperset(usable)
 
     def _turned(self, domains: list[int]) -> list[int]:
         turn = self.strategy.turn % len(domains) if domains else 0

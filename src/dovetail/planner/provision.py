@@ -75,11 +75,10 @@ def provision(
     if deadline is None:
         with quiet():
             begun = _first(snapshot)
-            plan = plan_of(begun.problem, begun.packing)
-    else:
-        with quiet():
-            begun = _first(snapshot)
-        plan = _bettered(begun, seed, deadline, stopwatch() - start, optimiser)
+            return _timed(plan_of(begun.problem, begun.packing), stopwatch() - start)
+    with quiet():
+        begun = _first(snapshot)
+    plan = _bettered(begun, seed, deadline, stopwatch() - start, optimiser)
     return _timed(plan, stopwatch() - start)
 
 

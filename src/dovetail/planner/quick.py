@@ -6,7 +6,7 @@ those that fill the gaps. What finds no place is tried again after everybody els
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -199,23 +199,29 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
 
 
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
+    """The classes in the order in which they are placed."""
+    classes = problem.classes
+    priority = [-one.priority if strategy.by_priority else 0 for one in classes]
+    keys: Iterable[tuple[float, ...]]
+    if strategy.order == "reference":
+        keys = [(first, *reference_key(one)) for first, one in zip(priority, classes, strict=True)]
+    else:
+        keys = zip(*_leading(problem, strategy, priority), range(len(classes)), strict=True)
+    return [classes[int(key[-1])] for key in sorted(keys)]
+
+
+def _leading(problem: Problem, strategy: Strategy, priority: list[int]) -> list[Sequence[float]]:
+    """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
+    rooted, asks = _rooted(problem), problem.first_asks
+    found: list[Sequence[float]] = [_depths(problem), priority, [index not in rooted for index in range(len(asks))]]
+    if strategy.order == "zones":
+        found.append([not ask.domain_owned for ask in asks])
+        reference = [reference_key(one) for one in problem.classes]
+        return [*found, [each[0] for each in reference], [each[1] for each in reference]]
+    if strategy.level:
+        found.append(_openness(problem))
     total = 1.0 + demands(problem).sum(axis=0)
-    depth = _depths(problem)
-    sizes = _sizes(problem, strategy, total)
-
-    def key(one: PodClass) -> tuple[float, ...]:
-        ask = problem.first_asks[one.index]
-        priority = -one.priority if strategy.by_priority else 0
-        if strategy.order == "reference":
-            return (priority, *reference_key(one))
-        first = (depth[one.index], priority, one.index not in rooted)
-        if strategy.order == "zones":
-            return (*first, -float(bool(ask.domain_owned)), *reference_key(one))
-        choice = openness[one.index] if strategy.level else 0
-        return (*first, choice, not ask.ties.lonely, -sizes[one.index], one.index)
-
-    openness, rooted = _openness(problem) if strategy.level else [], _rooted(problem)
-    return sorted(problem.classes, key=key)
+    return [*found, [not ask.ties.lonely for ask in asks], _sizes(problem, strategy, total)]
 
 
 def _rooted(problem: Problem) -> set[int]:
@@ -226,7 +232,7 @@ def _rooted(problem: Problem) -> set[int]:
 
 
 def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
-    """How large each class's pods are, as shares of what is asked for in all."""
+    """How large each class's pods are, as shares of what is asked for in all; below zero, so that the largest lead."""
     if not problem.classes:
         return []
     shares = problem.requests / total
@@ -234,7 +240,7 @@ def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
         found = shares[:, problem.dims.index(strategy.order)]
     else:
         found = shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1)
-    return found.tolist()  # type: ignore[no-any-return]
+    return (-found).tolist()  # type: ignore[no-any-return]
 
 
 def reference_key(one: PodClass) -> tuple[float, ...]:
@@ -254,9 +260,9 @@ def _openness(problem: Problem) -> list[int]:
     return [each or most for each in found]
 
 
-def _depths(problem: Problem) -> dict[int, int]:
+def _depths(problem: Problem) -> list[int]:
     """How far down the chain of affinities a class stands; those it leans on come first. Circles end by themselves."""
-    depth = {one.index: 0 for one in problem.classes}
+    depth = [0] * len(problem.classes)
     leans = {
         ask.cls.index: [
             cell.group

@@ -26,7 +26,7 @@ def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
             problem.work += 1
             these = company(board, at)
             best = these.stairs(board.menu, *_standing(board, at, these)).first(board.used(at))
-        if best is not None and best != board.column[at]:
+        if best is not None and best != board.standing(at):
             board.move(at, best)
 
 
@@ -48,4 +48,4 @@ def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = N
 
 def _standing(board: Board, at: int, these: Company) -> tuple[int, list[int]]:
     """What a machine stays whatever its size: its kind, and where it lies on the axes that matter to its company."""
-    return int(board.menu.kinds[board.column[at]]), [board.lying(axis, at) for axis in these.axes]
+    return board.menu.kind_at[board.standing(at)], [board.lying(axis, at) for axis in these.axes]

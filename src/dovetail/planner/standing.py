@@ -80,7 +80,7 @@ class Standing:
         if full is None:
             full = self._full[id(ask.steps)] = bits(~board.roomy(ask))
         left = self.lying(packer, ask, axis, domains) & ~full
-        ruled = bool(ask.host_owned or ask.host_members)
+        ruled = ask.ties.ruled
         if ruled and left:
             left &= ~self._barred(board, ask, lenient)
         if not left:
@@ -108,11 +108,15 @@ class Standing:
 
     def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:
         """The machines that pods of the ask accept, in the domains that they must lie in."""
-        left = self._suits(packer.board, ask)
+        board = packer.board
+        seen = self._suiting.get(ask.stance)
+        left = seen.yes if seen is not None and seen.size == board.size else self._suits(board, ask)
         if axis is not None and domains is not None:
-            left &= self._within(packer.board, axis, domains)
+            known = self._lying.get(id(domains))
+            up_to_date = known is not None and known[0].size == board.size
+            left &= known[0].yes if known is not None and up_to_date else self._within(board, axis, domains)
         for other, chosen in packer.extra:
-            left &= self._within(packer.board, other, chosen)
+            left &= self._within(board, other, chosen)
         return left
 
     def _suits(self, board: Board, ask: Ask) -> int:

@@ -67,6 +67,17 @@ class Targets:
         column, most, diversity = int(shelf.columns[best]), int(fits[best]), packer.problem.diversity
         return column, most if diversity is None else diversity.most(column, [ask], [0] * len(ask.request), ask, most)
 
+    def domains(self, packer: Packer, ask: Ask, axis: int) -> frozenset[int]:
+        """The domains of an axis in which a machine for a pod is for sale, where nothing that is for sale runs out."""
+        menu = packer.problem.menu
+
+        def found() -> frozenset[int]:
+            return frozenset(menu.domains[axis][self.candidates(packer, ask, None, None)].tolist())
+
+        if packer.problem.diversity is not None or packer.extra or packer.strategy.wide:
+            return found()
+        return menu.recall(("domains", id(ask.columns), axis, *ask.steps), ask.columns, found)
+
     def _shelf(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         """The columns to choose from; remembered where they do not depend on what was bought before."""
         problem = packer.problem

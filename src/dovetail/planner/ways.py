@@ -10,7 +10,7 @@ from dovetail.planner.groups import ANTI, SPREAD
 class Way:
     """The spread that pods fill up on an axis, if there is one, whether it is their own, and what else is asked."""
 
-    __slots__ = ("axis", "balance", "bound", "own", "settling")
+    __slots__ = ("axis", "balance", "bound", "own", "settling", "simple")
 
     def __init__(self, ties: Ties, axis: int, level: bool) -> None:
         self.axis = axis
@@ -19,6 +19,8 @@ class Way:
         cells = {*ties.domain_owned, *ties.domain_members}
         self.bound = any(cell.place == axis and cell is not self.balance for cell in cells)
         """Whether any group beside that spread has a say."""
+        self.simple = not self.bound and self.balance is not None and self.balance.open_ended
+        """Whether nothing but that spread says where the next pod goes: where there are fewest."""
 
 
 def _balance(ties: Ties, axis: int, level: bool) -> tuple[Cell | None, bool]:
