@@ -12,6 +12,7 @@ from dovetail.planner.provision import provision
 from dovetail.planner.reference.replay import reference
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
+from dovetail.planner.yardstick import Way, Yardstick
 
 from .conftest import HOSTNAME, LARGE, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
 
@@ -47,10 +48,10 @@ def test_no_plan_is_worse_than_the_reference() -> None:
         yardstick, _ = reference(Problem(snapshot))
         plan = provision(snapshot)
         assert verify(plan, snapshot) == []
-        short = [sum(left.values()) for left, _ in yardstick.prices]
+        short = [sum(way.left.values()) for way in yardstick.ways]
         assert len(plan.unschedulable) <= max(short)
         if len(plan.unschedulable) >= min(short):
-            assert plan.cost.per_hour <= max(price for _, price in yardstick.prices) + 1e-9
+            assert plan.cost.per_hour <= max(way.price for way in yardstick.ways) + 1e-9
 
 
 def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve: Solve) -> None:
@@ -61,6 +62,13 @@ def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve:
     plan = solve(*owners, pools=(pool(types=shop, requirements=needs),), deadline=0.05)
     kinds = [machine.choice.capacity_type for machine in plan.machines]
     assert kinds.count("on-demand") <= 1
+
+
+def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
+    """Another way is cheaper because it gives up more: nobody can have the wishes of one at the price of the other."""
+    yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)), zones=1)
+    assert (yardstick.price({}), yardstick.price({1: 1}), yardstick.price({2: 1})) == (2.0, 1.0, None)
+    assert (yardstick.unkept, yardstick.missing({1: 2})) == (0, 5)
 
 
 def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 #: The share of the price that is paid for a wish; and for one that the yardstick keeps and a packing does not.
-_WORTH, _DUE = 0.004, 0.03
+_WORTH, _DUE = 0.004, 0.25
 #: What a dollar counts that is paid beyond the yardstick's price.
 _BEYOND = 50.0
 

@@ -16,24 +16,34 @@ import msgspec
 _SAME = 1e-9
 
 
-class Yardstick(msgspec.Struct, frozen=True):
-    """What the reference comes to: pods left out by class with the price of the others, in each way that chance has it.
+class Way(msgspec.Struct, frozen=True):
+    """One way that chance has it: pods left out by class, the price of the others, and the wishes not kept."""
 
-    Of all ways together: the fewest wishes not kept and the most zones; and of one, who is left out by name.
-    """
-
-    prices: tuple[tuple[Mapping[int, int], float], ...]
+    left: Mapping[int, int]
+    price: float
     unkept: int
+
+
+class Yardstick(msgspec.Struct, frozen=True):
+    """What the reference comes to: all its ways, the most zones of any, and of one who is left out by name."""
+
+    ways: tuple[Way, ...]
     zones: int
     names: frozenset[str] = frozenset()
 
+    @property
+    def unkept(self) -> int:
+        """The fewest wishes that are not kept in any way."""
+        return min(way.unkept for way in self.ways)
+
     def missing(self, left: Mapping[int, int]) -> int:
         """How many go without that the reference places, over all its ways."""
-        return sum(max(0, count - theirs.get(index, 0)) for theirs, _ in self.prices for index, count in left.items())
+        return sum(max(0, count - way.left.get(index, 0)) for way in self.ways for index, count in left.items())
 
     def price(self, left: Mapping[int, int]) -> float | None:
-        """What the reference costs with the same pods left out, if it has them so."""
-        return min((price for theirs, price in self.prices if theirs == left), default=None)
+        """What the reference costs with the same pods left out, if it has them so, where it keeps most wishes."""
+        same = [(way.unkept, way.price) for way in self.ways if way.left == left]
+        return min(same)[1] if same else None
 
     def dearer(self, left: Mapping[int, int], cost: float) -> bool:
         """Whether a packing costs more for the same pods."""

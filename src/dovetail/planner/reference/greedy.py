@@ -28,10 +28,14 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Who went where in which order, the columns each claim may be, and who went without: by class, and by name."""
+    """Who went where in which order, the columns each claim may be, and who went without: by class, and by name.
+
+    `wide` are the columns with those beside a claim's reservations, which count against limits and for variety.
+    """
 
     placed: list[Placed]
     masks: dict[Place, int]
+    wide: dict[Place, int]
     left: dict[int, int]
     names: frozenset[str]
     price: float
@@ -72,7 +76,8 @@ class Greedy:
             left[one.index] = left.get(one.index, 0) + 1
         masks = {claim.number: self.market.final(claim) for claim in self.claims}
         price = sum(self.market.price(claim) for claim in self.claims)
-        return Outcome(self.placed, masks, left, frozenset(name for _, name in queue), price)
+        wide = {claim.number: claim.mask for claim in self.claims}
+        return Outcome(self.placed, masks, wide, left, frozenset(name for _, name in queue), price)
 
     def _try(self, one: PodClass) -> bool:
         try:

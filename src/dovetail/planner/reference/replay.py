@@ -22,7 +22,7 @@ from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import unkept
-from dovetail.planner.yardstick import Yardstick
+from dovetail.planner.yardstick import Way, Yardstick
 
 #: What the reference leaves to chance is decided in as many ways.
 _TURNS = 3
@@ -33,8 +33,7 @@ def reference(problem: Problem) -> tuple[Yardstick, list[Packing]]:
     outcomes = [Greedy(problem, turn).run() for turn in range(_TURNS)]
     return (
         Yardstick(
-            prices=tuple((each.left, each.price) for each in outcomes),
-            unkept=min(unkept(_replayed(problem, each, None)[0]) for each in outcomes),
+            ways=tuple(Way(each.left, each.price, unkept(_replayed(problem, each, None)[0])) for each in outcomes),
             zones=max(_zones(problem, each) for each in outcomes),
             names=outcomes[0].names,
         ),
@@ -82,7 +81,7 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
     for each in outcome.placed:
         if each.place < 0:
             asks[each.place][each.ask] += 1
-    bins = {place: _opened(board, mask, asks[place]) for place, mask in outcome.masks.items()}
+    bins = {place: _opened(board, mask, outcome.wide[place], asks[place]) for place, mask in outcome.masks.items()}
     refused: dict[int, int] = {}
     for each in outcome.placed:
         at = each.place if each.place >= 0 else bins[each.place]
@@ -101,13 +100,13 @@ def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) 
     return next((each for each in found if _admits(board, each, at, lenient)), None)
 
 
-def _opened(board: Board, mask: int, asks: Counter[Ask]) -> int:
+def _opened(board: Board, mask: int, wide: int, asks: Counter[Ask]) -> int:
     """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it."""
     problem = board.problem
     ok = problem.columns.bools(mask)[problem.menu.full]
     if problem.diversity is not None and ok.any():
         for name in problem.binding:
-            largest = 1 if name == "nodes" else largest_capacity(problem.columns, mask, name)
+            largest = 1 if name == "nodes" else largest_capacity(problem.columns, wide, name)
             ok &= problem.menu.limited[name] <= largest
         load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
         ok = problem.diversity.holding(ok, asks, load.tolist())
