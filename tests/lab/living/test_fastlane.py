@@ -8,15 +8,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from living_manifests import deployment
+from living_manifests import deployment, job
 
+from dovetail.kube.decode import decode
 from dovetail.kube.errors import Conflict
-from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, NAMESPACES, NODES, PODS
+from dovetail.kube.feed import News
+from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import Parts
+from dovetail.lab.controllers.views import PodView
 from dovetail.lab.kubelet.fleet import Pace
+from dovetail.lab.kubelet.views import KubeletPod
+from dovetail.model.pods import Pod
 
 Run = Callable[..., None]
 LEAN = Parts(quiet=True, faults=False, pace=Pace(lean=True, heartbeat_seconds=None, grid_seconds=0.5))
+FULL = Parts(faults=False, pace=Pace(heartbeat_seconds=None))
 
 
 def _shape(pod: dict[str, Any]) -> Any:
@@ -110,3 +116,68 @@ def test_a_patched_machine_is_as_the_server_would_leave_it(lab_run: Run) -> None
     lab_run(body, parts=LEAN)
     lab_run(body)
     assert found[:2] == found[2:]
+
+
+async def _life(living: Any) -> None:
+    """Pods that run, roll, are too large, end, and go."""
+    await living.kube.create(DEPLOYMENTS, deployment(replicas=6))
+    large = deployment(name="large", replicas=2)
+    large["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "500"}}
+    await living.kube.create(DEPLOYMENTS, large)
+    await living.kube.create(JOBS, job("work", ["sleep", "5"], completions=3, parallelism=2))
+    await living.available("web", 6)
+    image = {"containers": [{"name": "web", "image": "nginx:1.26"}]}
+    body = {"spec": {"replicas": 4, "template": {"spec": image}}}
+    await living.kube.patch(DEPLOYMENTS, "web", body, "default", kind="strategic")
+    await living.available("web", 4)
+    await living.kube.delete(DEPLOYMENTS, "large", "default", propagation="Background")
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("parts", [LEAN, FULL], ids=["low", "high"])
+def test_who_hears_only_what_is_new_sees_what_a_reader_would(lab_run: Run, parts: Parts) -> None:
+    """A view that was never decoded equals the one that is decoded from the object's bytes."""
+    mirrors: dict[type[Any], dict[str, Any]] = {PodView: {}, KubeletPod: {}, Pod: {}}
+    heard: list[str] = []
+
+    def told(news: News) -> None:
+        heard.append(news.key)
+        for kind, mirror in mirrors.items():
+            mirror[news.key] = news.view(kind, mirror.get(news.key))
+            assert mirror[news.key] == decode(news.raw, kind)
+
+    async def body(living: Any) -> None:
+        living.lab.transport.feed("", "pods", told)
+        await _life(living)
+
+    lab_run(body, parts=parts)
+    assert len(heard) > 60
+
+
+def test_pods_in_full_detail_end_up_the_same_by_either_way(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        await _life(living)
+        pods = await living.pods("web")
+        shown = sorted((pod["spec"]["nodeName"], *_as_kept(pod)) for pod in pods)
+        found.append(shown)
+
+    lab_run(body, parts=FULL)
+    lab_run(body, parts=msgspec.structs.replace(FULL, faults=True))
+    assert len(found[0]) == 4
+    assert found[0] == found[1]
+
+
+def _as_kept(pod: dict[str, Any]) -> tuple[str, str]:
+    """A pod but for what is its own: names, addresses and the instants of its life."""
+    status = dict(pod["status"])
+    for own in ("podIP", "podIPs", "startTime"):
+        status.pop(own)
+    conditions = [{k: v for k, v in each.items() if k != "lastTransitionTime"} for each in status.pop("conditions")]
+    own = ("state", "containerID")
+    containers = [{k: v for k, v in each.items() if k not in own} for each in status.pop("containerStatuses")]
+    metadata = {k: v for k, v in pod["metadata"].items() if k in ("labels", "generateName", "namespace", "generation")}
+    spec = {k: v for k, v in pod["spec"].items() if k not in ("nodeName", "volumes", "containers")}
+    texts = [msgspec.json.encode(part, order="deterministic").decode() for part in (metadata, spec, status)]
+    return "".join(texts), msgspec.json.encode([conditions, containers], order="deterministic").decode()
