@@ -15,6 +15,7 @@ from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.safety import LAPSE, LAPSING, Cause, Safety
 from dovetail.kube import resources as kinds
+from dovetail.kube.errors import Forbidden
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
@@ -121,13 +122,13 @@ def test_being_refused_by_the_cluster_stops_disruption_until_it_listens_again(te
     async def story(world: Any) -> None:
         world.start()
         await asyncio.sleep(10)
-        scaler, refusals = world.autoscaler, {"pods": "403 Forbidden: pods is forbidden"}
-        looks = scaler.mirror.failures
-        scaler.mirror.failures = lambda: refusals
+        scaler, refusal = world.autoscaler, Forbidden(403, "Forbidden", "pods is forbidden")
+        refusal.request = "GET /api/v1/pods"  # as the client notes it
+        scaler.mirror.pods.failure = refusal
         await asyncio.sleep(6)
         assert "pods is forbidden" in scaler.safety.causes()[Cause.NOT_AUTHORISED]
-        assert scaler.problems() == ["not-authorised: 403 Forbidden: pods is forbidden"]
-        scaler.mirror.failures = looks
+        assert scaler.problems() == ["not-authorised: GET /api/v1/pods: 403 Forbidden: pods is forbidden"]
+        await world.pods(1)  # the watch is heard again
         await asyncio.sleep(6)
         assert not scaler.safety.safe_mode
 

@@ -14,11 +14,16 @@ from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.history import LABEL, lines
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.client import Kube
+from dovetail.kube.errors import NotFound
 from dovetail.kube.transport import Request, Transport
 
 T = TypeVar("T")
-#: How long reading a cluster may take, in seconds.
-PATIENCE = 30.0
+#: How long reading a cluster may take, in seconds, and how often we look whether it is done.
+PATIENCE, LOOK = 30.0, 0.2
+
+
+class NotServed(Exception):
+    """A kind that we read is not served."""
 
 
 class Cluster:
@@ -39,12 +44,21 @@ class Cluster:
         return sorted(found, key=lambda decision: decision.time)
 
     async def read(self) -> None:
-        """Fill the mirror."""
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(self.mirror.run())
+        """Fill the mirror. A kind that the server does not know will not come while we wait."""
+        running = asyncio.create_task(self.mirror.run(), name="mirror")
+        try:
             async with asyncio.timeout(PATIENCE):
-                await self.mirror.synced.wait()
+                while not self.mirror.synced.is_set():
+                    await asyncio.sleep(LOOK)
+                    self._check()
+        finally:
             running.cancel()
+            await asyncio.wait([running])
+
+    def _check(self) -> None:
+        for kind, why in self.mirror.failures().items():
+            if isinstance(why, NotFound):
+                raise NotServed(f"the cluster does not know {kind}: dovetail crds | kubectl apply -f - installs it")
 
 
 async def _server_time(transport: Transport) -> datetime | None:
@@ -56,10 +70,13 @@ async def _server_time(transport: Transport) -> datetime | None:
 def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
     """Connect, ask, and turn what goes wrong into one line."""
     from dovetail.chance import Chance, system_seed
+    from dovetail.cli.quiet import quiet_logs
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.config import load
     from dovetail.kube.credentials import ConfigError
     from dovetail.kube.errors import KubeError
+
+    quiet_logs()
 
     async def main() -> T:
         transport = load(kubeconfig, context).transport()
@@ -72,7 +89,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
 
     try:
         return run_scaled(main())
-    except (ConfigError, KubeError) as problem:
+    except (ConfigError, KubeError, NotServed) as problem:
         raise click.ClickException(str(problem)) from problem
     except TimeoutError as problem:
         raise click.ClickException(f"the cluster did not answer within {PATIENCE:.0f} s") from problem

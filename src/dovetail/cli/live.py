@@ -172,12 +172,3 @@ def _state(pod: PodView) -> str:
     if pod.status.phase == "Running":
         return "running"
     return "starting" if pod.spec.node_name else "pending"
-
-
-def quiet_logs() -> None:
-    """The parts of a lab log for operators; on a screen only what is wrong belongs."""
-    import logging
-
-    import structlog
-
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

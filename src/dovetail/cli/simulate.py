@@ -54,7 +54,7 @@ def simulate(
 
 
 def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
-    from dovetail.cli.live import quiet_logs
+    from dovetail.cli.quiet import quiet_logs
     from dovetail.clock import run_virtual
     from dovetail.lab.scenario.play import play
     from dovetail.lab.scenario.schema import Scenario, ScenarioError

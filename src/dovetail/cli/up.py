@@ -116,7 +116,8 @@ def _gates(text: str) -> tuple[str, ...]:
 def _run(settings: Settings) -> None:
     from rich.console import Console
 
-    from dovetail.cli.live import View, quiet_logs
+    from dovetail.cli.live import View
+    from dovetail.cli.quiet import quiet_logs
     from dovetail.clock import run_scaled
     from dovetail.lab import up as lab
     from dovetail.lab.bare import StartError

@@ -20,7 +20,7 @@ from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -115,9 +115,9 @@ class Mirror:
         now = self._clock.monotonic()
         return max((now - each.heard for each in self._required if each.failure is not None), default=0.0)
 
-    def failures(self) -> Mapping[str, str]:
+    def failures(self) -> Mapping[str, KubeError]:
         """Watches that do not work, by kind."""
-        return {each.resource.name: str(each.failure) for each in self._required if each.failure is not None}
+        return {each.resource.name: each.failure for each in self._required if each.failure is not None}
 
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
         """Call `listener` after every change of a kind; it must only take notes."""

@@ -10,15 +10,13 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.safety import Cause
 from dovetail.controllers.worker import every
-from dovetail.kube.errors import Forbidden, Unauthorized
+from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 
 PERIOD = 5.0
 #: Seconds between two writes of decisions, at least.
 SOON = 1.0
-#: How the failure of a watch begins that may not look.
-DENIED = ("401 ", "403 ")
 FORGET = 3600.0
 
 
@@ -51,7 +49,7 @@ class Observer:
         context = self._context
         mirror, metrics = context.mirror, context.metrics
         age, failures = mirror.age(), mirror.failures()
-        context.safety.view(age, ", ".join(failures.values()))
+        context.safety.view(age, ", ".join(map(str, failures.values())))
         metrics.view_age.set(age)
         metrics.synced.set(int(mirror.synced.is_set()))
         metrics.node_count.set(len(mirror.nodes.store))
@@ -65,9 +63,9 @@ class Observer:
             self._forgot = context.clock.monotonic()
             await context.ledger.forget()
 
-    async def _save(self, failures: Iterable[str]) -> None:
+    async def _save(self, failures: Iterable[KubeError]) -> None:
         """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
-        denied = next((text for text in failures if text.startswith(DENIED)), None)
+        denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
         try:
             await self._context.ledger.save()
         except (Unauthorized, Forbidden) as problem:

@@ -50,7 +50,7 @@ from dovetail.controllers.termination.controller import Termination
 from dovetail.controllers.termination.shields import Shields
 from dovetail.controllers.tidying import tidy
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.events import EventRecorder
 from dovetail.kube.lease import LeaderElection, LeadershipLost
 from dovetail.planner.snapshot import MinValues, Preferences
@@ -93,6 +93,8 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Legacy,
 )
 NAMESPACE = "kube-system"
+#: How often it is told, in seconds, that the cluster cannot be read yet.
+TOLD = 10.0
 
 
 class Autoscaler:
@@ -190,7 +192,7 @@ class Autoscaler:
 
     async def lead(self) -> None:
         """Act, from now until cancelled."""
-        await self.mirror.synced.wait()
+        await self._read()
         try:
             await self.ledger.restore()
         except KubeError as problem:
@@ -207,6 +209,22 @@ class Autoscaler:
                 for controller in controllers:
                     group.create_task(controller.run(), name=type(controller).__name__)
 
+    async def _read(self) -> None:
+        """Until the cluster is known. Whoever waits for that is told why it takes so long."""
+        while not self.mirror.synced.is_set():
+            try:
+                async with asyncio.timeout(TOLD):
+                    await self.mirror.synced.wait()
+            except TimeoutError:
+                self.log.error("waiting for the cluster", error=self._unread())
+
+    def _unread(self) -> str:
+        failures = self.mirror.failures()
+        waiting = "".join(f"; {kind}: {why}" for kind, why in failures.items())
+        absent = any(isinstance(why, NotFound) for why in failures.values())
+        cure = "; install the definitions: dovetail crds | kubectl apply -f -" if absent else ""
+        return f"the cluster has not been read yet{waiting}{cure}"
+
     async def _recover_machines(self) -> None:
         """Nothing is judged orphaned before the machines of an earlier leader are known again."""
         while self._machines is not None:
@@ -222,8 +240,7 @@ class Autoscaler:
         if self.election is not None and not self.election.leading:
             return []
         if not self.mirror.synced.is_set():
-            waiting = ", ".join(f"{kind}: {why}" for kind, why in self.mirror.failures().items())
-            return [f"the cluster has not been read yet {waiting}".strip()]
+            return [self._unread()]
         return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
 
     def remarks(self) -> list[str]:
