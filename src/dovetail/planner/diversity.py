@@ -30,7 +30,6 @@ _CHARGES = 2
 _PLENTY = 3
 
 
-
 class Diversity:
     """Answers for one problem, remembered."""
 

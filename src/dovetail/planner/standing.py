@@ -86,6 +86,7 @@ class Standing:
         if not left:
             return 0
         packer.problem.work += 1
+        choosy = packer.problem.diversity is not None
         got = 0
         while left and got < count:
             lowest = left & -left
@@ -97,7 +98,8 @@ class Standing:
                 continue
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)
-            take = board.varied(ask, at, take)
+            if choosy:
+                take = board.varied(ask, at, take)
             if take:
                 board.put(ask, at, take)
                 if ruled:
