@@ -38,7 +38,7 @@ _MEANING = {
 _QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
-PAUSE, LOOK = 5.0, 60.0
+PAUSE, LOOK, SELDOM = 5.0, 60.0, 600.0
 
 
 class Interruptions:
@@ -55,16 +55,21 @@ class Interruptions:
             group.create_task(self._look_after(), name="interruption status")
 
     async def _look_after(self) -> None:
-        """Ask for machines that ail. Where we may not ask, we say so once and leave it."""
+        """Ask for machines that ail. Where we may not ask, we say so once and ask seldom: somebody may allow it."""
+        told = ""
         while True:
+            pause = LOOK
             try:
                 await self._handle(await self._context.cloud.ailing())
+                told = ""
             except CloudError as problem:
-                log = self._context.log.error if problem.remedy is Remedy.OPERATOR else self._context.log.info
-                log("machines' status not known", controller="interruption.instancestatus", error=problem.message)
-                if problem.remedy is Remedy.OPERATOR:
-                    return
-            await asyncio.sleep(LOOK)
+                denied = problem.remedy is Remedy.OPERATOR
+                pause = SELDOM if denied else LOOK
+                if problem.message != told:
+                    log = self._context.log.error if denied else self._context.log.info
+                    log("machines' status not known", controller="interruption.instancestatus", error=problem.message)
+                told = problem.message
+            await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
         while True:
