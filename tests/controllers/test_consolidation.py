@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.controllers.disruption import consolidation, costs
+from dovetail.controllers.disruption import balance, consolidation, costs
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection
 from dovetail.model.pods import Pod
@@ -95,10 +95,12 @@ def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:
 
 
 def test_the_balanced_policy_weighs_saving_against_disturbance() -> None:
-    proposal = Proposal(candidates=(candidate("a", 0.1),), plan=plan(), saving=0.1)
-    assert consolidation.balanced(proposal, pool_cost=1.0, pool_disruption=10.0, disruption=2.0)
-    assert not consolidation.balanced(proposal, pool_cost=1.0, pool_disruption=10.0, disruption=3.0)
-    assert not consolidation.balanced(proposal, pool_cost=0.0, pool_disruption=10.0, disruption=1.0)
+    assert balance.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).approved
+    assert not balance.weigh(0.1, 3.0, cost=1.0, disturbance=10.0).approved
+    assert not balance.weigh(0.1, 1.0, cost=0.0, disturbance=10.0).approved
+    assert balance.weigh(0.1, 2.0, cost=1.0, disturbance=10.0).words() == (
+        "score 0.50 >= threshold 0.50 (k: 2, savings 10.0%, disruption 20.0%)"
+    )
 
 
 def test_the_log_says_it_in_the_words_people_grep_for() -> None:
@@ -106,7 +108,7 @@ def test_the_log_says_it_in_the_words_people_grep_for() -> None:
         id="d-1", reason=Reason.UNDERUTILIZED, kind="single", candidates=(candidate("n", 0.1),), saving=0.1
     )
     assert command.words() == (
-        "Underutilized/d-1: delete: nodepools=[default]: [n/m.large/on-demand] (savings: $0.10)"
+        "Underutilized/d-1: delete: nodepools=[default]: [n] (savings: $0.10)"
     )
     assert old_words(command) == "consolidation delete, terminating 1 nodes n/m.large/on-demand"
 

@@ -17,6 +17,7 @@ DURATIONS = (
     1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5, 6, 7, 8, 9, 10, 15, 20, 25, 30, 40, 50, 60, 120, 150, 300, 450, 600,
 )  # fmt: skip
 
+SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 REBOOTS = tuple(10.0 * 2**n for n in range(8))
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
@@ -163,6 +164,12 @@ class Metrics:
         )
         self.failed_validations = self._counter(
             "voluntary_disruption_failed_validations", "Decisions that no longer held.", ("consolidation_type",)
+        )
+
+        balanced = ("decision", "nodepool", "policy")
+        self.consolidation_moves = self._counter("consolidation_moves", "Moves weighed by Balanced pools.", balanced)
+        self.consolidation_score = self._histogram(
+            "consolidation_score", "How Balanced pools weighed moves.", balanced, buckets=SCORES
         )
 
     def _interruption(self) -> None:

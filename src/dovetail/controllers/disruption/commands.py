@@ -67,11 +67,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     def words(self) -> str:
         """As Karpenter's log says it, for those who grep."""
-        pools = ", ".join(sorted({each.pool for each in self.candidates}))
-        nodes = ", ".join(f"{each.node}/{each.instance_type}/{each.capacity_type}" for each in self.candidates)
+        pools = ",".join(sorted({each.pool for each in self.candidates}))
+        nodes = ", ".join(each.node for each in self.candidates)
         text = f"{self.reason}/{self.id}: {self.decision}: nodepools=[{pools}]: [{nodes}]"
         if self.replacements:
-            text += f" -> [{len(self.replacements)} replacements]"
+            count = len(self.replacements)
+            text += f" -> [{count} replacement{'' if count == 1 else 's'}]"
         return f"{text} (savings: ${self.saving:.2f})"
 
 

@@ -260,12 +260,3 @@ def _spot_to_spot(machine: Machine, replaced: int, enabled: bool) -> Rejection |
             f" candidate to consolidate, got {len(types)}",
         )
     return None
-
-
-def balanced(proposal: Proposal, pool_cost: float, pool_disruption: float, disruption: float) -> bool:
-    """The Balanced policy: the share of the pool's cost saved against the share of its pods disturbed."""
-    if pool_cost <= 0 or pool_disruption <= 0:
-        return False
-    if disruption <= 0:
-        return True
-    return (proposal.saving / pool_cost) / (disruption / pool_disruption) >= 0.5

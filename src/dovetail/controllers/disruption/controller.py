@@ -16,8 +16,9 @@ from dovetail.clock import beside, stopwatch
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import blockers, consolidation, expiration
+from dovetail.controllers.disruption import blockers, expiration
 from dovetail.controllers.disruption.allowances import Allowances
+from dovetail.controllers.disruption.balance import Balance
 from dovetail.controllers.disruption.candidates import candidate, prices
 from dovetail.controllers.disruption.census import Census, Field
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason
@@ -58,6 +59,7 @@ class Disruption:
         self._repair = Repair(context, self.queue)
         self._drifting = Drifting(context, self.queue)
         self._moves = Moves(context)
+        self._balance = Balance(context)
         self._refusals = Refusals()
         self._occasions = Occasions(context)
         self._proposal: tuple[Proposal, float] | None = None
@@ -223,9 +225,12 @@ class Disruption:
         self._refusals.note(ready, self.stays, now)
         if best is None and asked.removals:
             self._refusals.searched(asked.above, now, restless=restless)
+        if best is not None:
+            best, objections = await self._balance.agreed(best, asked, prices(pools))
+            self.stays |= objections
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
-        return await self._hold(best if best is not None and self._approved(best) else None)
+        return await self._hold(best)
 
     async def _hold(self, best: Proposal | None) -> bool:
         """Carry out what has been worth it for a while; one that has just turned up must hold first."""
@@ -288,20 +293,6 @@ class Disruption:
     def _policy(self, pool: str) -> str:
         found = self._context.mirror.pools.store.get(pool)
         return found.spec.disruption.consolidation_policy if found else "WhenEmpty"
-
-    def _approved(self, proposal: Proposal) -> bool:
-        """Every pool with the Balanced policy must find the saving worth the disturbance."""
-        for name in {each.pool for each in proposal.candidates if self._policy(each.pool) == "Balanced"}:
-            every = [each for each in self.field.candidates if each.pool == name]
-            mine = [each for each in proposal.candidates if each.pool == name]
-            cost = sum(each.price or 0.0 for each in every)
-            if not consolidation.balanced(
-                proposal, cost, sum(each.cost for each in every), sum(each.cost for each in mine)
-            ):
-                for each in mine:
-                    self.stays[each.node] = Rejection("NOT_BALANCED", "the saving is not worth the disruption")
-                return False
-        return True
 
     # -- what is told
 

@@ -1,0 +1,44 @@
+"""The Balanced policy: pods are moved only where that saves enough of what the whole pool costs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dovetail.kube import resources as kinds
+from tests.controllers.conftest import types
+from tests.controllers.test_giving_back import QUICK, Tell, nodes, running
+
+BALANCED = {**QUICK, "consolidationPolicy": "Balanced"}
+
+
+def sold(small: float) -> list[dict[str, Any]]:
+    """m.large, which holds one pod, at a price; m.2xlarge, which holds four, at 30 cents."""
+    prices = {"m.large": small, "m.2xlarge": 0.3}
+    return [
+        {**each, "offerings": [{**one, "price": prices[each["name"]]} for one in each["offerings"]]}
+        for each in types(*prices)
+    ]
+
+
+@pytest.mark.parametrize(("small", "moved"), [(0.2, False), (0.1, True)])
+def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tell, small: float, moved: bool) -> None:
+    """Everybody in the pool is disturbed: a third of its cost is too little for that, two thirds are enough."""
+
+    async def story(world: Any) -> None:
+        await running(world, 4, cpu="1500m", disruption=BALANCED)
+        before = await nodes(world)
+        for name in ("p1", "p2", "p3"):
+            await world.kube.delete(kinds.PODS, name, "default", grace=0)
+        await asyncio.sleep(300)
+        assert (await nodes(world) != before) == moved
+        reasons = {each.reason for each in world.autoscaler.ledger.decisions() if each.kind == "keep"}
+        told = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
+        assert ("NOT_BALANCED" in reasons) != moved and ("ConsolidationApproved" in told) == moved
+        word = "approved" if moved else "rejected"
+        line = f'karpenter_consolidation_moves_total{{decision="{word}",nodepool="default",policy="balanced"}}'
+        assert line in world.autoscaler.metrics.text().decode()
+
+    tell(story, sold=sold(small))
