@@ -15,6 +15,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.hostnames import cap_member, cap_owner
 from dovetail.planner.problem import UNLIMITED, Problem
 
 _NOTHING: dict[int, int] = {}
@@ -115,9 +116,10 @@ class Board:
             for dim, amount in ask.steps:
                 np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
         for cell in ask.host_owned:
-            self._cap_owner(cell, cell in ask.own, bins, fits)
+            cap_owner(cell, cell in ask.own, self.host_counts[cell.slot, : self.size], bins, fits)
         for cell in ask.host_members:
-            self._cap_member(cell, bins, fits, lenient)
+            if not (lenient and cell.group.kind == SPREAD):
+                cap_member(cell, self.host_counts[cell.slot], self.host_owners[cell.slot], bins, fits)
         if self.problem.diversity is not None:
             self._cap_uniform(ask, bins, fits)
         if fits.all():
@@ -172,32 +174,6 @@ class Board:
             return most
         held = [self.asks[number] for number in self.contents[at]]
         return diversity.most(int(self.column[at]), [*held, ask], self.used(at), ask, most)
-
-    def _cap_owner(self, cell: Cell, mine: bool, bins: Ints, fits: Ints) -> None:
-        counts = self.host_counts[cell.slot].take(bins)
-        if cell.group.kind == SPREAD:
-            if mine:
-                np.minimum(fits, np.maximum(cell.group.max_skew - counts, 0), out=fits)
-            else:
-                fits[counts > cell.group.max_skew] = 0
-        elif cell.group.kind == ANTI:
-            fits[counts > 0] = 0
-            if mine:
-                np.minimum(fits, 1, out=fits)
-        elif not mine or bool((self.host_counts[cell.slot, : self.size] > 0).any()):
-            fits[counts == 0] = 0
-
-    def _cap_member(self, cell: Cell, bins: Ints, fits: Ints, lenient: bool) -> None:
-        if cell.group.kind == AFFINITY or (lenient and cell.group.kind == SPREAD):
-            return
-        promised = self.host_owners[cell.slot].take(bins) > 0
-        if not promised.any():
-            return
-        if cell.group.kind == ANTI:
-            fits[promised] = 0
-        else:
-            allowed = np.maximum(cell.group.max_skew - self.host_counts[cell.slot].take(bins), 0)
-            np.minimum(fits, allowed, out=fits, where=promised)
 
     def per_new(self, ask: Ask) -> int:
         """How many pods of the ask one fresh machine may take by hostname rules alone."""

@@ -19,13 +19,15 @@ from dovetail.planner.reference.tally import Tally, bits
 class Step:
     """A pod class at one point of its way down: one required term, and a rung of its ladder."""
 
-    __slots__ = ("ask", "mask", "narrow", "rung", "strict")
+    __slots__ = ("ask", "mask", "narrow", "rung", "size", "strict")
 
     def __init__(self, problem: Problem, ask: Ask, rung: int, term: Term, required: Term) -> None:
         columns = problem.columns
         self.ask = ask
         self.rung = rung
         self.mask = ask.mask & columns.term(term)
+        self.size = (id(ask.steps), self.mask)
+        """What decides whether some machine holds the pod; steps that have it in common share the answer."""
         self.strict = [_among(axis.key, axis.values, required) for axis in problem.axes]
         self.narrow = [
             _among(axis.key, axis.values, term) if any(each[0] == axis.key for each in term) else None
@@ -45,8 +47,8 @@ class Claim:
         self.domains = domains
         self.used = [0] * dims
         self.reserved: frozenset[str] = frozenset()
-        self.dead: set[int] = set()
-        """Asks that will never fit again: room only shrinks."""
+        self.dead: set[tuple[int, int]] = set()
+        """Sizes that will never fit again: room only shrinks."""
 
 
 class Change:
@@ -103,7 +105,7 @@ class Market:
                 if not mask:
                     break
         if not mask:
-            claim.dead.add(id(step))
+            claim.dead.add(step.size)
             return None
         for volumes in ask.cls.storage.alternatives:
             found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)

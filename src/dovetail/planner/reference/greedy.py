@@ -109,7 +109,7 @@ class Greedy:
     def _claimed(self, step: Step) -> bool:
         claims = reversed(self.claims) if self.newest_first else self.claims
         for claim in sorted(claims, key=lambda each: self.load[each.number]):
-            if id(step) in claim.dead:
+            if step.size in claim.dead:
                 continue
             try:
                 change = self.market.change(claim, step)

@@ -115,11 +115,13 @@ def _opened(board: Board, mask: int, wide: int, asks: Counter[Ask]) -> int:
 
 def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
     """Whether one more pod of the ask may go onto a machine, by every rule."""
-    if (board.free[:, at] < ask.request).any():
+    if not board.holds(ask, at, 1):
         return False
     for key in ask.keys:
         axis = board.axis_at[key]
         if board.allowance(ask, axis, lenient)[board.domains[axis][at]] < 1:
             return False
+    if not ask.ties.ruled and board.problem.diversity is None:
+        return True
     bins, _ = board.shares(ask, np.array([at]), 1, lenient)
     return len(bins) == 1
