@@ -25,6 +25,9 @@ def simulate(
     file: Path | None, drawn: int | None, seed: int | None, as_json: bool, log: Path | None, check: bool
 ) -> None:
     """Run a scenario in virtual time."""
+    # A simulation makes little garbage in cycles, and searching a large heap for it would take most of the time.
+    gc.set_threshold(100_000, 50, 1000)
+
     from dovetail.lab.scenario import seeds
     from dovetail.lab.scenario.schema import ScenarioError, read
 
@@ -62,12 +65,12 @@ def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, li
     assert isinstance(scenario, Scenario)
     quiet_logs()
     lines: list[str] = []
-    # A simulation makes little garbage in cycles, and searching a large heap for it would take most of the time.
-    gc.set_threshold(100_000, 50, 1000)
     try:
         return run_virtual(play(scenario, folder, lines.append, seed)), lines
     except* ScenarioError as group:
         raise ScenarioError(str(_first(group))) from None
+    finally:
+        gc.freeze()  # the process ends soon: a cluster need not be taken apart for that
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

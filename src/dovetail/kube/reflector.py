@@ -160,19 +160,24 @@ class Reflector(Generic[T]):
         if event.type == "BOOKMARK":
             self.version = decode(event.object, Head).metadata.resource_version
         else:
-            gone = event.type == "DELETED"
-            self._accept(gone, lambda: event.object, lambda: decode(event.object, self._type))
+            self._accept(event.object, event.type == "DELETED")
 
     def _told(self, news: News) -> None:
+        """What a server in the same process tells is always the newest."""
         self._alive()
-        self._accept(news.gone, lambda: news.raw, lambda: news.view(self._type, self.store.get(news.key)))
+        held = self.store.get(news.key)
+        obj = self._readable(lambda: news.view(self._type, held), lambda: news.raw)
+        if obj is None:
+            return
+        if news.gone:
+            self._remove(news.key, obj)
+        else:
+            self._put(news.key, obj)
+        self.version = str(news.version)
 
-    def _accept(self, gone: bool, raw: Callable[[], bytes | msgspec.Raw], read: Callable[[], T]) -> None:
-        try:
-            obj = read()
-        except msgspec.ValidationError as problem:
-            self._report(BadObject(self.resource.name, key_of_raw(raw()), str(problem)))
-            self.version = decode(raw(), Head).metadata.resource_version
+    def _accept(self, raw: msgspec.Raw, gone: bool) -> None:
+        obj = self._readable(lambda: decode(raw, self._type), lambda: raw)
+        if obj is None:
             return
         namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name
@@ -182,6 +187,15 @@ class Reflector(Generic[T]):
             self._put(key, obj)
         self.version = version
 
+    def _readable(self, read: Callable[[], T], raw: Callable[[], bytes | msgspec.Raw]) -> T | None:
+        """The object; one that does not decode is reported and passed over."""
+        try:
+            return read()
+        except msgspec.ValidationError as problem:
+            self._report(BadObject(self.resource.name, key_of_raw(raw()), str(problem)))
+            self.version = decode(raw(), Head).metadata.resource_version
+            return None
+
     def _known_better(self, key: str, uid: str, version: str) -> bool:
         """Whether a writer of ours has already put a newer state of the object into the store."""
         held = self.store.get(key)
@@ -189,11 +203,13 @@ class Reflector(Generic[T]):
 
     def _put(self, key: str, obj: T) -> None:
         old = self.store.get(key)
-        if old is not None and _uid(old) != _uid(obj):
-            self._remove(key)
-            old = None
-        if old is not None and meta(old)[3] == meta(obj)[3]:
-            return
+        if old is not None:
+            before, now = meta(old), meta(obj)
+            if before[2] != now[2]:
+                self._remove(key)
+                old = None
+            elif before[3] == now[3]:
+                return
         if self._keep is not None:
             obj = self._keep(obj, old)
             if obj is old:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,6 +49,17 @@ class _Stance:
         self.followed = 0
         self.room: Bools = np.zeros(0, dtype=np.bool_)
         self.merit: Ints = np.zeros(0, dtype=np.int64)
+        self.spreads: dict[str, _Spreading] = {}
+
+
+class _Spreading(NamedTuple):
+    """The rows that a soft constraint counts pods on, and the numbers of their domains; good until a node changes."""
+
+    constraint: Spread
+    moment: tuple[int, int, int]
+    rows: Ints
+    domains: Ints
+    size: int
 
 
 _COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "room", "merit")
@@ -192,6 +204,16 @@ class Fast:
             total = total + 2 * self._spread(pod, constraints, stance, rows)
         return total
 
+    def _spreading(self, constraint: Spread, column: Ints, counted: Bools, stance: _Stance) -> _Spreading:
+        board = self.board
+        moment = board.restarts, len(board.static_log), len(column)
+        held = stance.spreads.get(constraint.topology_key)
+        if held is None or held.constraint is not constraint or held.moment != moment:
+            rows = np.flatnonzero(counted & self._included(constraint, stance))
+            held = _Spreading(constraint, moment, rows, column[rows] + 1, int(column.max(initial=-1)) + 2)
+            stance.spreads[constraint.topology_key] = held
+        return held
+
     def _spread(self, pod: PodInfo, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> Ints:
         """Defaults count every node; constraints of the pod's own only nodes that have all of their labels."""
         board = self.board
@@ -208,9 +230,9 @@ class Fast:
                 size, found = len(taking), counts[rows].astype(np.float64)
             else:
                 size = int(np.count_nonzero(np.bincount(column[taking] + 1)))
-                part = counted & self._included(constraint, stance)
-                sums = np.bincount(column[part] + 1, weights=counts[part], minlength=int(column.max(initial=-1)) + 2)
-                found = sums[here + 1].astype(np.float64)
+                where = self._spreading(constraint, column, counted, stance)
+                sums = np.bincount(where.domains, weights=counts[where.rows], minlength=where.size)
+                found = sums[here + 1].astype(np.float64, copy=False)
             raw += np.where(here >= 0, found * math.log(size + 2) + float(constraint.max_skew - 1), 0.0)
         whole = np.floor(raw + 0.5).astype(np.int64)
         return _normalised(whole, counted[rows] if pod.shape.own_spread else None)
