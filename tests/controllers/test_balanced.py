@@ -36,9 +36,34 @@ def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tel
         assert (await nodes(world) != before) == moved
         reasons = {each.reason for each in world.autoscaler.ledger.decisions() if each.kind == "keep"}
         told = {each["reason"] for each in await world.list(kinds.CORE_EVENTS)}
-        assert ("NOT_BALANCED" in reasons) != moved and ("ConsolidationApproved" in told) == moved
+        assert ("NOT_BALANCED" in reasons) != moved
+        assert ("ConsolidationApproved" in told) == ("ConsolidationCandidate" in told) == moved
         word = "approved" if moved else "rejected"
         line = f'karpenter_consolidation_moves_total{{decision="{word}",nodepool="default",policy="balanced"}}'
         assert line in world.autoscaler.metrics.text().decode()
 
     tell(story, sold=sold(small))
+
+
+def test_a_wish_that_does_not_hold_is_taken_back_in_the_events_too(tell: Tell) -> None:
+    """Whoever saw that a machine is a candidate learns that it is one no more, and why."""
+
+    async def story(world: Any) -> None:
+        await running(world, 4, cpu="1500m", disruption=QUICK)
+        (node,) = await nodes(world)
+        for name in ("p1", "p2", "p3"):
+            await world.kube.delete(kinds.PODS, name, "default", grace=0)
+
+        async def wished() -> bool:
+            return any(each["reason"] == "ConsolidationCandidate" for each in await world.list(kinds.CORE_EVENTS))
+
+        await world.until(wished, within=120)
+        await world.pods(3, cpu="1500m", prefix="q", nodeName=node)
+        await asyncio.sleep(120)
+        assert await nodes(world) == [node]
+        told = {each["reason"]: each["message"] for each in await world.list(kinds.CORE_EVENTS)}
+        words = f"replace: nodepools=[default]: [{node}] -> [1 replacement]"
+        assert told["ConsolidationCandidate"] == f"Consolidation candidate: {words} (savings: $0.20)"
+        assert told["ConsolidationRejected"] == f"Consolidation rejected: {words}, reason: churn (savings: $0.20)"
+
+    tell(story, sold=sold(0.1))

@@ -16,7 +16,7 @@ from dovetail.clock import beside, stopwatch
 from dovetail.cluster import keys
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import blockers, expiration
+from dovetail.controllers.disruption import announcing, blockers, expiration
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.balance import Balance
 from dovetail.controllers.disruption.candidates import candidate, prices
@@ -195,8 +195,7 @@ class Disruption:
         )
         context.metrics.disruption_eligible.labels("underutilized").set(len(ready))
         if not ready:
-            self._proposal = None
-            return False
+            return await self._hold(None)
         allowed = Allowances(context, Reason.UNDERUTILIZED, self._census.totals())
         now, restless = context.clock.monotonic(), self._restless()
         if self._proposal is not None:
@@ -238,9 +237,11 @@ class Disruption:
         if best is None:
             if held is not None:
                 self._context.metrics.failed_validations.labels(_kind(held[0])).inc()
+                announcing.dropped(self._context, held[0], self.stays)
             return False
         if held is None:
             self._proposal = (best, self._context.clock.monotonic())
+            announcing.wished(self._context, best)
             return False
         return await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
 
