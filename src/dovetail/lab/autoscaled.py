@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -19,7 +20,7 @@ from dovetail.cloud.simulated.market import Market
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
 from dovetail.kube.errors import AlreadyExists, ApiError, Disconnected, NotFound
-from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS
+from dovetail.kube.resources import CRDS, EC2NODECLASSES, NODECLAIMS, NODES
 from dovetail.lab.cluster import Lab
 from dovetail.lab.machines import Machine, host_name
 from dovetail.lab.replicas import Fuse, Replica
@@ -31,6 +32,8 @@ from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, RESERVED
 HOUR = 3600.0
 #: Seconds between looks at prices that move.
 REPRICED = 5.0
+#: Seconds after which a cloud's own controller is sure that a machine is gone.
+GONE = 60.0
 #: A reserved machine costs next to nothing more, and still more if it is larger.
 PAID_ALREADY = 10_000_000.0
 RESERVATION = ("karpenter.k8s.aws/capacity-reservation-id", "karpenter.k8s.aws/capacity-reservation-type")
@@ -92,6 +95,10 @@ class Autoscaled:
     def safe_mode(self) -> bool:
         """Whether the process that leads has stopped voluntary disruption."""
         return self.autoscaler is not None and self.autoscaler.safety.safe_mode
+
+    def now(self) -> datetime:
+        """The time as its processes know it."""
+        return self.replicas[0].clock.now()
 
     def restart(self) -> None:
         """Kill every process; their next lives begin soon after."""
@@ -170,8 +177,10 @@ class Autoscaled:
                 self.changed = lab.clock.monotonic()
                 self._known -= gone
             for provider in [each for each in self._joined if each not in standing]:
-                lab.fleet.vanish(self._joined.pop(provider))
+                name = self._joined.pop(provider)
+                lab.fleet.vanish(name)
                 self._addresses.pop(provider, None)
+                group.create_task(_take_away(lab, name, provider), name=f"take away {name}")
             try:
                 async with asyncio.timeout(REPRICED if cloud.market.curves else cloud.next_end()):
                     await cloud.changed()
@@ -255,6 +264,17 @@ _TOLD = frozenset({
     "computed new nodeclaim(s) to fit pod(s)", "launched nodeclaim", "initialized nodeclaim", "disrupting node(s)",
     "deleted nodeclaim", "could not schedule pod", "entering safe mode, voluntary disruption stops",
 })
+
+
+async def _take_away(lab: Lab, name: str, provider: str) -> None:
+    """What a cloud's own controller does: the Node of a machine that is gone goes, if nobody has seen to it."""
+    await asyncio.sleep(GONE)
+    try:
+        node = await lab.kube.get(NODES, name)
+        if node["spec"].get("providerID") == provider:
+            await lab.kube.delete(NODES, name, uid=node["metadata"]["uid"])
+    except (ApiError, Disconnected):
+        return  # it is gone, or the server is out of order
 
 
 @cache

@@ -176,7 +176,7 @@ class Player:
         from dovetail.lab.promises import Promises
 
         assert self._lab.server is not None and autoscaled.cloud is not None
-        promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode)
+        promises = Promises(self._lab.server, self._clock, autoscaled.cloud, autoscaled.safe_mode, autoscaled.now)
         self._lab.add(lambda _: promises.run())
         return promises
 
