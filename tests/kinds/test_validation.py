@@ -97,3 +97,9 @@ def test_qualified_names() -> None:
     assert len(qualified_name("a/b/c")) == 1
     assert qualified_name("/a") == ["prefix part must be non-empty"]
     assert qualified_name("Example.com/a")[0].startswith("prefix part a lowercase RFC 1123 subdomain")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("0s", 0), ("1h30m", 5400), ("Never", None), ("9999999h", None)])
+def test_a_quiet_time_that_nobody_can_count_never_passes(text: str, seconds: int | None) -> None:
+    found = msgspec.convert({"spec": {"disruption": {"consolidateAfter": text}}}, NodePool).spec.disruption.quiet_time
+    assert (None if found is None else found.total_seconds()) == seconds

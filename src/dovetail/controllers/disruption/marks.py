@@ -23,7 +23,6 @@ from dovetail.controllers.worker import Again, Worker, every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
-from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
@@ -132,11 +131,11 @@ class Marks:
 
     def _quiet(self, claim: NodeClaim, pool: NodePool, conditions: Conditions, last: datetime) -> float | None:
         """Mark the claim Consolidatable, or say in how many seconds it may be."""
-        after = pool.spec.disruption.consolidate_after
-        if pool.static or after == "Never" or not claim.is_true("Initialized"):
+        after = pool.spec.disruption.quiet_time
+        if pool.static or after is None or not claim.is_true("Initialized"):
             conditions.clear("Consolidatable")
             return None
-        left = duration.parse(after) - (self._context.clock.now() - last)
+        left = after - (self._context.clock.now() - last)
         if left > timedelta(0):
             conditions.clear("Consolidatable")
             return left.total_seconds()

@@ -17,7 +17,6 @@ from dovetail.controllers.disruption.refusals import FOR
 from dovetail.controllers.explanation import leaving, pools
 from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, others, safe_mode, story
 from dovetail.controllers.ledger import Decision, concerns
-from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.podrequests import requests
@@ -204,17 +203,18 @@ def _next_look(
     found = []
     ends = [each.until for each in why if each.until is not None]
     pool = mirror.pools.store.get(claim.node_pool or "")
-    after = pool.spec.disruption.consolidate_after if pool is not None else "Never"
+    text = pool.spec.disruption.consolidate_after if pool is not None else "Never"
+    after = pool.spec.disruption.quiet_time if pool is not None else None
     initialized = claim.condition("Initialized")
     last = claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
     if why:
         first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
         found.append(f"next look as soon as what blocks it is gone{first}")
-    elif after == "Never":
-        found.append("consolidation is off for its pool (consolidateAfter: Never)")
-    elif last is not None and last + duration.parse(after) > now:
-        ready = last + duration.parse(after)
-        came = f"pods came or went at {last:%H:%M:%SZ} (consolidateAfter {after})"
+    elif after is None:
+        found.append(f"consolidation is off for its pool (consolidateAfter: {text})")
+    elif last is not None and last + after > now:
+        ready = last + after
+        came = f"pods came or went at {last:%H:%M:%SZ} (consolidateAfter {text})"
         found.append(f"next look at {ready:%H:%M:%SZ}: {came}")
     elif kept is not None:
         again = datetime.fromisoformat(kept.time) + timedelta(seconds=FOR)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated
 
+from dovetail.model import duration
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
 from dovetail.model.kinds.parts import (
     AMOUNT,
@@ -103,6 +105,14 @@ class Disruption(View, frozen=True, kw_only=True):
         ),
     ] = "WhenEmptyOrUnderutilized"
     budgets: Annotated[tuple[Budget, ...], BUDGETS] = (Budget(),)
+
+    @property
+    def quiet_time(self) -> timedelta | None:
+        """How long a machine must be quiet; None is never, and so is a time that nobody can count."""
+        try:
+            return duration.parse_or_never(self.consolidate_after)
+        except duration.DurationError:
+            return None
 
 
 class TemplateMeta(View, frozen=True, kw_only=True):
