@@ -8,4 +8,7 @@ def quiet_logs() -> None:
 
     import structlog
 
+    from dovetail.kube import log
+
+    log.quiet()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))

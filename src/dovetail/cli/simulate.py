@@ -57,13 +57,17 @@ def simulate(
 
 
 def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
-    from dovetail.cli.quiet import quiet_logs
     from dovetail.clock import run_virtual
+    from dovetail.kube import log
     from dovetail.lab.scenario.play import play
     from dovetail.lab.scenario.schema import Scenario, ScenarioError
 
     assert isinstance(scenario, Scenario)
-    quiet_logs()
+    log.quiet()
+    if scenario.autoscaler is not None:  # its parts log for operators
+        from dovetail.cli.quiet import quiet_logs
+
+        quiet_logs()
     lines: list[str] = []
     try:
         return run_virtual(play(scenario, folder, lines.append, seed)), lines

@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
-import structlog
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.log import Log
 from dovetail.kube.resources import CORE_EVENTS, Resource
 from dovetail.kube.store import meta
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 _REMEMBERED = 4096
 _BACKLOG = 1000

@@ -13,19 +13,19 @@ from contextlib import aclosing
 from typing import Any, Generic, Literal
 
 import msgspec
-import structlog
 from typing_extensions import TypeVar
 
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound, TooManyRequests
 from dovetail.kube.feed import News, feed_of
+from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
 from dovetail.kube.retries import Retries
 from dovetail.kube.store import Index, Store, key_of, meta
 
 T = TypeVar("T", default=dict[str, Any])
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 #: A server ends a watch after this many seconds (plus up to as much again), and we ask anew.
 WATCH_SECONDS = 300

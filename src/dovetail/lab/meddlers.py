@@ -10,17 +10,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 
-import structlog
-
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError
+from dovetail.kube.log import Log
 from dovetail.kube.resources import NODES, PODS
 from dovetail.model.labels import NODEPOOL
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 #: Seconds after a machine began to join that its static pods show, and that somebody else's taint comes.
 STOWED_AFTER, TAINTED_AFTER = 0.5, 18.0

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import structlog
 
 from dovetail.autoscalers.hpa.decision import Decision, Saying, decide, metrics_wanted, unscalable, unselective
 from dovetail.autoscalers.hpa.limits import History
@@ -21,12 +20,13 @@ from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError
+from dovetail.kube.log import Log
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import HPAS, PODS
 from dovetail.model.pods import Pod
 from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 #: Records an event about an autoscaler.
 Say = Callable[[Autoscaler, Saying], None]

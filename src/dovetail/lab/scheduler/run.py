@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import structlog
-
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, KubeError, NotFound
+from dovetail.kube.log import Log
 from dovetail.lab.recorder import Tell
 from dovetail.lab.scheduler import hints, words, writes
 from dovetail.lab.scheduler.decider import Decider
@@ -24,7 +23,7 @@ from dovetail.lab.scheduler.preemption import Outcome, Victims
 from dovetail.lab.scheduler.queue import Entry, Queue
 from dovetail.model.fit import PodInfo
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 _BINDING_AT_ONCE = 32
 #: What a failure says, and the plugins that turned the pod away.
