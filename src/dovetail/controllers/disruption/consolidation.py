@@ -27,7 +27,7 @@ MOST = 60
 FEW = 4
 #: Nothing is bought for machines of a fleet that costs at most this share more than a fresh one would.
 SLACK = 0.05
-#: A fleet that costs at most this share more is close to a fresh one: fewer moves count for more than more savings.
+#: A fleet that costs at most this share more is close to a fresh one: from there on fewer moves count for more.
 CLOSE = 0.03
 #: How many whole sets are planned with effort.
 SEARCHED = 6
@@ -192,19 +192,18 @@ class _Judge:
         """Whether a set would be better than the best so far if nothing had to be bought for it."""
         return best is None or self._merit(going, sum(each.price or 0.0 for each in going)) > self._of(best)
 
-    def _of(self, found: Proposal) -> tuple[float, ...]:
+    def _of(self, found: Proposal) -> float:
         return self._merit(found.candidates, found.saving)
 
-    def _merit(self, going: Sequence[Candidate], saving: float) -> tuple[float, ...]:
-        """The fewest moves that bring a dear fleet close to a fresh one; or else the most for them."""
-        moves, fresh = _moves(going), self._question.fresh
-        if fresh is not None and self._cost > fresh * (1 + CLOSE) >= self._cost - saving:
-            return (1.0, -moves, saving)
-        return (0.0, saving - self._pod * moves)
+    def _merit(self, going: Sequence[Candidate], saving: float) -> float:
+        """What is saved, less a charge for every move; what is saved beyond a fleet close to fresh counts half."""
+        close = (self._question.fresh or 0.0) * (1 + CLOSE)
+        beyond = max(0.0, min(saving, close - (self._cost - saving)))
+        return saving - beyond / 2 - self._pod * _moves(going)
 
 
 def _whole(asked: Question, judge: _Judge) -> Proposal | None:
-    """The best of whole sets: the fewest moves that bring the fleet close to a fresh one, or else the most for them.
+    """The best of whole sets: the most that is saved for the moves it takes.
 
     They are planned quickly, those that cannot be the best not at all. Effort is spent on the one that is chosen, if
     something is bought for it; and on those that might do, where none does in a fleet that is clearly too dear.
