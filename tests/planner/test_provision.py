@@ -47,7 +47,9 @@ def test_a_pod_too_big_for_every_type_has_a_reason_and_a_nearest_miss(solve: Sol
     plan = solve(pod("giant", cpu="1000000"))
     why = plan.unschedulable["default/giant"]
     assert why.code == "NO_TYPE_FITS"
-    assert why.pools["default"].nearest is not None
+    nearest = why.pools["default"].nearest
+    assert nearest is not None
+    assert nearest.instance_type == max(SHOP, key=lambda each: each.capacity["cpu"]).name
     assert why.pools["default"].steps[-1].left == 0
 
 

@@ -1,11 +1,13 @@
 """Why a pod has no place: for each pool, how many offerings each clause left, and which clause took the last.
 
-The nearest miss is the cheapest offering that the last clause turned away.
+The nearest miss is the cheapest offering that the last clause turned away; where all are too small, of the largest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+import numpy as np
 
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.quantity import format_resources
@@ -18,7 +20,7 @@ from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import NEVER, text
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
-from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
+from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import ATTACH, Problem
 
@@ -60,10 +62,12 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
         before, left = left, left & mask
         steps.append(Step(clause=words, left=left.bit_count(), turned_away=_types(columns, before & ~left)))
         if not left:
-            nearest = columns.rows[lowest(before)].choice if before else None
-            lacks = _lacking(problem, ask, nearest, before) if code == "NO_TYPE_FITS" else ""
-            return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words, nearest=nearest,
-                          nearest_lacks=lacks)  # fmt: skip
+            if not before:
+                return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words)
+            at = _largest(problem, ask, before) if code == "NO_TYPE_FITS" else lowest(before)
+            return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
+                          nearest=columns.rows[at].choice,
+                          nearest_lacks=_lacking(problem, ask, at) if code == "NO_TYPE_FITS" else "")  # fmt: skip
     code, words = _beyond(problem, board, ask, pool)
     steps.append(Step(clause=words, left=0))
     return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
@@ -135,11 +139,17 @@ def _label_code(problem: Problem, each: tuple[str, str, tuple[str, ...]], pool: 
     return "NO_TYPE_MATCHES"
 
 
-def _lacking(problem: Problem, ask: Ask, nearest: Choice | None, before: int) -> str:
-    if nearest is None:
-        return ""
-    # Of what passed the other clauses, the largest machine is the nearest; say what it lacks.
-    at = lowest(before)
+def _largest(problem: Problem, ask: Ask, before: int) -> int:
+    """Of what passed the other clauses, the cheapest of those with most of what all of them lack."""
+    columns = problem.columns
+    for name, amount in sorted(ask.cls.requests.items()):
+        if not name.startswith((PORT, ATTACH)) and not before & columns.holding(name, amount):
+            held = columns.amounts(name)
+            return int(np.where(columns.bools(before), held, held.min() - 1).argmax())
+    return lowest(before)
+
+
+def _lacking(problem: Problem, ask: Ask, at: int) -> str:
     short = {
         name: amount - int(problem.columns.amounts(name)[at])
         for name, amount in ask.cls.requests.items()
