@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from bench.afresh import afresh
-from dovetail.cli.live import quiet_logs
+from dovetail.cli.quiet import quiet_logs
 from dovetail.clock import run_virtual
 from dovetail.lab.invariants import Broken
 from dovetail.lab.scenario.play import Outcome, Player
