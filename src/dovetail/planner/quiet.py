@@ -19,18 +19,22 @@ _was_on = False
 _NEVER = 1 << 30
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Collection rests until the last one inside has left; it stays off if it was off."""
-    global _depth, _was_on
-    with _lock:
-        if _depth == 0:
-            _was_on = gc.isenabled()
-            gc.disable()
-        _depth += 1
-    try:
-        yield
-    finally:
+class quiet:
+    """Collection rests until the last one inside has left; it stays off if it was off.
+
+    Leaving makes no object: with the first one that is made collection begins, and whoever left has the plan by then.
+    """
+
+    def __enter__(self) -> None:
+        global _depth, _was_on
+        with _lock:
+            if _depth == 0:
+                _was_on = gc.isenabled()
+                gc.disable()
+            _depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        global _depth
         with _lock:
             _depth -= 1
             if _depth == 0 and _was_on:

@@ -33,12 +33,16 @@ def reference(problem: Problem) -> tuple[Yardstick, list[Packing]]:
     outcomes = [Greedy(problem, turn).run() for turn in range(_TURNS)]
     return (
         Yardstick(
-            ways=tuple(Way(each.left, each.price, unkept(_replayed(problem, each, None)[0])) for each in outcomes),
+            ways=tuple(Way(each.left, each.price, _unkept(problem, each)) for each in outcomes),
             zones=max(_zones(problem, each) for each in outcomes),
             names=outcomes[0].names,
         ),
         [_packing(problem, each) for each in outcomes],
     )
+
+
+def _unkept(problem: Problem, outcome: Outcome) -> int:
+    return unkept(_replayed(problem, outcome, None)[0]) if problem.wishes else 0
 
 
 def _zones(problem: Problem, outcome: Outcome) -> int:
