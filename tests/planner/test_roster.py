@@ -80,11 +80,14 @@ def test_full_machines_are_left_out_without_changing_the_counts() -> None:
     assert zones == {"z2", "z3"}
 
 
-def test_memory_forgets_pods_that_are_gone() -> None:
+def test_memory_forgets_pods_and_machines_that_are_gone() -> None:
     memory = Memory()
     memory.table("pods").update({str(n): n for n in range(50_000)})
-    memory.trim(live=10)
-    assert not memory.table("pods")
+    memory.table("nodes").update({str(n): n for n in range(100)})
+    memory.trim(pods=100, nodes=0)
+    assert not memory.table("pods") and memory.table("nodes")
+    memory.trim(pods=10, nodes=2)
+    assert not memory.table("nodes")
 
 
 @given(st.lists(st.lists(st.integers(0, 11), unique=True, max_size=8), min_size=2, max_size=6))

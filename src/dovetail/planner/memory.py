@@ -9,8 +9,8 @@ from __future__ import annotations
 from threading import RLock
 from typing import Any
 
-#: Entries that are never worth forgetting.
-_SLACK = 20_000
+#: Entries that are never worth forgetting, about pods and about machines: these weigh much more.
+_PODS, _NODES = 5_000, 50
 
 
 class Memory:
@@ -23,10 +23,15 @@ class Memory:
         """Held while a snapshot is compiled: plans may be made in several threads."""
         self.tables: dict[str, dict[Any, Any]] = {}
 
-    def trim(self, live: int) -> None:
-        """Forget what has outgrown the pods that are there: most of it speaks of pods that are gone."""
-        for name in ("pods", "shapes", "levels", "nodes"):
-            if len(self.tables.get(name, ())) > _SLACK + 3 * live:
+    def trim(self, pods: int, nodes: int) -> None:
+        """Forget what has outgrown what is there: most of it speaks of pods and machines that are gone.
+
+        A snapshot may leave out machines that are there; hardly ever are there more of them than pods.
+        """
+        most = dict.fromkeys(("pods", "shapes", "levels"), _PODS + 3 * pods)
+        most["nodes"] = _NODES + 3 * max(nodes, pods)
+        for name, entries in most.items():
+            if len(self.tables.get(name, ())) > entries:
                 self.tables[name].clear()
 
     def table(self, name: str) -> dict[Any, Any]:

@@ -56,7 +56,8 @@ class Problem:
 
     def _compile(self) -> None:
         snapshot = self.snapshot
-        snapshot.memory.trim(len(snapshot.pending) + sum(len(node.pods) for node in snapshot.nodes))
+        there = sum(len(node.pods) for node in snapshot.nodes)
+        snapshot.memory.trim(pods=len(snapshot.pending) + there, nodes=len(snapshot.nodes))
         roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         self.nodes = list(roster.nodes)
