@@ -156,6 +156,29 @@ def test_a_more_important_pod_makes_room_for_itself() -> None:
     in_lab(story)
 
 
+def test_a_pod_that_waits_for_a_port_is_not_tried_when_a_pod_without_it_goes() -> None:
+    """A look that cannot help would only repeat the same words."""
+
+    async def story(lab: Lab) -> None:
+        await node(lab, "n1")
+        port = {"ports": [{"containerPort": 80, "hostPort": 80}]}
+        for name in ("holder", "waiter"):
+            container = {"name": "c", "image": "nginx", **port}
+            await lab.kube.create(
+                PODS, {"metadata": {"name": name, "namespace": "default"}, "spec": {"containers": [container]}}
+            )
+        await pod(lab, "bystander")
+        await asyncio.sleep(5)
+        await lab.kube.delete(PODS, "bystander", "default", grace=0)
+        await asyncio.sleep(15)
+        assert len([each for each in await events(lab, "FailedScheduling") if "series" not in each]) == 1
+        await lab.kube.delete(PODS, "holder", "default", grace=0)
+        await asyncio.sleep(15)
+        assert (await state(lab, "waiter"))[0] == "n1"
+
+    in_lab(story)
+
+
 def test_the_least_used_node_is_chosen() -> None:
     async def story(lab: Lab) -> None:
         await node(lab, "n1", cpu="4")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -11,6 +11,8 @@ from dovetail.model.fit import NodeInfo, PodInfo
 from dovetail.model.fit.local import check_resources, check_static, tolerates_node
 from dovetail.model.fit.podinfo import Shape
 from dovetail.model.fit.rejection import Rejection
+from dovetail.model.fit.terms import AffinityTerm
+from dovetail.model.fit.volumes import same_disk
 from dovetail.model.nodes import Node
 
 #: Who was turned away because a claim is not there: a pod that goes makes no claim.
@@ -24,7 +26,6 @@ _OF_NODES = frozenset(
     }
 )  # fmt: skip
 _OF_PLACED_PODS = frozenset({"PodTopologySpread", "InterPodAffinity"})
-_OF_GONE_PODS = _OF_PLACED_PODS | {"NodeResourcesFit", "NodePorts", "VolumeRestrictions", "NodeVolumeLimits", ""}
 
 
 class Hint(msgspec.Struct, frozen=True):
@@ -78,18 +79,67 @@ def gate_moved(old: Node | None, new: Node) -> Hint | None:
 
 def pod_placed(info: PodInfo) -> Hint:
     """A pod found its place: only who looks for company cares."""
+    other = info.shape
 
     def helps(entry: Entry) -> bool:
-        shape = entry.info.shape
-        if any(each.selects(info.shape.labels) for each in shape.spread):
+        mine = entry.info.shape
+        if "PodTopologySpread" in entry.plugins and _spread_by(mine, other):
             return True
-        return any(term.selector is not None and term.selector.matches(info.shape.labels) for term in shape.affinity)
+        return "InterPodAffinity" in entry.plugins and _all_mean(mine.affinity, other)
 
     return Hint(_OF_PLACED_PODS, helps)
 
 
-#: A pod left a node: there is more room, or less company.
-POD_GONE = Hint(_OF_GONE_PODS)
+def pod_gone(info: PodInfo) -> Hint:
+    """A pod left its place: there is more room, less company, a port or a volume is free."""
+    other = info.shape
+
+    def helps(entry: Entry) -> bool:
+        mine = entry.info.shape
+        return any(_FREED[each](mine, other) for each in (entry.plugins or ("",)) if each in _FREED)
+
+    return Hint(frozenset(_FREED), helps)
+
+
+def _spread_by(mine: Shape, other: Shape) -> bool:
+    return mine.namespace == other.namespace and any(each.selects(other.labels) for each in mine.spread)
+
+
+def _all_mean(terms: Sequence[AffinityTerm], other: Shape) -> bool:
+    return bool(terms) and all(each.selects(other.namespace, other.labels, {}) for each in terms)
+
+
+def _shared(mine: Shape, other: Shape) -> bool:
+    """Whether both use one claim or one disk."""
+    if mine.namespace != other.namespace:
+        return False
+    claims = {each.persistent_volume_claim for each in mine.volumes if each.persistent_volume_claim is not None}
+    wanted = {each.claim_name for each in claims}
+    return any(
+        (its.persistent_volume_claim is not None and its.persistent_volume_claim.claim_name in wanted)
+        or any(same_disk(each, its) for each in mine.volumes)
+        for its in other.volumes
+    )
+
+
+def _attached(_: Shape, other: Shape) -> bool:
+    return any(each.persistent_volume_claim or each.ephemeral or each.aws_elastic_block_store for each in other.volumes)
+
+
+#: Whom a pod that is gone could have stood in the way of, by the plugin that turned them away.
+_FREED: dict[str, Callable[[Shape, Shape], bool]] = {
+    "": lambda _, __: True,
+    "NodeResourcesFit": lambda _, __: True,
+    "NodePorts": lambda mine, other: any(one.scheduled_apart(two) for one in mine.ports for two in other.ports),
+    "PodTopologySpread": _spread_by,
+    "InterPodAffinity": lambda mine, other: (
+        _all_mean(mine.anti_affinity, other) or _all_mean(other.anti_affinity, mine)
+    ),
+    "VolumeRestrictions": _shared,
+    "NodeVolumeLimits": _attached,
+}
+#: A pod takes less than it did.
+POD_SHRUNK = Hint(frozenset({"NodeResourcesFit"}))
 
 
 def claim_changed(namespace: str, name: str) -> Hint:

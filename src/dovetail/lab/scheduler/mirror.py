@@ -101,7 +101,7 @@ class Mirror:
         self.assumed.discard(key)
         info = self.cluster.remove(key)
         if info is not None or pod.status.nominated_node_name:
-            self._wake(hints.POD_GONE)
+            self._wake(hints.pod_gone(info or pod_info(pod)))
 
     def _placed(self, key: str, old: Pod | None, pod: Pod) -> None:
         name = pod.spec.node_name
@@ -125,7 +125,7 @@ class Mirror:
         if before is None or before.shape.labels != info.shape.labels:
             self._wake(hints.pod_placed(info))
         if before is not None and _smaller(before, info):
-            self._wake(hints.POD_GONE)
+            self._wake(hints.POD_SHRUNK)
 
     def _pending(self, key: str, pod: Pod) -> None:
         if key in self.assumed or pod.metadata.deletion_timestamp is not None:
@@ -225,9 +225,7 @@ def _images(node: Node | None) -> object:
 
 
 def _smaller(before: PodInfo, now: PodInfo) -> bool:
-    """Whether a pod holds less of anything than it did, or counts no longer among those that stay."""
-    if before.kind.terminating != now.kind.terminating:
-        return True
+    """Whether a pod holds less of anything than it did."""
     return any(now.held.get(name, 0) < amount for name, amount in before.held.items())
 
 

@@ -94,7 +94,7 @@ class VolumeState:
 
     def check(self, info: NodeInfo) -> Rejection | None:
         for disk in self.disks:
-            if any(_clash(disk, other) for held in info.pods.values() for other in held.shape.volumes):
+            if any(same_disk(disk, other) for held in info.pods.values() for other in held.shape.volumes):
                 return DISK
         if self.once > 0:
             return ONCE_POD
@@ -210,7 +210,7 @@ def _disks(volume: Volume) -> tuple[DiskUse | None, ...]:
     return volume.aws_elastic_block_store, volume.gce_persistent_disk, volume.iscsi, volume.rbd
 
 
-def _clash(mine: Volume, other: Volume) -> bool:
+def same_disk(mine: Volume, other: Volume) -> bool:
     """Whether two volumes are one disk that a node may not hold twice; all but one kind may be read together."""
     if mine.aws_elastic_block_store is not None and other.aws_elastic_block_store is not None:
         return mine.aws_elastic_block_store.volume_id == other.aws_elastic_block_store.volume_id
