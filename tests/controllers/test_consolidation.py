@@ -145,7 +145,7 @@ def test_moving_a_pod_costs_by_its_priority_and_its_own_word(
 
 
 def question(simulate: consolidation.Simulate, **more: Any) -> Question:
-    return Question(simulate=simulate, search=simulate, allow=lambda _: True, **more)
+    return Question(**{"simulate": simulate, "search": simulate, "allow": lambda _: True, **more})
 
 
 def chosen(prices: Sequence[float]) -> list[str]:
@@ -172,3 +172,35 @@ def test_of_sets_that_end_close_to_a_fresh_fleet_the_one_with_the_fewest_moves_g
     asked = question(lambda _: plan(), removals=((many,), (few,)), fresh=2.0)
     best, _ = consolidation.choose([many, few, dear], asked)
     assert best is not None and best.candidates == (few,)
+
+
+def test_a_set_that_could_not_be_the_best_even_for_nothing_is_not_planned() -> None:
+    """A plan for many pods takes longer than all the rest of a pass."""
+    few, more = candidate("few", 1.0, pods=1), tuple(candidate(f"more{i}", 0.2, pods=4) for i in range(5))
+    planned: list[Sequence[Candidate]] = []
+
+    def simulate(going: Sequence[Candidate]) -> Plan:
+        planned.append(going)
+        return plan()
+
+    asked = question(simulate, removals=(more,), thinned=(few,), fresh=1.95)
+    best, _ = consolidation.choose([few, *more], asked)
+    assert best is not None and best.candidates == (few,)
+    assert not any(going == more for going in planned)
+
+
+def test_effort_is_spent_on_the_set_that_is_chosen_and_only_if_something_is_bought_for_it() -> None:
+    one, other = candidate("one", 1.0, pods=1), candidate("other", 0.5, pods=1)
+    searched: list[Sequence[Candidate]] = []
+
+    def search(going: Sequence[Candidate]) -> Plan:
+        searched.append(going)
+        return plan(machine(0.1))
+
+    asked = question(lambda _: plan(machine(0.2)), search=search, removals=((one,), (other,)), fresh=1.4)
+    best, _ = consolidation.choose([one, other], asked)
+    assert best is not None and best.candidates == (one,) and searched == [(one,)]
+    assert best.saving == pytest.approx(0.9)
+    free = question(lambda _: plan(), search=search, removals=((one,), (other,)), fresh=1.4)
+    consolidation.choose([one, other], free)
+    assert searched == [(one,)]
