@@ -177,6 +177,12 @@ def test_the_heavier_pool_is_used_first(solve: Solve) -> None:
     assert {machine.pool for machine in plan.machines} == {"heavy"}
 
 
+def test_weight_decides_for_many_pods_too(solve: Solve) -> None:
+    """Machines chosen along a relaxation are of the heaviest pool that can serve a pod, however dear."""
+    plan = solve(*pods(60, cpu="1500m"), pools=(pool("light"), pool("heavy", types=(LARGE,), weight=5)), deadline=0.2)
+    assert {machine.pool for machine in plan.machines} == {"heavy"}
+
+
 def test_limits_hold_exactly_inside_a_batch(solve: Solve) -> None:
     plan = solve(*pods(8, cpu="1900m"), pools=(pool(limits={"cpu": 8000}),))
     assert len(plan.unschedulable) == 4

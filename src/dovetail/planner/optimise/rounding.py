@@ -50,6 +50,9 @@ class Rounding:
         self.largest = largest
         self.board, loose = _emptied(problem, start.board)
         self.sizes = _sizes(problem)
+        weights = np.array([pool.weight for pool in problem.pools], dtype=np.int64)
+        self.weights = weights[problem.menu.pools] if len(set(weights.tolist())) > 1 else None
+        """The weight of each column's pool, where they differ: whoever a heavier pool can serve is served by it."""
         self.demands = [Demand(ask, float(count), self._columns(ask, where), sharing(ask))
                         for (ask, where), count in loose.items()]  # fmt: skip
         self.where = [where for _, where in loose]
@@ -59,6 +62,8 @@ class Rounding:
         for axis, domain in enumerate(where):
             if domain >= 0:
                 ok &= self.problem.menu.domains[axis] == domain
+        if self.weights is not None and ok.any():
+            ok &= self.weights == self.weights[ok].max()
         found = np.flatnonzero(ok)
         if len(found) and any(cell.group.kind == SPREAD for cell in ask.host_owned):
             prices = self.problem.menu.prices[found]
