@@ -16,6 +16,8 @@ Json = dict[str, Any]
 ZONES = ("ap-northeast-2a", "ap-northeast-2b", "ap-northeast-2c")
 GATES = ("SpotToSpotConsolidation", "NodeRepair", "NodeOverlay", "TerminateFirstDrift", "PodDeletionCostManagement",
          "TerminateFirstRepair", "CapacityBuffer")  # fmt: skip
+#: Seconds more until rest: machines that never join are given up after a quarter of an hour, and mistrusted for another.
+PATIENCE = 1200
 CALM: Json = {"boot": [15, 20], "ready": [2, 8], "latency": [0.05, 0.1]}
 
 
@@ -37,6 +39,7 @@ def widen(document: Json, chance: Chance, begin: float, quiet: float) -> Json:
     autoscaler = document["autoscaler"]
     gates = [each for each in GATES if chance.random() < 0.25] + ["StaticCapacity"]
     return document | {
+        "duration": document["duration"] + PATIENCE,
         "autoscaler": autoscaler | {
             "gates": gates, "market": autoscaler["market"] | _market(chance), "reserved": _reserved(chance),
         },
