@@ -16,7 +16,7 @@ Json = dict[str, Any]
 ZONES = ("ap-northeast-2a", "ap-northeast-2b", "ap-northeast-2c")
 GATES = ("SpotToSpotConsolidation", "NodeRepair", "NodeOverlay", "TerminateFirstDrift", "PodDeletionCostManagement",
          "TerminateFirstRepair", "CapacityBuffer")  # fmt: skip
-#: Seconds more until rest: machines that never join are given up after a quarter of an hour, and mistrusted for another.
+#: Seconds more until rest: machines that never join are given up after a quarter of an hour, and then mistrusted.
 PATIENCE = 1200
 CALM: Json = {"boot": [15, 20], "ready": [2, 8], "latency": [0.05, 0.1]}
 
