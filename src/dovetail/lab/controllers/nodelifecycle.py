@@ -90,6 +90,8 @@ class NodeLifecycle:
         self._signals: dict[str, float] = {}
         #: Nodes that no kubelet of ours is known to run, so far.
         self._strangers: dict[str, None] = {}
+        #: Nodes that came or went since the monitor last looked: the node, and whether it came.
+        self._news: dict[str, tuple[NodeView, bool]] = {}
         kit.nodes.listen(self._node_changed)
         self._leases.listen(self._lease_changed)
 
@@ -100,11 +102,13 @@ class NodeLifecycle:
         if new is None:
             self._signals.pop(name, None)
             self._strangers.pop(name, None)
-            self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
+            if self._news.pop(name, None) is None:
+                self._news[name] = node, False
             return
         if old is None:
             self._strangers[name] = None
-            self._event(new, "Normal", "RegisteredNode", f"Registered Node {name} in Controller")
+            if self._news.pop(name, None) is None:
+                self._news[name] = new, True
         if old is None or _heartbeat(old) != _heartbeat(new):
             self._signals[name] = self._kit.clock.monotonic()
         self.worker.add(name)
@@ -144,6 +148,7 @@ class NodeLifecycle:
         """The monitor."""
         while True:
             await asyncio.sleep(MONITOR_SECONDS)
+            self._announce()
             for node in list(self._suspects()):
                 try:
                     await self._silent(node)
@@ -151,6 +156,14 @@ class NodeLifecycle:
                     continue  # it is gone, or has spoken since
                 except (ApiError, Disconnected):
                     break  # the server is in trouble: judge nobody by that
+
+    def _announce(self) -> None:
+        for name, (node, came) in self._news.items():
+            if came:
+                self._event(node, "Normal", "RegisteredNode", f"Registered Node {name} in Controller")
+            else:
+                self._event(node, "Normal", "RemovingNode", f"Removing Node {name} from Controller")
+        self._news.clear()
 
     def _suspects(self) -> Iterable[NodeView]:
         now = self._kit.clock.monotonic()
