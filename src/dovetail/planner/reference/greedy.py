@@ -42,11 +42,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Greedy:
-    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains and of claims."""
+    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains."""
 
     def __init__(self, problem: Problem, turn: int = 0) -> None:
         self.problem = problem
-        self.newest_first = turn % 2
         self.tally = Tally(problem, turn)
         self.market = Market(problem, self.tally)
         self.free = problem.free.copy()
@@ -107,8 +106,8 @@ class Greedy:
         return False
 
     def _claimed(self, step: Step) -> bool:
-        claims = reversed(self.claims) if self.newest_first else self.claims
-        for claim in sorted(claims, key=lambda each: self.load[each.number]):
+        self.claims.sort(key=lambda each: self.load[each.number])  # of those with as many pods, as they stood before
+        for claim in self.claims:
             if step.size in claim.dead:
                 continue
             try:
