@@ -78,7 +78,7 @@ class Promises:
         self._doubts: dict[str, float] = {}
         self._calls = 0
         cloud.on_terminate = self._terminated
-        cloud.on_refuse = self._refused.__setitem__
+        cloud.on_refuse = self._refuse
         server.store.observers.append(self._written)
 
     async def run(self) -> None:
@@ -193,6 +193,14 @@ class Promises:
         made = len(_recent(self._created.setdefault(name, deque()), self._clock.monotonic(), RUSH))
         if made > self._demand() + ANYWAY:
             self._break(f"I2: {made} claims of {name} were written within {RUSH:g} s, for at most {self._demand()}")
+
+    def _refuse(self, uid: str, reason: str) -> None:
+        """A launch was refused: the claim has cost nothing, and another may take its place."""
+        claim = next((each for each in self._claims.values() if each.metadata.uid == uid), None)
+        made = self._created.get(claim.node_pool or "") if claim is not None and uid not in self._refused else None
+        if made:
+            made.popleft()
+        self._refused[uid] = reason
 
     def _demand(self) -> int:
         """The most that machines can have been wanted for lately: pods, and the machines of static pools."""
