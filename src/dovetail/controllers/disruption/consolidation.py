@@ -29,6 +29,8 @@ FEW = 4
 SLACK = 0.05
 #: A fleet that costs at most this share more is close to a fresh one: from there on fewer moves count for more.
 CLOSE = 0.03
+#: How much of what is saved beyond that counts when sets are compared.
+BEYOND = 0.1
 #: How many whole sets are planned with effort.
 SEARCHED = 6
 #: In a fleet that costs at most this share more, each pod that is moved must save this share of a pod's cost.
@@ -196,10 +198,10 @@ class _Judge:
         return self._merit(found.candidates, found.saving)
 
     def _merit(self, going: Sequence[Candidate], saving: float) -> float:
-        """What is saved, less a charge for every move; what is saved beyond a fleet close to fresh counts half."""
+        """What is saved, less a charge for every move; what is saved beyond a fleet close to fresh counts little."""
         close = (self._question.fresh or 0.0) * (1 + CLOSE)
         beyond = max(0.0, min(saving, close - (self._cost - saving)))
-        return saving - beyond / 2 - self._pod * _moves(going)
+        return saving - (1 - BEYOND) * beyond - self._pod * _moves(going)
 
 
 def _whole(asked: Question, judge: _Judge) -> Proposal | None:
