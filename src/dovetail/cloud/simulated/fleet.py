@@ -28,7 +28,9 @@ from dovetail.model.pods import Pod
 log = structlog.get_logger(__name__)
 
 #: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 to 50.
-BEAT = 25.0
+BEAT = 20.0
+#: A node that was not heard of for so long may have been given up: it says again that it is ready.
+SILENCE = 35.0
 #: Seconds between rounds of renewals, and how many are under way at once: a request alone wakes a process that has
 #: gone cold, and costs three times what it costs in a row of them.
 ROUND, ABREAST = 5.0, 4
@@ -53,6 +55,7 @@ class Fleet:
         self._queue: WorkQueue[str] = WorkQueue(chance=chance.child("fleet"))
         self._addresses = 0
         self._beats: list[tuple[float, str]] = []
+        self._renewed: dict[str, float] = {}
         self._abreast = asyncio.Semaphore(ABREAST)
 
     async def recover(self) -> None:
@@ -147,6 +150,7 @@ class Fleet:
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name
         self._names[name] = provider
+        self._renewed[name] = self._clock.monotonic()
         heapq.heappush(self._beats, (self._clock.monotonic() + BEAT * self._chance.random(), name))
         for key in self._on.get(name, ()):
             self._queue.add(key)
@@ -155,6 +159,7 @@ class Fleet:
         """A machine is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
         name = self._nodes.pop(provider)
         self._names.pop(name, None)
+        self._renewed.pop(name, None)
         for key in tuple(self._on.get(name, ())):
             self._queue.add(key)
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
@@ -188,10 +193,17 @@ class Fleet:
             async with self._abreast:
                 body = {"spec": status.lease(name, self._clock.now())}
                 await self._kube.patch(LEASES, name, body, LEASE_NAMESPACE)
+                await self._heard(name)
         except NotFound:
             await self._first_beat(name)
         except KubeError as problem:
             log.warning("lease not renewed", node=name, problem=str(problem))
+
+    async def _heard(self, name: str) -> None:
+        now = self._clock.monotonic()
+        before, self._renewed[name] = self._renewed.get(name, now), now
+        if now - before > SILENCE:
+            await self._tell(name, status.ready(self._clock.now()))
 
     async def _first_beat(self, name: str) -> None:
         body: Mapping[str, Any] = {
