@@ -28,7 +28,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.config import load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
-from dovetail.kube.resources import PODS
+from dovetail.kube.resources import NODES, PODS
 
 #: Between two looks at what of the cloud is due for upkeep, in seconds.
 UPKEEP = 60.0
@@ -86,8 +86,9 @@ async def _run(options: Options) -> None:
             kube, cloud, clock, chance, settings, identity=identity, lease=unpaced, machines=fleet
         )
         if fleet is not None:
-            hear = fleet.pod_changed
+            hear, see = fleet.pod_changed, fleet.node_changed
             autoscaler.mirror.listen(PODS, lambda change: hear(change.old, change.new))
+            autoscaler.mirror.listen(NODES, lambda change: see(change.new))
         upkeep = asyncio.create_task(_upkeep(cloud, autoscaler), name="upkeep")
         try:
             await autoscaler.run()

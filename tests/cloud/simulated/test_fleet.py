@@ -11,7 +11,9 @@ from dovetail.cloud.protocol import Machine
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
 from dovetail.kube.client import Kube
-from dovetail.kube.resources import LEASES
+from dovetail.kube.resources import LEASES, NODES
+from dovetail.model.meta import Condition, ObjectMeta
+from dovetail.model.nodes import Node, NodeStatus
 
 
 class Hearing:
@@ -21,12 +23,15 @@ class Hearing:
         self._clock = clock
         self.heard: dict[str, float] = {}
         self.longest = 0.0
+        self.told: dict[str, Any] = {}
 
     async def create(self, resource: Any, body: Any, namespace: str | None = None) -> None:
         self._note(resource, body["metadata"]["name"])
 
-    async def patch(self, resource: Any, name: str, *rest: Any, **more: Any) -> None:
+    async def patch(self, resource: Any, name: str, body: Any, *rest: Any, **more: Any) -> None:
         self._note(resource, name)
+        if resource is NODES:
+            self.told[name] = body
 
     async def delete(self, resource: Any, name: str, *rest: Any, **more: Any) -> None:
         if resource is LEASES:
@@ -64,3 +69,26 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
         return server.longest
 
     assert 0.0 < run_virtual(story()) <= 30.0
+
+
+def test_a_node_that_was_given_up_says_that_it_is_ready_again() -> None:
+    """On a busy control plane a lease may be late; a kubelet that finds itself given up says so at once."""
+
+    async def story() -> dict[str, Any]:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        cloud = SimulatedCloud(clock, Chance(1), ())
+        server = Hearing(clock)
+        fleet = Fleet(cast(Kube, server), cloud, clock, Chance(2))
+        cloud.adopt([machine(0), machine(1)])
+        running = asyncio.create_task(fleet.run())
+        await asyncio.sleep(1.0)
+        for name, ready in ("n0", "Unknown"), ("n1", "True"), ("of another cloud", "Unknown"):
+            status = NodeStatus(conditions=(Condition(type="Ready", status=ready),))
+            fleet.node_changed(Node(metadata=ObjectMeta(name=name), status=status))
+        await asyncio.sleep(1.0)
+        running.cancel()
+        return server.told
+
+    told = run_virtual(story())
+    assert list(told) == ["n0"]
+    assert [each["status"] for each in told["n0"]["status"]["conditions"] if each["type"] == "Ready"] == ["True"]

@@ -23,23 +23,23 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from dovetail.kube.queue import WorkQueue
 from dovetail.kube.resources import LEASES, NODECLAIMS, NODES, PODS
+from dovetail.model.meta import condition
+from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
 log = structlog.get_logger(__name__)
 
 #: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 to 50.
 BEAT = 20.0
-#: A node that was not heard of for so long may have been given up: it says again that it is ready.
-SILENCE = 35.0
 #: Seconds between rounds of renewals, and how many are under way at once: a request alone wakes a process that has
 #: gone cold, and costs three times what it costs in a row of them.
-ROUND, ABREAST = 5.0, 4
+ROUND, ABREAST = 5.0, 16
 LEASE_NAMESPACE = "kube-node-lease"
 WORKERS = 16
 
 
 class Fleet:
-    """Runs until cancelled. Pods are told to it by `pod_changed`, by whoever watches pods anyway."""
+    """Runs until cancelled. Pods and nodes are told to it by whoever watches them anyway."""
 
     def __init__(self, kube: Kube, cloud: SimulatedCloud, clock: Clock, chance: Chance) -> None:
         self._kube = kube
@@ -53,9 +53,9 @@ class Fleet:
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, set[str]] = {}
         self._queue: WorkQueue[str] = WorkQueue(chance=chance.child("fleet"))
+        self._given_up: WorkQueue[str] = WorkQueue(chance=chance.child("given up"))
         self._addresses = 0
         self._beats: list[tuple[float, str]] = []
-        self._renewed: dict[str, float] = {}
         self._abreast = asyncio.Semaphore(ABREAST)
 
     async def recover(self) -> None:
@@ -77,6 +77,7 @@ class Fleet:
             group.create_task(
                 self._queue.work(self._serve, failed=self._failed, workers=WORKERS), name="fleet pods"
             )
+            group.create_task(self._given_up.work(self._come_back, failed=self._failed), name="fleet nodes")
 
     # -- machines
 
@@ -150,7 +151,6 @@ class Fleet:
     def _joined(self, provider: str, name: str) -> None:
         self._nodes[provider] = name
         self._names[name] = provider
-        self._renewed[name] = self._clock.monotonic()
         heapq.heappush(self._beats, (self._clock.monotonic() + BEAT * self._chance.random(), name))
         for key in self._on.get(name, ()):
             self._queue.add(key)
@@ -159,7 +159,6 @@ class Fleet:
         """A machine is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
         name = self._nodes.pop(provider)
         self._names.pop(name, None)
-        self._renewed.pop(name, None)
         for key in tuple(self._on.get(name, ())):
             self._queue.add(key)
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
@@ -193,17 +192,10 @@ class Fleet:
             async with self._abreast:
                 body = {"spec": status.lease(name, self._clock.now())}
                 await self._kube.patch(LEASES, name, body, LEASE_NAMESPACE)
-                await self._heard(name)
         except NotFound:
             await self._first_beat(name)
         except KubeError as problem:
             log.warning("lease not renewed", node=name, problem=str(problem))
-
-    async def _heard(self, name: str) -> None:
-        now = self._clock.monotonic()
-        before, self._renewed[name] = self._renewed.get(name, now), now
-        if now - before > SILENCE:
-            await self._tell(name, status.ready(self._clock.now()))
 
     async def _first_beat(self, name: str) -> None:
         body: Mapping[str, Any] = {
@@ -216,6 +208,17 @@ class Fleet:
             return  # the next beat renews it
         except KubeError as problem:
             log.warning("lease not created", node=name, problem=str(problem))
+
+    def node_changed(self, node: Node | None) -> None:
+        """A node as the watch tells it. One of ours that was given up, its lease being late, says that it is there."""
+        if node is not None and node.metadata.name in self._names:
+            found = condition(node.status.conditions, "Ready")
+            if found is not None and found.status == "Unknown":
+                self._given_up.add(node.metadata.name)
+
+    async def _come_back(self, name: str) -> None:
+        if name in self._names:
+            await self._tell(name, status.ready(self._clock.now()))
 
     # -- pods
 
@@ -251,7 +254,7 @@ class Fleet:
             return
 
     def _failed(self, key: str, problem: Exception, pause: float) -> None:
-        log.warning("pod not served", pod=key, problem=str(problem), retry=pause)
+        log.warning("kubelet's call failed", about=key, problem=str(problem), retry=pause)
 
 
 def _work(pod: Pod) -> bool:
