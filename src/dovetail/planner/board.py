@@ -134,7 +134,7 @@ class Board:
             left = free[dim][at]
             if left < amount * most:
                 most = left // amount
-        return max(most, 0)
+        return most if most > 0 else 0
 
     def cap(self, ask: Ask, at: int, most: int, lenient: bool) -> int:
         """How many of `most` pods hostname rules let onto a machine that they do not bar."""

@@ -48,7 +48,7 @@ class Launcher:
         used = self.board.used(at)
         mask = self.offerings(at, column, used)
         pool = self.problem.pools[column.pool]
-        choices = self._spread_zones(mask, self._listed(mask))
+        choices = self._choices(mask)
         return Machine(
             name=name,
             pool=pool.name,
@@ -57,7 +57,7 @@ class Launcher:
             requests=self._requests(used, choices[0], column),
             pods=pods,
             labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
-            cheaper=cheaper(self.problem, self.board, at, column) if self._told() else (),
+            cheaper=cheaper(self.board, at, column, used) if self._told() else (),
         )
 
     def _told(self) -> bool:
@@ -100,23 +100,14 @@ class Launcher:
             ]  # fmt: skip
         return known
 
-    def _listed(self, mask: int) -> tuple[Choice, ...]:
-        return self.columns.recall(
-            ("choices", mask), lambda: tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask)))
+    def _choices(self, mask: int) -> tuple[Choice, ...]:
+        """The offerings of a mask; of those at the best price, the one in the zone used least so far comes first."""
+        led_by = self.columns.recall(
+            ("choices", mask), lambda: _led_by(tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask))))
         )
-
-    def _spread_zones(self, mask: int, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-        """Of offerings at the same best price, the one in the zone used least so far comes first."""
-        ties = self.columns.recall(("ties", mask), lambda: _cheapest(choices))
-        used = self.zones
-        zone = min(ties, key=lambda each: (used[each], ties[each])) if len(ties) > 1 else choices[0].zone
-        used[zone] += 1
-        best = ties[zone]
-        if best == 0:
-            return choices
-        return self.columns.recall(
-            ("turned", mask, best), lambda: (choices[best], *choices[:best], *choices[best + 1 :])
-        )
+        zone = min(led_by, key=self.zones.__getitem__)
+        self.zones[zone] += 1
+        return led_by[zone]
 
     def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
@@ -142,13 +133,14 @@ class Launcher:
         )
 
 
-def _cheapest(choices: tuple[Choice, ...]) -> dict[str, int]:
-    """Where the first offering at the best price stands, for each zone that has one."""
-    found: dict[str, int] = {}
+def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
+    """For each zone that has an offering at the best price: all offerings, its own first."""
+    found: dict[str, tuple[Choice, ...]] = {}
     for at, choice in enumerate(choices):
         if choice.price != choices[0].price:
             break
-        found.setdefault(choice.zone, at)
+        if choice.zone not in found:
+            found[choice.zone] = (choice, *choices[:at], *choices[at + 1 :])
     return found
 
 
@@ -233,7 +225,8 @@ def machines_and_placements(
             first = taken[ask.cls.index]
             last = taken[ask.cls.index] = first + contents[number]
             these = ask.cls.pods[first:last]
-            placements.update(dict.fromkeys(these, place))
+            for name in these:
+                placements[name] = place
             pods += these
         if at >= board.existing:
             machines.append(launcher.machine(at, target, tuple(pods)))

@@ -11,18 +11,21 @@ from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import company
 from dovetail.planner.plan import Lost
 from dovetail.planner.ports import PORT
-from dovetail.planner.problem import ATTACH, Problem
+from dovetail.planner.problem import ATTACH
 
 _MOST = 10
 
 
-def cheaper(problem: Problem, board: Board, at: int, chosen: Column) -> tuple[Lost, ...]:
+def cheaper(board: Board, at: int, chosen: Column, used: list[int]) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason."""
-    below = problem.columns.recall(("below", chosen.index), lambda: _below(problem.columns, chosen))
-    amounts = dict(zip(problem.dims, board.used(at), strict=True)) if below else {}
-    return tuple(
-        Lost(choice=column.choice, because=_because(problem, board, at, column, chosen, amounts)) for column in below
-    )
+    columns = board.problem.columns
+    below = columns.recall(("below", chosen.index), lambda: _below(columns, chosen))
+    if not below:
+        return ()
+    accepted = company(board, at).mask
+    return tuple([
+        Lost(choice=column.choice, because=_because(board, at, column, chosen, accepted, used)) for column in below
+    ])
 
 
 def _below(columns: Columns, chosen: Column) -> list[Column]:
@@ -36,17 +39,15 @@ def _below(columns: Columns, chosen: Column) -> list[Column]:
     return list(found.values())
 
 
-def _because(
-    problem: Problem, board: Board, at: int, column: Column, chosen: Column, amounts: dict[str, int]
-) -> str:
-    columns = problem.columns
+def _because(board: Board, at: int, column: Column, chosen: Column, accepted: int, used: list[int]) -> str:
+    problem, columns = board.problem, board.problem.columns
     if not columns.available >> column.index & 1:
         return "not available now"
-    if not company(board, at).mask >> column.index & 1:
+    if not accepted >> column.index & 1:
         asks = (board.asks[number] for number in board.contents[at])
         unwilling = next(ask for ask in asks if not ask.mask >> column.index & 1)
         return f"{unwilling.cls.pods[0]} may not run on it"
-    for name, amount in amounts.items():
+    for name, amount in zip(problem.dims, used, strict=True):
         room = max(0, int(columns.amounts(name)[column.index])) if amount else 0
         if amount <= room:
             continue

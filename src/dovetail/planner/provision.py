@@ -269,4 +269,5 @@ def plan_of(
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))
     cost = Cost(per_hour=sum(machine.price for machine in machines), lower_bound=bound, bound_of=bound_of)
-    return Plan(placements=dict(sorted(placements.items())), machines=machines, cost=cost, tier=tier)
+    in_order = {name: placements[name] for name in sorted(placements)}
+    return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)
