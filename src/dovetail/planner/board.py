@@ -207,14 +207,12 @@ class Board:
 
     def put(self, ask: Ask, bin_: int, count: int) -> None:
         """Put `count` pods of the ask on a machine (a negative count takes them away)."""
-        self.asks[ask.number] = ask
-        contents = dict(self.contents[bin_])
-        now = contents.get(ask.number, 0) + count
-        if now:
-            contents[ask.number] = now
-        else:
-            del contents[ask.number]
-        self.contents[bin_] = contents
+        number, held = ask.number, self.contents[bin_]
+        self.asks[number] = ask
+        held = {**held, number: held.get(number, 0) + count}
+        if not held[number]:
+            del held[number]
+        self.contents[bin_] = held
         free, lying = self._free, self._lying
         for dim, amount in ask.steps:
             free[dim][bin_] -= amount * count
@@ -279,10 +277,12 @@ class Board:
         if reused:
             self.host_counts[:, at] = 0
             self.host_owners[:, at] = 0
-        self._stand(at, column, 1)
+        self._charge(column, 1)
+        self._stand(at, column)
         return at
 
-    def _stand(self, at: int, column: int, sign: int) -> None:
+    def _charge(self, column: int, sign: int) -> None:
+        """Count a machine on a column against limits and reservations (or no longer)."""
         menu = self.menu
         self.stamp = object()
         left = self.left[menu.pool_at[column]]
@@ -292,9 +292,11 @@ class Board:
         reservation = menu.reservations[column]
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
-        self._column[at] = column if sign > 0 else -1
-        for axis, where in enumerate(menu.places[column]):
-            self._lying[axis][at] = where if sign > 0 else -1
+
+    def _stand(self, at: int, column: int) -> None:
+        self._column[at] = column
+        for lying, where in zip(self._lying, self.menu.places[column], strict=True):
+            lying[at] = where
 
     def move(self, at: int, column: int) -> bool:
         """Let a machine stand on another column; says whether anything that is limited was given back by it."""
@@ -302,14 +304,17 @@ class Board:
         sizes = self.menu.sizes
         for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
             self._free[dim][at] += now - was
-        self._stand(at, before, -1)
-        self._stand(at, column, 1)
+        self._charge(before, -1)
+        self._charge(column, 1)
+        self._stand(at, column)
         kept = self.menu.reservations[before] in (None, self.menu.reservations[column])
         return not kept or any(charge[column] < charge[before] for charge in self.menu.limited.values())
 
     def close(self, at: int) -> None:
         """Give up an empty machine to buy."""
-        self._stand(at, int(self.column[at]), -1)
+        self._charge(self._column[at], -1)
+        self.column[at] = -1
+        self.domains[:, at] = -1
         self.free[:, at] = 0
         self.gone.append(at)
 

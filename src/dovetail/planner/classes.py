@@ -140,15 +140,13 @@ _order = attrgetter("order")
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
     """The pending pods; of those that were pending before nothing is worked out again."""
     memory = snapshot.memory
-    before = memory.table("pending")
-    waiting: list[_Waiting] = []
-    for pod in snapshot.pending:
-        known = before.get(id(pod))
-        if known is None:
-            known = _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
-        waiting.append(known)
-    memory.tables["pending"] = {id(each.pod): each for each in waiting}
-    return waiting
+    before: dict[int, _Waiting] = memory.table("pending")
+    now = {
+        id(pod): before.get(id(pod)) or _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
+        for pod in snapshot.pending
+    }
+    memory.tables["pending"] = now
+    return list(now.values())
 
 
 def _levels(

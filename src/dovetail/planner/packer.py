@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask, Ties
 from dovetail.planner.board import Board
+from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.growth import Growth
@@ -65,6 +66,8 @@ class Packer:
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
         settle = self.strategy.settle
         way = self._way(ask, axis)
+        if count == 1 and way.simple is not None and not (settle or self.strategy.turn):
+            return self._lowest(ask, way, way.simple)
         done = self._settled(ask, count, way) if settle else 0
         blocked: set[int] = set()
         while done < count:
@@ -79,6 +82,12 @@ class Packer:
                 break
             done += got
         return done
+
+    def _lowest(self, ask: Ask, way: Way, cell: Cell) -> int:
+        """Put one pod where the only group that has a say counts fewest."""
+        lowest = min(cell.among, key=self.board.counts[cell.slot].__getitem__)
+        got = self._fill(ask, 1, way.axis, self._chosen(way.axis, lowest))
+        return got if got or way.own else self._anywhere(ask, 1, way, {lowest})
 
     def _way(self, ask: Ask, axis: int) -> Way:
         way = self._ways.get((ask.ties, axis))
@@ -108,12 +117,6 @@ class Packer:
         cell, axis = way.balance, way.axis
         assert cell is not None
         counts, universe = self.board.counts[cell.slot], cell.among
-        if count == 1 and way.simple and universe and not blocked and not self.strategy.turn:
-            lowest = min(universe, key=counts.__getitem__)
-            if self._fill(ask, 1, axis, self._chosen(axis, lowest)):
-                return 1
-            blocked.add(lowest)
-            return 0
         others = self.board.allowance(ask, axis, self.lenient, cell) if way.bound else None
         usable = universe
         if others is not None or blocked:

@@ -75,10 +75,10 @@ class Standing:
 
     def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, lenient = packer.board, packer.lenient
-        full = self._full.get(id(ask.steps))
+        board, lenient, size = packer.board, packer.lenient, id(ask.steps)
+        full = self._full.get(size)
         if full is None:
-            full = self._full[id(ask.steps)] = bits(~board.roomy(ask))
+            full = self._full[size] = bits(~board.roomy(ask))
         left = self.lying(packer, ask, axis, domains) & ~full
         ruled = ask.ties.ruled
         if ruled and left:
@@ -105,7 +105,7 @@ class Standing:
                 if ruled:
                     self._close(board, ask, at)
                 got += take
-        self._full[id(ask.steps)] = full
+        self._full[size] = full
         return got
 
     def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:

@@ -16,11 +16,12 @@ class Way:
         self.axis = axis
         self.settling = [cell for cell in ties.settling if cell.place == axis]
         self.balance, self.own = _balance(ties, axis, level)
-        cells = {*ties.domain_owned, *ties.domain_members}
-        self.bound = any(cell.place == axis and cell is not self.balance for cell in cells)
+        here = {cell for cell in (*ties.domain_owned, *ties.domain_members) if cell.place == axis}
+        self.bound = not here <= {self.balance}
         """Whether any group beside that spread has a say."""
-        self.simple = not self.bound and self.balance is not None and self.balance.open_ended
-        """Whether nothing but that spread says where the next pod goes: where there are fewest."""
+        open_ended = self.balance is not None and self.balance.among and self.balance.open_ended
+        self.simple = self.balance if open_ended and not self.bound else None
+        """That spread, if nothing but it says where the next pod goes: where there are fewest."""
 
 
 def _balance(ties: Ties, axis: int, level: bool) -> tuple[Cell | None, bool]:
