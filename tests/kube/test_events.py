@@ -61,6 +61,23 @@ def test_one_object_cannot_flood_and_recovers_with_time() -> None:
     run_virtual(main())
 
 
+def test_what_was_said_hours_ago_about_objects_is_forgotten() -> None:
+    async def main() -> None:
+        script = Script(*(ok({}) for _ in range(4)))
+        recorder = EventRecorder(script.kube(), "dovetail", burst=3, refill=60.0)
+        task = asyncio.create_task(recorder.run())
+        for number in range(3):
+            recorder.record(Reference("Node", f"gone-{number}"), "Normal", "R", "m")
+        await recorder.flush()
+        await asyncio.sleep(3700)
+        recorder.record(NODE, "Normal", "R", "m")
+        await recorder.flush()
+        task.cancel()
+        assert {key[0] for key in recorder._said} == set(recorder._tokens) == {NODE}
+
+    run_virtual(main())
+
+
 def test_a_refused_event_is_counted_and_the_next_still_written() -> None:
     async def main() -> None:
         script = Script(status(403, "Forbidden"), ok({}))

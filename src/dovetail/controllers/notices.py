@@ -53,7 +53,7 @@ class Notices:
             return False
         self._said[key] = now + dedupe
         self._said.move_to_end(key)
-        while len(self._said) > _REMEMBERED:
+        while len(self._said) > _REMEMBERED or next(iter(self._said.values())) <= now:
             self._said.popitem(last=False)
         annotations = {keys.DECISION: decision} if decision else None
         return self._recorder.record(about, kind, reason, truncated(message), annotations)

@@ -46,6 +46,7 @@ class Offers:
         self._cloud = cloud
         self._log = log
         self._made: dict[str, tuple[NodePool, tuple[InstanceType, ...], Pool]] = {}
+        self._told: dict[str, tuple[NodePool, Mapping[str, Any]]] = {}
 
     def pause(self, pool: str, seconds: float, why: str) -> None:
         """Leave a pool out of planning for a while: what it launches fails, and others may do better."""
@@ -100,7 +101,14 @@ class Offers:
         node_class = self.node_class(pool)
         if node_class is None:
             return ()
-        return self.corrected(await self._cloud.instance_types(msgspec.to_builtins(pool), node_class), pool.name)
+        return self.corrected(await self._cloud.instance_types(self._as_told(pool), node_class), pool.name)
+
+    def _as_told(self, pool: NodePool) -> Mapping[str, Any]:
+        """The pool as the cloud hears of it: plain values, made once while the pool is the same object."""
+        known = self._told.get(pool.name)
+        if known is None or known[0] is not pool:
+            known = self._told[pool.name] = (pool, msgspec.to_builtins(pool))
+        return known[1]
 
     def corrected(self, types: tuple[InstanceType, ...], pool: str = "") -> tuple[InstanceType, ...]:
         """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
@@ -140,6 +148,17 @@ class Offers:
     async def all(self, only: Iterable[NodePool] | None = None) -> list[Pool]:
         """Every usable pool, in the order they are tried."""
         candidates = self._mirror.pools.store.all() if only is None else only
+        if only is None:
+            self._forget_gone()
         wanted = pools.ordered(each for each in candidates if pools.usable(each) and not self.paused(each.name))
         found = [await self.pool(each) for each in wanted]
         return [each for each in found if each is not None]
+
+    def _forget_gone(self) -> None:
+        """Remember no more pools than there are."""
+        there = self._mirror.pools.store
+        memories: tuple[dict[str, Any], ...] = (self._made, self._told, self._classes, self._failing, self._paused)
+        for memory in memories:
+            if len(memory) > len(there):
+                for name in [each for each in memory if each not in there]:
+                    del memory[name]

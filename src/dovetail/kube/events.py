@@ -23,6 +23,8 @@ from dovetail.kube.store import meta
 log = Log(__name__)
 
 _REMEMBERED = 4096
+#: How long the server keeps an event that nobody writes again, in seconds.
+_LIFE = 3600.0
 _BACKLOG = 1000
 
 
@@ -47,6 +49,7 @@ class _Said(msgspec.Struct):
     name: str
     namespace: str
     count: int
+    at: float = 0.0
 
 
 class Tokens(msgspec.Struct):
@@ -114,7 +117,8 @@ class EventRecorder:
         try:
             said = self._said.get(key)
             if said is None or not await self._again(said):
-                self._remember(key, await self._first(key, annotations))
+                said = await self._first(key, annotations)
+            self._remember(key, said)
         except KubeError as problem:
             self.dropped += 1
             log.warning("event not written", reason=key[2], object=key[0].name, problem=str(problem))
@@ -151,17 +155,24 @@ class EventRecorder:
         return _Said(name, namespace, 1)
 
     def _remember(self, key: _Key, said: _Said) -> None:
+        said.at = now = self._kube.clock.monotonic()
         self._said[key] = said
-        while len(self._said) > _REMEMBERED:
-            self._said.popitem(last=False)
+        self._said.move_to_end(key)
+        _forget(self._said, now - _LIFE)
 
     def _allowed(self, about: Reference) -> bool:
         now = self._kube.clock.monotonic()
         tokens = self._tokens.setdefault(about, Tokens(float(self._burst), now))
         self._tokens.move_to_end(about)
-        while len(self._tokens) > _REMEMBERED:
-            self._tokens.popitem(last=False)
-        return tokens.take(now, self._burst, self._refill)
+        allowed = tokens.take(now, self._burst, self._refill)
+        _forget(self._tokens, now - self._burst * self._refill)  # long enough that all of them are back
+        return allowed
 
     def _stamp(self) -> str:
         return self._kube.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _forget(memory: OrderedDict[Any, Any], before: float) -> None:
+    """Drop what was last of use `before`, and the oldest of what is too much; the memory is in order of use."""
+    while memory and (next(iter(memory.values())).at < before or len(memory) > _REMEMBERED):
+        memory.popitem(last=False)

@@ -19,7 +19,7 @@ from dovetail.kube.feed import Difference, Mold, News, Stop, Told, amended
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import machinepatches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
-from dovetail.lab.apiserver.store import Event, Record, with_version
+from dovetail.lab.apiserver.store import Event, Record
 from dovetail.lab.controllers.instants import stamp
 from dovetail.lab.controllers.sharing import share_labels
 from dovetail.lab.server import LabServer
@@ -83,8 +83,7 @@ class FastLane:
         if record is None:
             assert before is not None
             version = {"metadata": {"resourceVersion": str(event.rv)}} if event.table == PODS else None
-            last = with_version(before, event.rv)
-            return News(before.key, event.rv, lambda: last.raw, gone=True, difference=version, before=before.rv)
+            return News(before.key, event.rv, lambda: event.gone.raw, gone=True, difference=version, before=before.rv)
         if difference is not None:
             metadata = {**difference.get("metadata", {}), "resourceVersion": str(event.rv)}
             difference = {**difference, "metadata": metadata}

@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.clock import EPOCH, Clock
-from dovetail.lab.apiserver.store import Event, Store
+from dovetail.clock import EPOCH, Clock, run_virtual
+from dovetail.lab.apiserver import store as room
+from dovetail.lab.apiserver.store import COMPACTION_SECONDS, Event, Passing, Store
 
 Json = dict[str, Any]
 _steps = st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 3))), max_size=40)
@@ -75,3 +76,26 @@ def test_keys_are_listed_as_etcd_would_order_them() -> None:
         store.put("t", key, {"metadata": {}})
     assert [record.key for record in store.table("t").under("")] == ["a-b/a", "a/b", "a/z"]
     assert [record.key for record in store.table("t").under("a/")] == ["a/b", "a/z"]
+
+
+def test_what_went_is_not_kept_decoded_once_its_going_is_past() -> None:
+    async def main() -> None:
+        store = Store(Clock(asyncio.get_running_loop(), EPOCH))
+        store.put("t", "gone", {"metadata": {"name": "gone"}})
+        store.delete("t", "gone")
+        last = store.since("t", 0)[-1].gone
+        assert last.obj["metadata"]["resourceVersion"] == str(store.rv)
+        assert last in room._recent
+        for _ in range(3):
+            await asyncio.sleep(COMPACTION_SECONDS)
+            store.put("t", "other", {"metadata": {"name": "other"}})
+        assert "gone" not in {record.key for record in room._recent}
+
+    room._recent.clear()
+    run_virtual(main())
+
+
+def test_what_is_only_answered_with_is_not_among_the_recently_used() -> None:
+    shown = Passing("a", 1, obj={"metadata": {"name": "a"}})
+    assert shown.obj == shown.fresh()
+    assert shown not in room._recent

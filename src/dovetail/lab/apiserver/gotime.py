@@ -13,7 +13,7 @@ SECONDS = "2006-01-02T15:04:05Z07:00"
 MICRO = "2006-01-02T15:04:05.000000Z07:00"
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def parse(text: str, layout: str = SECONDS) -> datetime:
     """An instant; the error is the one Go's parser gives."""
     match = _FORM.fullmatch(text)
@@ -94,7 +94,7 @@ def micro(text: str) -> str:
     return parse(text, MICRO).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def stamp(moment: datetime) -> str:
     day = f"{moment.year:04d}-{moment.month:02d}-{moment.day:02d}"
     return f"{day}T{moment.hour:02d}:{moment.minute:02d}:{moment.second:02d}Z"

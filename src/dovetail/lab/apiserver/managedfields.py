@@ -266,7 +266,7 @@ def track_create(resource: ResourceType, obj: Json, manager: str, now: datetime)
 
 #: What creators came to own lately, by everything of the object that decides it: the pods of an owner are all alike.
 _created: OrderedDict[tuple[int, bytes], tuple[ResourceType, Node]] = OrderedDict()
-_CREATED_LIMIT = 512
+_CREATED_LIMIT = 256
 
 
 def _created_fields(resource: ResourceType, obj: Json) -> Node:

@@ -86,10 +86,19 @@ class Record:
 _recent: OrderedDict[Record, None] = OrderedDict()
 
 
+class Passing(Record):
+    """A state that is answered with and not stored: it goes with whoever holds it, decoded as it is."""
+
+    __slots__ = ()
+
+    def touch(self) -> None:
+        """Not among the recently used, which would hold it for long after."""
+
+
 class Event:
     """A change: what came, or what went and its last state under a new version."""
 
-    __slots__ = ("frames", "previous", "record", "rv", "table", "when")
+    __slots__ = ("_gone", "frames", "previous", "record", "rv", "table", "when")
 
     def __init__(self, rv: int, table: str, record: Record | None, previous: Record | None, when: float) -> None:
         self.rv = rv
@@ -99,12 +108,28 @@ class Event:
         self.when = when
         #: Encoded forms shared by the watchers that want the same one.
         self.frames: dict[Any, Any] = {}
+        self._gone: Record | None = None
 
     @property
     def key(self) -> str:
         record = self.record or self.previous
         assert record is not None
         return record.key
+
+    @property
+    def gone(self) -> Record:
+        """The last state of what went, or left a selection, under the version of its going."""
+        found = self._gone
+        if found is None:
+            assert self.previous is not None
+            found = self._gone = _with_version(self.previous, self.rv)
+        return found
+
+    def forget(self) -> None:
+        """Keep nothing decoded any more: nobody reads of what went so long ago."""
+        for each in (self.previous, self._gone):
+            if each is not None:
+                _recent.pop(each, None)
 
 
 class Table:
@@ -226,7 +251,7 @@ class Store:
         previous = rows.records.pop(key)
         del rows.keys[bisect_left(rows.keys, key)]
         self._emit(rows, Event(rv, table, None, previous, self._clock.monotonic()))
-        return with_version(previous, rv)
+        return _with_version(previous, rv)
 
     def _emit(self, rows: Table, event: Event) -> None:
         if self.journal is not None:
@@ -251,8 +276,7 @@ class Store:
         while timeline and (timeline[0].rv <= horizon or len(timeline) > self.history_limit):
             old = timeline.popleft()
             self.tables[old.table].history.popleft()
-            if old.previous is not None:
-                _recent.pop(old.previous, None)  # nobody reads it any more
+            old.forget()
             self.compacted = old.rv
 
     def since(self, table: str, rv: int) -> list[Event]:
@@ -281,7 +305,7 @@ class Store:
         return records
 
 
-def with_version(record: Record, rv: int) -> Record:
+def _with_version(record: Record, rv: int) -> Record:
     """The same content under another version."""
     obj = dict(record.obj)
     obj["metadata"] = {**obj["metadata"], "resourceVersion": str(rv)}

@@ -19,7 +19,7 @@ from dovetail.lab.apiserver.accept import Wanted
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.options import ListOptions, list_options
 from dovetail.lab.apiserver.status import StatusError
-from dovetail.lab.apiserver.store import Event, Record, with_version
+from dovetail.lab.apiserver.store import Event, Record
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
@@ -176,11 +176,11 @@ class Watcher:
     def shared(self, event: Event, kind: str, record: Record | None) -> bytes:
         """The frame, made once for everybody with the same form. What went shows its last state under a new version."""
         if self.wanted.form == "Table" and not self.header_sent:
-            return self.frame(kind, record or _gone(event))
+            return self.frame(kind, record or event.gone)
         key = (kind, self.form)
         frame: bytes | None = event.frames.get(key)
         if frame is None:
-            frame = event.frames[key] = self.frame(kind, record or _gone(event))
+            frame = event.frames[key] = self.frame(kind, record or event.gone)
         return frame
 
     def frame(self, kind: str, record: Record) -> bytes:
@@ -239,13 +239,3 @@ def next_bookmark(now: float, end: float) -> float:
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-def _gone(event: Event) -> Record:
-    """The last state of what went, or left the selection, under the version of its going."""
-    gone = event.frames.get("gone")
-    if gone is None:
-        assert event.previous is not None
-        gone = event.frames["gone"] = with_version(event.previous, event.rv)
-    assert isinstance(gone, Record)
-    return gone

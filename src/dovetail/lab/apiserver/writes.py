@@ -17,7 +17,7 @@ from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.registry import Context, Refusal, ResourceType
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import StatusError
-from dovetail.lab.apiserver.store import Record
+from dovetail.lab.apiserver.store import Passing, Record
 
 Json = dict[str, Any]
 GENERATED_PREFIX = 58
@@ -191,15 +191,13 @@ def storage_version(resource: ResourceType) -> str:
 
 
 def dry_record(key: str, obj: Json, rv: int) -> Record:
-    import msgspec
-
     metadata = dict(obj["metadata"])
     if rv:
         metadata["resourceVersion"] = str(rv)
     else:
         metadata.pop("resourceVersion", None)
     shown = {**obj, "metadata": metadata}
-    return Record(key, rv, msgspec.json.encode(shown), shown)
+    return Passing(key, rv, obj=shown)
 
 
 def act(call: Call, body: Json, options: WriteOptions) -> Response:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def stamp(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 

@@ -13,7 +13,7 @@ from dovetail.lab.controllers.views import Meta, PodView
 
 T = TypeVar("T")
 
-_LIMIT = 50_000
+_LIMIT = 1_000
 _kept: dict[Any, Any] = {}
 _maps: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 #: The first value that was equal to this one: called as _first(value, value), and with its items for a map.

@@ -35,7 +35,7 @@ from dovetail.lab.recorder import Involved, Recorder
 
 _CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 RETRY_SECONDS = 1.0
-_KEPT_TEXTS = 4096
+_KEPT_TEXTS = 512
 
 
 class Pace(msgspec.Struct, frozen=True):

@@ -51,6 +51,11 @@ class Memory:
         self._answers[info.name] = (info, info.generation, answer)
         return answer
 
+    def trim(self, nodes: int) -> None:
+        """Forget it all once most of it is of nodes that are gone."""
+        if len(self._answers) > 2 * nodes:
+            self._answers.clear()
+
 
 def schedule(
     pod: PodInfo, cluster: Cluster, nominated: Nominated = NOBODY, start: int = 0, memory: Memory | None = None
@@ -69,6 +74,8 @@ def schedule(
     rejections: dict[str, Rejection] = {}
     if nominated or not fit.plain:
         memory = None
+    if memory is not None:
+        memory.trim(total)
     for info in nodes:
         rejection = passes(fit, info, nominated) if memory is None else memory.ask(fit, info)
         if rejection is not None:
