@@ -206,7 +206,7 @@ def machines_and_placements(
     problem: Problem, packing: Packing
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
     """The machines to buy, where every placed pod goes, and the names of those left over by class."""
-    board = packing.board
+    board, asks = packing.board, packing.board.asks
     taken = [0] * len(problem.classes)
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
@@ -219,12 +219,12 @@ def machines_and_placements(
         pods: list[str] = []
         plain = Placement(node=target) if at < board.existing else Placement(machine=target)
         for number in sorted(contents):
-            ask = board.asks[number]
-            given_up = ask.level.given_up
+            ask = asks[number]
+            one, given_up = ask.cls, ask.level.given_up
             place = replace(plain, relaxed=given_up) if given_up else plain
-            first = taken[ask.cls.index]
-            last = taken[ask.cls.index] = first + contents[number]
-            these = ask.cls.pods[first:last]
+            first = taken[one.index]
+            last = taken[one.index] = first + contents[number]
+            these = one.pods[first:last]
             for name in these:
                 placements[name] = place
             pods += these

@@ -201,7 +201,7 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     """The classes in the order in which they are placed."""
     classes = problem.classes
-    priority = [-one.priority if strategy.by_priority else 0 for one in classes]
+    priority = [-one.priority for one in classes] if strategy.by_priority else [0] * len(classes)
     keys: Iterable[tuple[float, ...]]
     if strategy.order == "reference":
         keys = [(first, *reference_key(one)) for first, one in zip(priority, classes, strict=True)]
@@ -213,7 +213,9 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
 def _leading(problem: Problem, strategy: Strategy, priority: list[int]) -> list[Sequence[float]]:
     """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
     rooted, asks = _rooted(problem), problem.first_asks
-    found: list[Sequence[float]] = [_depths(problem), priority, [index not in rooted for index in range(len(asks))]]
+    found: list[Sequence[float]] = [_depths(problem), priority]
+    if rooted:
+        found.append([index not in rooted for index in range(len(asks))])
     if strategy.order == "zones":
         found.append([not ask.domain_owned for ask in asks])
         reference = [reference_key(one) for one in problem.classes]
