@@ -90,6 +90,14 @@ def test_memory_forgets_pods_and_machines_that_are_gone() -> None:
     assert not memory.table("nodes")
 
 
+def test_a_pod_that_left_its_machine_is_not_remembered() -> None:
+    memory = Memory()
+    stays, leaves = pods(2)
+    facts_of(node("n", pods=(stays, leaves)), memory)
+    facts_of(node("n", pods=(stays,)), memory)
+    assert set(memory.table("pods")) == {stays.metadata.uid}
+
+
 @given(st.lists(st.lists(st.integers(0, 11), unique=True, max_size=8), min_size=2, max_size=6))
 @settings(max_examples=60, deadline=None)
 def test_what_pods_on_a_machine_amount_to_is_the_same_added_up_anew(visits: list[list[int]]) -> None:

@@ -28,7 +28,8 @@ KEPT_ANNOTATIONS = frozenset(
 )
 KEPT_CONDITIONS = frozenset({"PodScheduled", "Ready", "DisruptionTarget", "PodResizePending"})
 
-MOST_PARTS = 200_000
+#: Every Job has labels of its own, so that after a while most parts are of owners that are gone.
+MOST_PARTS = 20_000
 _NO_CONDITIONS: tuple[Condition, ...] = ()
 _NO_ANNOTATIONS: dict[str, str] = {}
 

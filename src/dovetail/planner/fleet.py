@@ -13,7 +13,7 @@ from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import DaemonSet, Pod, Toleration
 from dovetail.planner.clauses import NODE_NAME, Term, all_hold
 from dovetail.planner.memory import Memory
-from dovetail.planner.shape import Shape, last_shape_of, shape_of
+from dovetail.planner.shape import Shape, parting_shape_of, shape_of
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.tolerance import bears
 
@@ -107,7 +107,7 @@ class NodeFacts:
     def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
         """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
         before, now = {id(pod): pod for pod in old.pods}, {id(pod): pod for pod in node.pods}
-        gone = [(pod, last_shape_of(pod, memory)) for key, pod in before.items() if key not in now]
+        gone = [(pod, parting_shape_of(pod, memory)) for key, pod in before.items() if key not in now]
         come = [(pod, shape_of(pod, memory)) for key, pod in now.items() if key not in before]
         special = any(shape.ports or shape.claims for _, shape in gone)
         if special or node.labels != old.labels or any(shape.daemon for _, shape in (*gone, *come)):

@@ -215,6 +215,15 @@ def last_shape_of(pod: Pod, memory: Memory) -> Shape:
     return known.shape if known is not None and known.pod is pod else interned(pod, memory)
 
 
+def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
+    """The shape of a pod that has left its machine; it is not remembered any longer."""
+    shape = last_shape_of(pod, memory)
+    known: Shaped | None = memory.table("pods").get(pod.metadata.uid)
+    if known is not None and known.pod is pod:
+        del memory.table("pods")[pod.metadata.uid]
+    return shape
+
+
 def interned(pod: Pod, memory: Memory) -> Shape:
     """The pod's shape; of the pod itself nothing is remembered."""
     shapes = memory.table("shapes")

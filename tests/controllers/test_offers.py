@@ -1,0 +1,27 @@
+"""Offers: nothing is remembered of pools that are no more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+
+
+def test_pools_that_are_gone_are_forgotten(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool("stays")
+        await world.pool("goes")
+        world.start()
+        await asyncio.sleep(60.0)
+        offers = world.autoscaler.context.offers
+        assert {each.name for each in await offers.all()} == {"stays", "goes"}
+        await world.kube.delete(kinds.NODEPOOLS, "goes")
+        await asyncio.sleep(60.0)
+        assert [each.name for each in await offers.all()] == ["stays"]
+        assert offers._made.keys() == offers._told.keys() == {"stays"}
+
+    tell(story)
