@@ -47,6 +47,7 @@ class Ties:
         hard = [cells[group] for group in dict.fromkeys(level.hard)]
         soft = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
         owned = [*hard, *soft]
+        mine = [cell for cell in owned if cell.group in members]
         counting = sorted((cells[group] for group in members if group not in unseen), key=_index)
         self.host_owned = [cell for cell in owned if cell.host]
         self.domain_owned = [cell for cell in owned if not cell.host]
@@ -55,9 +56,8 @@ class Ties:
         self.promised_hosts = [cell for cell in hard if cell.host]
         self.promised_domains = [cell for cell in hard if not cell.host]
         self.wishes = soft
-        self.own = frozenset(cell for cell in owned if cell.group in members)
-        self.keys = list(dict.fromkeys(cell.group.key for cell in (*self.domain_owned, *self.domain_members)))
-        mine = [cell for cell in owned if cell in self.own]
+        self.own = frozenset(mine)
+        self.keys = list(dict.fromkeys([cell.group.key for cell in (*self.domain_owned, *self.domain_members)]))
         self.companions = [cell for cell in mine if cell.host and cell.group.kind == AFFINITY]
         """Affinities to their own kind on one machine; `settling` are those over domains."""
         self.settling = [cell for cell in mine if not cell.host and cell.group.kind == AFFINITY]

@@ -55,7 +55,7 @@ class Targets:
         if shelf is None:
             return None
         fits = np.minimum(shelf.fits, min(per, count))
-        if strategy.lavish:
+        if strategy.lavish or count == 1:
             needed: Floats = np.ones(len(fits))
         else:
             needed = np.maximum(count / fits, 1.0) if strategy.bulk else np.ceil(count / fits)
