@@ -73,9 +73,12 @@ class Marks:
             self._worker.add(change.new.name)
 
     def _pool_changed(self, change: Change[NodePool]) -> None:
-        if change.new is not None:
-            for claim in self._context.mirror.claims_of(change.new.name):
-                self._worker.add(claim.name)
+        """What a pool asks of its machines has changed; how many it has is told on it too, and is nothing to them."""
+        old, new = change.old, change.new
+        if new is None or (old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations):
+            return
+        for claim in self._context.mirror.claims_of(new.name):
+            self._worker.add(claim.name)
 
     def _class_changed(self, change: Change[dict[str, object]]) -> None:
         self._all()

@@ -65,6 +65,8 @@ def _total(pods: Sequence[PodView], scale: Scale) -> tuple[int, list[str]]:
 def still_disrupted(pdb: Json, pods: Sequence[PodView], now: datetime) -> dict[str, str]:
     """Evicted pods whose deletion has not been seen yet, while it may still come."""
     noted: Mapping[str, str] = pdb.get("status", {}).get("disruptedPods", {})
+    if not noted:
+        return {}
     return {
         pod.metadata.name: noted[pod.metadata.name]
         for pod in pods
@@ -120,7 +122,8 @@ class DisruptionBudgets:
             kit.store(resource).listen(self._owner_changed)
         self.worker = Worker("disruption", self._reconcile, gather=0.02)
         self._selectors: dict[str, LabelSelector | None] = {}
-        self._covered: dict[str, dict[str, None]] = {}
+        #: The pods of each budget, as they were when they last changed in a way that counts.
+        self._covered: dict[str, dict[str, PodView]] = {}
         self._budgets.listen(self._changed)
         kit.pods.listen(self._pod_changed)
 
@@ -142,7 +145,7 @@ class DisruptionBudgets:
         self._selectors[key] = selector
         space = self._kit.pods.by("namespace", key.partition("/")[0]) if selector is not None else ()
         self._covered[key] = {
-            pod.metadata.key: None for pod in space if selector is not None and selector.matches(pod.metadata.labels)
+            pod.metadata.key: pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)
         }
 
     def _owner_changed(self, old: Json | None, new: Json | None) -> None:
@@ -165,7 +168,7 @@ class DisruptionBudgets:
         if new is not None and len(after) > 1:
             self._warn(new, after[0])
         for key in after if new is not None else ():
-            self._covered[key][pod.metadata.key] = None
+            self._covered[key][pod.metadata.key] = pod
             self.worker.add(key)
 
     def _warn(self, pod: PodView, key: str) -> None:
@@ -188,8 +191,7 @@ class DisruptionBudgets:
         if pdb is None:
             return None
         now = self._kit.now()
-        covered = (self._kit.pods.get(pod) for pod in self._covered.get(key, ()))
-        pods = [pod for pod in covered if pod is not None]
+        pods = tuple(self._covered.get(key, {}).values())
         about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._kit.recorder.normal(about, "NoPods", "No matching pods found")

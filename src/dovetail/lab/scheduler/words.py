@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from dovetail.lab.scheduler.decision import Decision
 from dovetail.model.fit import Rejection
@@ -12,16 +14,17 @@ NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 _UNNAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
 _LONGEST = 1024
+_REASONS: Callable[[Rejection], tuple[str, ...]] = attrgetter("reasons")
 
 
 def histogram(total: int, rejections: Iterable[Rejection], absent: int, absent_reason: str) -> str:
     """`0/3 nodes are available: 1 Insufficient cpu, 2 …`: reasons with how often, in order of the text."""
-    counts: dict[str, int] = {}
-    for rejection in rejections:
-        for reason in rejection.reasons:
-            counts[reason] = counts.get(reason, 0) + 1
+    counts: Counter[str] = Counter()
+    for reasons, times in Counter(map(_REASONS, rejections)).items():  # many nodes say the same
+        for reason in reasons:
+            counts[reason] += times
     if absent:
-        counts[absent_reason] = counts.get(absent_reason, 0) + absent
+        counts[absent_reason] += absent
     told = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
     return f"0/{total} nodes are available:" + (f" {told}." if told else "")
 
