@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 from dovetail.clock import EPOCH, Clock, run_virtual
@@ -168,6 +169,30 @@ async def replaced() -> tuple[int, int]:
 def test_machines_that_are_deleted_are_replaced_by_as_many_as_were_planned() -> None:
     before, after = run_virtual(replaced())
     assert after == before
+
+
+async def drifted() -> list[float]:
+    """How many seconds each replacement of a drifted machine takes from joining to being ready for its pods."""
+    async with fleet(replicas=10) as (lab, _, _):
+        before = {claim["metadata"]["name"] for claim in (await lab.kube.list(kinds.NODECLAIMS)).items}
+        labels = {"spec": {"template": {"metadata": {"labels": {"team": "blue"}}}}}
+        await lab.kube.patch(kinds.NODEPOOLS, "default", labels)
+        await asyncio.sleep(300.0)
+        await settled(lab, 30)
+        claims = (await lab.kube.list(kinds.NODECLAIMS)).items
+        return [_since(claim, "Initialized") - _since(claim, "Registered")
+                for claim in claims if claim["metadata"]["name"] not in before]  # fmt: skip
+
+
+def _since(claim: dict[str, Any], kind: str) -> float:
+    (found,) = (each for each in claim["status"]["conditions"] if each["type"] == kind)
+    return datetime.fromisoformat(found["lastTransitionTime"]).timestamp()
+
+
+def test_a_replacement_waits_for_nobody_who_only_leaves_when_it_is_ready() -> None:
+    took = run_virtual(drifted())
+    assert took
+    assert max(took) < 10.0
 
 
 def test_a_scale_down_moves_few_and_buys_nothing_for_those_who_come_back() -> None:

@@ -134,9 +134,17 @@ class Placement:
             return LEAST - since
         if self._context.coming.awaited(_names(claim, node), now):
             return 0.5
-        if since < COME and any(pod.spec.node_name and _succeeded(pod) for pod in self._promised(claim, node)):
+        if since < COME and any(map(self._leaving, self._promised(claim, node))):
             return 0.5
         return 0.5 if since < MOST and self._behind() else 0.0
+
+    def _leaving(self, pod: Pod) -> bool:
+        """Whether a pod is being drained away and succeeded; nobody is where a drain waits for this very machine."""
+        if not pod.spec.node_name or not _succeeded(pod):
+            return False
+        node = self._context.mirror.nodes.store.get(pod.spec.node_name)
+        claim = self._context.mirror.claim_for(node) if node else None
+        return any(each is not None and each.metadata.deletion_timestamp is not None for each in (node, claim))
 
     def _behind(self) -> bool:
         """Whether the scheduler has not looked yet at a pod that has been there for a while."""
