@@ -46,7 +46,8 @@ class Observer:
     def _claim_changed(self, change: Change[dict[str, Any]]) -> None:
         if change.kind == "added":
             self.claims.append(self._clock.monotonic())
-        self.changed = self._clock.monotonic()
+        if change.kind != "modified":
+            self.changed = self._clock.monotonic()
 
     def _node_changed(self, change: Change[dict[str, Any]]) -> None:
         if change.kind != "modified" or _schedulable(change.old) != _schedulable(change.new):
