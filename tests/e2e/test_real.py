@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.e2e import manifests
 from tests.e2e import test_walkthroughs as walks
 from tests.e2e.conftest import Outside
 
@@ -26,7 +25,6 @@ WALKS = (
 @pytest.mark.kubernetes
 @pytest.mark.timeout(900)
 def test_every_walk_through_ends_as_on_the_lab_on_a_real_control_plane(real: Outside) -> None:
-    real.apply(manifests.POOL)  # several walks begin with it, and only one could create it
     with ThreadPoolExecutor(len(WALKS)) as threads:
         ways = [threads.submit(walk, real) for walk in WALKS]
     problems = [f"{walk.__name__}: {way.exception()}" for walk, way in zip(WALKS, ways, strict=True) if way.exception()]
