@@ -11,6 +11,7 @@ some by chance, so those are counted, not named.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -209,7 +210,7 @@ def problems(count: int, first: int, deadline: float | None) -> Iterator[Problem
             yield Problem(given, json.loads(solved.stdout), folder, deadline)
 
 
-def main(count: int = 60, first: int = 0, deadline: float | None = None) -> None:
+def main(count: int, first: int, deadline: float | None) -> None:
     ratios, faults = [], 0
     for problem in problems(count, first, deadline):
         ratio, cost = problem.ratio, problem.ours["cost"]
@@ -229,5 +230,9 @@ def main(count: int = 60, first: int = 0, deadline: float | None = None) -> None
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    main(*(int(each) for each in given[:2]), *(float(each) for each in given[2:3]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", nargs="?", type=int, default=60, help="how many problems")
+    parser.add_argument("first", nargs="?", type=int, default=0, help="the seed of the first")
+    parser.add_argument("deadline", nargs="?", type=float, help="seconds for the search, paid in work")
+    given = parser.parse_args()
+    main(given.count, given.first, given.deadline)
