@@ -120,3 +120,11 @@ def test_variety_that_a_pool_asks_for_is_left_to_every_claim() -> None:
     needs = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
     run = Run(*pods(16), pools=(pool(requirements=needs),))
     assert run.types == ["medium", "medium", "medium", "medium"]
+
+
+def test_a_zone_that_no_pool_sells_is_closed_to_pods_that_others_must_not_have_near() -> None:
+    """A machine stands there with room; the pods that fear them are nowhere yet."""
+    fearful = pods(1, "shy", cpu="100", **near("podAntiAffinity", ZONE))
+    run = Run(*fearful, *pods(1), nodes=(node("n1", zone="z9"),))
+    assert [each.place for each in run.outcome.placed] == [-1]
+    assert [each.place for each in Run(*pods(1), nodes=(node("n1", zone="z9"),)).outcome.placed] == [0]

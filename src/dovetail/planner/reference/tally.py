@@ -24,6 +24,7 @@ class Tally:
         self._turn = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
         self._unsold = [_unsold(problem, axis) for axis in problem.axes]
+        self._offered = [_offered(problem, axis) for axis in problem.axes]
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
@@ -64,7 +65,7 @@ class Tally:
             axis = self.axis_at[cell.group.key]
             now = open_to[axis]
             among = self.everywhere[axis] if now is None else now
-            chosen = self._owner(ask, cell, strict[axis], among) if own else self._clear(self._owners, cell, among)
+            chosen = self._owner(ask, cell, strict[axis], among) if own else self._unfeared(cell, among)
             before = found[axis]
             left = chosen if before is None else chosen & before
             if not left:
@@ -99,6 +100,10 @@ class Tally:
         """The order of domains between which nothing else decides: the reference leaves it to chance."""
         return (domain + self._turn) % 3
 
+    def _unfeared(self, cell: Cell, among: int) -> int:
+        """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
+        return self._clear(self._owners, cell, among & self._offered[cell.place])
+
     @staticmethod
     def _clear(tally: dict[int, dict[int, int]], cell: Cell, among: int) -> int:
         return among & ~bits(tally[cell.index])
@@ -132,6 +137,12 @@ def _unsold(problem: Problem, axis: Axis) -> int:
         for value in each.values
     }
     return len(named.difference(axis.values))
+
+
+def _offered(problem: Problem, axis: Axis) -> int:
+    """The domains in which pools could buy."""
+    sold = problem.columns.by_label(axis.key)
+    return bits(at for at, value in enumerate(axis.values) if sold.get(value, 0) & problem.columns.available)
 
 
 def _counted(counts: list[int]) -> dict[int, int]:
