@@ -34,6 +34,8 @@ _WHOLE = 10
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
 _CLIMB = 0.3
+#: The share of the work that packings from scratch may take; the walk has the rest.
+_AFRESH = 0.4
 #: How often one of those without a place is invited, and how often in a row in vain.
 _INVITE, _HOPE = 0.5, 60
 
@@ -50,8 +52,8 @@ def improve(
     chance = Chance(seed).child("planner", "search")
     best = start
     for strategy in _starts(problem, chance) if afresh else ():
-        if out_of_time() or problem.work - begin > budget or best.cost <= enough + EPSILON:
-            return best
+        if out_of_time() or problem.work - begin > budget * _AFRESH or best.cost <= enough + EPSILON:
+            break
         other = pack(problem, strategy)
         if other.left == best.left and other.rank < best.rank:
             best = other
