@@ -6,22 +6,21 @@ pods that fit nowhere (whoever asks wants the reasons). `decision.schedule` does
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 
 from dovetail.lab.scheduler.board import Board, Bools, Ints
 from dovetail.lab.scheduler.decision import Decision, Nominated, passes
 from dovetail.lab.scheduler.fastaffinity import Company
+from dovetail.lab.scheduler.fastspread import SoftSpread
 from dovetail.lab.scheduler.scores import merit
 from dovetail.lab.scheduler.spreadscore import soft_constraints
 from dovetail.model.fit import Fit, PodInfo
 from dovetail.model.fit.local import check_resources, check_static, is_scalar, tolerates_node
 from dovetail.model.fit.podinfo import Shape, node_matches, term_matches
 from dovetail.model.fit.terms import Spread
-from dovetail.model.labels import HOSTNAME
 from dovetail.model.meta import OwnerReference
 from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
 
@@ -49,17 +48,9 @@ class _Stance:
         self.followed = 0
         self.room: Bools = np.zeros(0, dtype=np.bool_)
         self.merit: Ints = np.zeros(0, dtype=np.int64)
-        self.spreads: dict[str, _Spreading] = {}
-
-
-class _Spreading(NamedTuple):
-    """The rows that a soft constraint counts pods on, and the numbers of their domains; good until a node changes."""
-
-    constraint: Spread
-    moment: tuple[int, int, int]
-    rows: Ints
-    domains: Ints
-    size: int
+        #: Where a pod fits by these; until it fits somewhere else.
+        self.rows: Ints | None = None
+        self.spread: SoftSpread | None = None
 
 
 _COLUMNS = ("allowed", "matched", "tolerated", "soft_taints", "preference", "room", "merit")
@@ -81,13 +72,8 @@ class Fast:
         if not self._answerable(pod):
             return None
         stance = self._stance(pod)
-        fits = stance.allowed & board.alive & stance.room
-        if shape.spread:
-            fits &= self._even(shape, stance)
         company = Company(board, shape) if shape.has_affinity or board.vocal else None
-        if company is not None:
-            fits &= company.allowed()
-        rows = np.flatnonzero(fits)
+        rows = self._rows(shape, stance, company)
         total = len(board.rows)
         if not len(rows):
             return None
@@ -96,6 +82,15 @@ class Fast:
         if liked is not None:
             scores = scores + 2 * liked
         return self._pick(pod, rows, scores, nominated, total)
+
+    def _rows(self, shape: Shape, stance: _Stance, company: Company | None) -> Ints:
+        """The rows that the pod fits; the same object while they depend on nothing that changed."""
+        if stance.rows is None:
+            stance.rows = np.flatnonzero(stance.allowed & self.board.alive & stance.room)
+        rows = stance.rows
+        if shape.spread:
+            rows = rows[self._even(shape, stance)[rows]]
+        return rows if company is None else rows[company.allowed()[rows]]
 
     def _pick(self, pod: PodInfo, rows: Ints, scores: Ints, nominated: Nominated, total: int) -> Decision | None:
         rank = self.board.ranks()
@@ -134,6 +129,7 @@ class Fast:
         for row in renewed:
             _take_stance(stance, shape, board, row)
         if renewed:
+            stance.rows = None
             stance.wary, stance.choosy = bool(stance.soft_taints.any()), bool(stance.preference.any())
         self._weigh(pod, stance, everything if fresh else board.log[stance.followed :])
         stance.restarts, stance.seen, stance.followed = board.restarts, len(board.static_log), len(board.log)
@@ -144,12 +140,14 @@ class Fast:
         board, shape = self.board, pod.shape
         if len(moved) > _FEW:
             rows = np.array(moved, dtype=np.int64)
-            stance.room[rows] = _room(board, shape, rows)
+            stance.room[rows], stance.rows = _room(board, shape, rows), None
             stance.merit[rows] = _least_allocated(board, shape, rows) + _balance(board, shape, rows)
             return
         for row in set(moved):
             info = board.infos[row]
-            stance.room[row] = info is not None and check_resources(shape, info) is None
+            room = info is not None and check_resources(shape, info) is None
+            if room != stance.room[row]:
+                stance.room[row], stance.rows = room, None
             stance.merit[row] = merit(pod, info) if info is not None else 0
 
     def _soft(self, pod: PodInfo) -> tuple[Spread, ...]:
@@ -201,49 +199,15 @@ class Fast:
             total = total + 2 * (_MAX * preference // max(int(preference.max()), 1))
         constraints = self._soft(pod)
         if constraints:
-            total = total + 2 * self._spread(pod, constraints, stance, rows)
+            total = total + 2 * self._spread(pod.shape, constraints, stance, rows).scores(pod.shape.namespace)
         return total
 
-    def _spreading(self, constraint: Spread, column: Ints, counted: Bools, stance: _Stance) -> _Spreading:
-        board = self.board
-        moment = board.restarts, len(board.static_log), len(column)
-        held = stance.spreads.get(constraint.topology_key)
-        if held is None or held.constraint is not constraint or held.moment != moment:
-            rows = np.flatnonzero(counted & self._included(constraint, stance))
-            held = _Spreading(constraint, moment, rows, column[rows] + 1, int(column.max(initial=-1)) + 2)
-            stance.spreads[constraint.topology_key] = held
+    def _spread(self, shape: Shape, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> SoftSpread:
+        held = stance.spread
+        if held is None or not held.holds(constraints, rows):
+            of = partial(self._included, stance=stance)
+            held = stance.spread = SoftSpread(self.board, constraints, rows, of, strict=shape.own_spread)
         return held
-
-    def _spread(self, pod: PodInfo, constraints: tuple[Spread, ...], stance: _Stance, rows: Ints) -> Ints:
-        """Defaults count every node; constraints of the pod's own only nodes that have all of their labels."""
-        board = self.board
-        columns = [board.domains(each.topology_key)[0] for each in constraints]
-        counted, taking = board.alive, rows
-        if pod.shape.own_spread:
-            counted = np.logical_and.reduce([column >= 0 for column in columns])
-            taking = rows[counted[rows]]
-        raw = np.zeros(len(rows))
-        for constraint, column in zip(constraints, columns, strict=True):
-            counts = board.counts(pod.shape.namespace, constraint)
-            here = column[rows]
-            if constraint.topology_key == HOSTNAME:
-                size, found = len(taking), counts[rows].astype(np.float64)
-            else:
-                size = int(np.count_nonzero(np.bincount(column[taking] + 1)))
-                where = self._spreading(constraint, column, counted, stance)
-                sums = np.bincount(where.domains, weights=counts[where.rows], minlength=where.size)
-                found = sums[here + 1].astype(np.float64, copy=False)
-            raw += np.where(here >= 0, found * math.log(size + 2) + float(constraint.max_skew - 1), 0.0)
-        whole = np.floor(raw + 0.5).astype(np.int64)
-        return _normalised(whole, counted[rows] if pod.shape.own_spread else None)
-
-
-def _normalised(whole: Ints, counts: Bools | None) -> Ints:
-    """The fewest get most; rows that do not count get nothing (None: all count)."""
-    inside = whole if counts is None else whole[counts]
-    low, high = (int(inside.min()), int(inside.max())) if len(inside) else (0, 0)
-    scaled = _MAX * (high + low - whole) // high if high else np.full(len(whole), _MAX, dtype=np.int64)
-    return scaled if counts is None else np.where(counts, scaled, 0)
 
 
 def _take_stance(stance: _Stance, shape: Shape, board: Board, row: int) -> None:
