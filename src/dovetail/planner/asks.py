@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from dovetail.planner.cells import Cell
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Ints
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
+from dovetail.planner.groups import AFFINITY, Group
 from dovetail.planner.ladder import Level
 
 #: No machine that is there, where there is none.
@@ -33,6 +34,34 @@ class Size:
         self.steps = [(at, amounts[at]) for at in self.dims]
 
 
+class Owned:
+    """The cells that pods own on a rung: those that bind others as well are promised, the rest are wishes."""
+
+    __slots__ = ("domains", "hosts", "promised_domains", "promised_hosts", "wishes")
+
+    def __init__(self, cells: Mapping[Group, Cell], level: Level) -> None:
+        hard = [cells[group] for group in dict.fromkeys(level.hard)]
+        self.wishes = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
+        self.promised_hosts, self.promised_domains = _apart(hard)
+        self.hosts, self.domains = _apart([*hard, *self.wishes])
+
+
+class Counting:
+    """The cells that count the pods which are members of some groups, beside those that do not see them."""
+
+    __slots__ = ("domains", "groups", "hosts")
+
+    def __init__(self, cells: Mapping[Group, Cell], groups: Set[Group], unseen: Set[Group]) -> None:
+        self.groups = groups
+        seen = [cells[group] for group in groups if group not in unseen]
+        self.hosts, self.domains = _apart(sorted(seen, key=_index))
+
+
+def _apart(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Cells on the hostname key, and those over domains."""
+    return [cell for cell in cells if cell.host], [cell for cell in cells if not cell.host]
+
+
 class Ties:
     """The cells that pods own and those that count them: on the hostname key, and over domains."""
 
@@ -41,29 +70,22 @@ class Ties:
         "promised_domains", "promised_hosts", "ruled", "settling", "wishes",
     )  # fmt: skip
 
-    def __init__(
-        self, cells: Mapping[Group, Cell], level: Level, members: Set[Group], unseen: Set[Group] = frozenset()
-    ) -> None:
-        hard = [cells[group] for group in dict.fromkeys(level.hard)]
-        soft = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
-        owned = [*hard, *soft]
-        mine = [cell for cell in owned if cell.group in members]
-        counting = sorted((cells[group] for group in members if group not in unseen), key=_index)
-        self.host_owned = [cell for cell in owned if cell.host]
-        self.domain_owned = [cell for cell in owned if not cell.host]
-        self.host_members = [cell for cell in counting if cell.host]
-        self.domain_members = [cell for cell in counting if not cell.host]
-        self.promised_hosts = [cell for cell in hard if cell.host]
-        self.promised_domains = [cell for cell in hard if not cell.host]
-        self.wishes = soft
-        self.own = frozenset(mine)
-        self.keys = list(dict.fromkeys([cell.group.key for cell in (*self.domain_owned, *self.domain_members)]))
-        self.companions = [cell for cell in mine if cell.host and cell.group.kind == AFFINITY]
+    def __init__(self, owned: Owned, counting: Counting) -> None:
+        self.host_owned, self.domain_owned = owned.hosts, owned.domains
+        self.host_members, self.domain_members = counting.hosts, counting.domains
+        self.promised_hosts, self.promised_domains = owned.promised_hosts, owned.promised_domains
+        self.wishes = owned.wishes
+        members = counting.groups
+        my_hosts = [cell for cell in owned.hosts if cell.group in members]
+        my_domains = [cell for cell in owned.domains if cell.group in members]
+        self.own = frozenset((*my_hosts, *my_domains))
+        self.keys = list(dict.fromkeys([cell.group.key for cell in (*owned.domains, *counting.domains)]))
+        self.companions = [cell for cell in my_hosts if cell.group.kind == AFFINITY]
         """Affinities to their own kind on one machine; `settling` are those over domains."""
-        self.settling = [cell for cell in mine if not cell.host and cell.group.kind == AFFINITY]
+        self.settling = [cell for cell in my_domains if cell.group.kind == AFFINITY]
         self.ruled = bool(self.host_owned or self.host_members)
         """Whether any hostname rule has a say about them."""
-        self.lonely = any(cell.host and cell.group.kind in (ANTI, SPREAD) for cell in mine)
+        self.lonely = len(self.companions) < len(my_hosts)
         """Whether they want a machine each."""
 
 
@@ -77,6 +99,14 @@ class Stance:
         self.mask = mask
         self.nodes = nodes
         self.keys = keys
+
+
+class Rung(NamedTuple):
+    """A level of the ladder of a kind: the cells that matter on it, and the machines that are accepted there."""
+
+    level: Level
+    ties: Ties
+    stance: Stance
 
 
 class Ask:

@@ -15,12 +15,15 @@ from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
 from dovetail.planner.ladder import Level, ladder
+from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.storage import Storage, storage_of
 
 #: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
+#: Pods with more different labels than this are not remembered all at once.
+_MOST_KNOWN = 10_000
 
 
 class Kind:
@@ -57,11 +60,7 @@ class PodClass:
         self.error = shape.error or storage.error
 
 
-class _Rungs(msgspec.Struct):
-    shape: Shape
-    storage: Storage
-    levels: tuple[Level, ...]
-    pods: list[str]
+_Rungs = tuple[Shape, Storage, tuple[Level, ...], list[str]]
 
 
 def classes_of(
@@ -69,46 +68,68 @@ def classes_of(
 ) -> tuple[list[PodClass], list[Group]]:
     """The classes of the pending pods, and every group that matters to them: their own, and those they must fear."""
     rungs = _by_shape(snapshot, namespaces, dislikes)
-    ladders = {id(each.levels): each.levels[0] for each in rungs}
+    ladders = {id(levels): levels[0] for _, _, levels, _ in rungs}
     owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
-    kinds = _Kinds(groups)
-    for each in rungs:
-        shape, storage = each.shape, each.storage
-        kind, priority = kinds.of(each), _priority(shape, snapshot)
+    kinds = _kinds_of(tuple(groups), snapshot.memory)
+    for shape, storage, levels, pods in rungs:
+        kind = kinds.of(shape, storage, levels)
+        priority = _priority(shape, snapshot) if shape.priority is None else shape.priority
         drivers = tuple(sorted(driver for driver, _ in storage.attached)) if storage.attached else ()
         key = (kind, shape.takes, drivers, storage.error, shape.error, priority)
         found = merged.get(key)
         if found is None:
             found = merged[key] = PodClass(len(merged), shape, storage, kind, priority)
-        found.pods += each.pods
-        found.count += len(each.pods)
+        found.pods += pods
+        found.count += len(pods)
     return list(merged.values()), groups
 
 
 class _Kinds:
-    """Finds the kind of pods, and the groups that count them."""
+    """Finds the kind of pods, and the groups that count them, of all the groups that there are."""
 
-    def __init__(self, groups: list[Group]) -> None:
+    def __init__(self, groups: tuple[Group, ...]) -> None:
         self._groups = groups
+        self._token = object()
         self._known: dict[object, Kind] = {}
         self._counted: dict[str, frozenset[Group]] = {}
         self._same: dict[frozenset[Group], frozenset[Group]] = {}
 
-    def of(self, each: _Rungs) -> Kind:
-        members = self._counted.get(each.shape.who)
+    def of(self, shape: Shape, storage: Storage, levels: tuple[Level, ...]) -> Kind:
+        """The kind; a shape remembers its last one, which holds if all that it came from is the same."""
+        token: object = shape.kind[0]
+        last: Kind = shape.kind[1]
+        if token is self._token and last.levels is levels and last.alternatives is storage.alternatives:
+            return last
+        members = self._counted.get(shape.who)
         if members is None:
-            members = self._counted[each.shape.who] = self._members(each.shape)
-        key = (id(each.levels), id(members), each.shape.tolerated, each.storage.alternatives)
+            members = self._counted[shape.who] = self._members(shape)
+        key = (id(levels), id(members), shape.tolerated, storage.alternatives)
         kind = self._known.get(key)
         if kind is None:
-            kind = self._known[key] = Kind(each.shape, each.storage, each.levels, members)
+            kind = self._known[key] = Kind(shape, storage, levels, members)
+        shape.kind = (self._token, kind)
         return kind
 
     def _members(self, shape: Shape) -> frozenset[Group]:
         found = frozenset(group for group in self._groups if group.counts(shape.namespace, shape.labels))
         return self._same.setdefault(found, found)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether most of it speaks of pods that are gone by now."""
+        return len(self._counted) > _MOST_KNOWN
+
+
+def _kinds_of(groups: tuple[Group, ...], memory: Memory) -> _Kinds:
+    """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
+    table = memory.table("kinds")
+    found: _Kinds | None = table.get(groups)
+    if found is None or found.outgrown:
+        table.clear()
+        found = table[groups] = _Kinds(groups)
+    return found
 
 
 def _by_shape(
@@ -120,8 +141,7 @@ def _by_shape(
     found = []
     for shape, names in by_shape.items():
         storage = storage_of(shape.claims, snapshot)
-        spreads = shape.spreads or _default_spreads(shape, snapshot)
-        found.append(_Rungs(shape, storage, _levels(shape, spreads, snapshot, namespaces, dislikes), names))
+        found.append((shape, storage, _levels(shape, snapshot, namespaces, dislikes), names))
     return found
 
 
@@ -150,13 +170,10 @@ def _waiting(snapshot: Snapshot) -> list[_Waiting]:
 
 
 def _levels(
-    shape: Shape,
-    spreads: tuple[Spread, ...],
-    snapshot: Snapshot,
-    namespaces: Mapping[str, Mapping[str, str]],
-    dislikes: bool,
+    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
 ) -> tuple[Level, ...]:
     """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
+    spreads = shape.spreads or _default_spreads(shape, snapshot)
     alone, known = spreads is shape.spreads, shape.ladder
     if alone and known and known[0] is snapshot.preferences and known[1] is dislikes:
         remembered: tuple[Level, ...] = known[2]
@@ -194,7 +211,5 @@ def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
 
 
 def _priority(shape: Shape, snapshot: Snapshot) -> int:
-    """The pod's own number, its class's, or (under the empty name) the default class's."""
-    if shape.priority is not None:
-        return shape.priority
+    """That of the class it names, or (under the empty name) the default class's."""
     return snapshot.priorities.get(shape.priority_class, 0)

@@ -16,11 +16,12 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERV
 from dovetail.planner.board import Board
 from dovetail.planner.columns import RESERVATION, Column, Columns
 from dovetail.planner.company import company
+from dovetail.planner.demand import ATTACH
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.ports import PORT
-from dovetail.planner.problem import ATTACH, Problem
+from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.snapshot import Pool
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import chain
-from operator import mul
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.asks import NOWHERE, Ask, Size, Stance, Ties
+from dovetail.planner.asks import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
 from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
+from dovetail.planner.demand import ATTACH, demand_of
 from dovetail.planner.diversity import Diversity, breadth
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
@@ -32,7 +31,6 @@ from dovetail.planner.wishes import wishes_of
 from dovetail.planner.yardstick import Yardstick
 
 UNLIMITED = 1 << 60
-ATTACH = "attach:"
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
 
@@ -70,6 +68,8 @@ class Problem:
                 add_owners(self.cells[group], where)
         self._asks: list[list[Ask]] = []
         self._known_masks: dict[object, int] = {}
+        self._known_owned: dict[int, Owned] = {}
+        self._known_counting: dict[tuple[int, frozenset[Group]], Counting] = {}
         self._known_ties: dict[object, Ties] = {}
         self._known_terms: dict[tuple[Term, ...], Bools] = {}
         self._known_taints: dict[object, Bools] = {}
@@ -110,7 +110,9 @@ class Problem:
         taints = {pool.taints for pool in self.pools} | {node.taints for node in self.nodes if node.taints}
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
-        self.kinds = list(dict.fromkeys([one.kind for one in self.classes]))
+        number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
+        self.kinds = list(number)
+        self.kind_at: Ints = np.array([number[one.kind] for one in self.classes], dtype=np.int64)
         self.total = sum([one.count for one in self.classes])
         counted = set[Group]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
@@ -147,7 +149,7 @@ class Problem:
         held += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
         for ip, protocol, number in held:
             addresses.setdefault((protocol, number), set()).add(ip)
-        self._compile_sizes(addresses)
+        self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(self.classes, addresses)
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
@@ -156,29 +158,6 @@ class Problem:
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
-
-    def _compile_sizes(self, addresses: dict[tuple[str, int], set[str]]) -> None:
-        """What a pod of each class asks for; those that take the same are one size."""
-        found: dict[object, Mapping[str, int]] = {}
-        keys: list[object] = []
-        for one in self.classes:
-            attached = one.storage.attached
-            key = (one.shape.takes, *sorted([driver for driver, _ in attached])) if attached else one.shape.takes
-            requests = found.get(key)
-            if requests is None:
-                requests = found[key] = _requests(one, addresses)
-            one.requests = requests
-            keys.append(key)
-        self.dims = sorted({"pods"}.union(*found.values()))
-        rows = [tuple([requests.get(name, 0) for name in self.dims]) for requests in found.values()]
-        number = dict(zip(found, range(len(found)), strict=True))
-        which = [number[key] for key in keys]
-        asked = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.dims))
-        self.requests = asked[which] if which else asked
-        """What a pod of each class asks for, by dimension."""
-        self.counts: Ints = np.array([one.count for one in self.classes], dtype=np.int64)
-        sizes = {row: Size(row) for row in rows}
-        self._known_sizes = [sizes[rows[at]] for at in which]
 
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
@@ -234,14 +213,11 @@ class Problem:
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""
-        counts: list[int] = self.counts.tolist()
-        columns: list[list[int]] = self.requests.T.tolist()
-        asked = {name: sum(map(mul, column, counts)) for name, column in zip(self.dims, columns, strict=True)}
         found: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
                 largest = self.columns.largest(name, index)
-                worst = self.total if name == "nodes" else 8 * asked.get(name, 0) + largest * min(self.total, 64)
+                worst = self.total if name == "nodes" else 8 * self.demand.get(name, 0) + largest * min(self.total, 64)
                 if amount < worst:
                     found.add(name)
         return sorted(found)
@@ -271,11 +247,11 @@ class Problem:
         if self.diversity is not None:
             self.menu = self.diversity.listed(self.menu)
         self._uncounted = self._only_wished() if self.min_values else frozenset[Group]()
-        rungs = {kind: self._rungs(kind) for kind in self.kinds}
+        self.ladders = {kind: self._rungs(kind) for kind in self.kinds}
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
             asks: list[Ask] = []
-            for level, ties, stance in rungs[one.kind]:
+            for level, ties, stance in self.ladders[one.kind]:
                 asks.append(Ask(number, one, level, size, ties, stance))
                 number += 1
             self._asks.append(asks)
@@ -290,7 +266,7 @@ class Problem:
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
         return frozenset(group for group in self.cells if group.key in varied and group not in needed)
 
-    def _rungs(self, kind: Kind) -> list[tuple[Level, Ties, Stance]]:
+    def _rungs(self, kind: Kind) -> list[Rung]:
         """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
         found = []
         foreign = self.order.foreign(kind) if self.owners_first else frozenset()
@@ -298,10 +274,22 @@ class Problem:
             key = (id(level), id(kind.members))
             ties = self._known_ties.get(key)
             if ties is None:
-                unseen = foreign | self._uncounted.difference(level.soft)
-                ties = self._known_ties[key] = Ties(self.cells, level, kind.members, unseen)
-            found.append((level, ties, self._stance(kind, level, ties)))
+                unseen = frozenset(foreign | self._uncounted.difference(level.soft))
+                ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
+            found.append(Rung(level, ties, self._stance(kind, level, ties)))
         return found
+
+    def _owned(self, level: Level) -> Owned:
+        known = self._known_owned.get(id(level))
+        if known is None:
+            known = self._known_owned[id(level)] = Owned(self.cells, level)
+        return known
+
+    def _counting(self, members: frozenset[Group], unseen: frozenset[Group]) -> Counting:
+        known = self._known_counting.get((id(members), unseen))
+        if known is None:
+            known = self._known_counting[id(members), unseen] = Counting(self.cells, members, unseen)
+        return known
 
     def _stance(self, kind: Kind, level: Level, ties: Ties) -> Stance:
         """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
@@ -384,14 +372,3 @@ class Problem:
         if known is None:
             known = self._known_terms[terms] = rows_passing(self.roster, terms)[self.rows]
         return known
-
-
-def _requests(one: PodClass, addresses: dict[tuple[str, int], set[str]]) -> Mapping[str, int]:
-    """What a pod of a class asks for, with ports and volumes as resources of their own."""
-    requests: Mapping[str, int] = one.shape.requests
-    if one.shape.ports or one.storage.attached:
-        volumes = Counter(ATTACH + driver for driver, _ in one.storage.attached)
-        requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}
-    if max(requests.values(), default=0) > TOO_MUCH:
-        requests = {name: min(amount, TOO_MUCH) for name, amount in requests.items()}
-    return requests

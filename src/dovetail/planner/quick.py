@@ -6,15 +6,15 @@ those that fill the gaps. What finds no place is tried again after everybody els
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
 
-from dovetail.planner.asks import Stance
+from dovetail.planner.asks import Stance, Ties
 from dovetail.planner.board import Board
-from dovetail.planner.classes import PodClass
-from dovetail.planner.columns import Bools, Floats
+from dovetail.planner.classes import Kind, PodClass
+from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, Group
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
@@ -29,6 +29,8 @@ _LONGEST_CHAIN = 8
 _FEW = 500
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _POURABLE = 40
+#: Something to put classes in order by: a figure for each of them.
+Key = Sequence[float] | Ints | Floats
 
 
 class Packing:
@@ -202,47 +204,48 @@ def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     """The classes in the order in which they are placed."""
     classes = problem.classes
     priority = [-one.priority for one in classes] if strategy.by_priority else [0] * len(classes)
-    keys: Iterable[tuple[float, ...]]
     if strategy.order == "reference":
-        keys = [(first, *reference_key(one)) for first, one in zip(priority, classes, strict=True)]
+        keys: list[Key] = [priority, *zip(*map(reference_key, classes), strict=True)]
     else:
-        keys = zip(*_leading(problem, strategy, priority), range(len(classes)), strict=True)
-    return [classes[int(key[-1])] for key in sorted(keys)]
+        keys = _leading(problem, strategy, priority)
+    return [classes[at] for at in np.lexsort([np.asarray(key) for key in reversed(keys)]).tolist()]
 
 
-def _leading(problem: Problem, strategy: Strategy, priority: list[int]) -> list[Sequence[float]]:
+def _leading(problem: Problem, strategy: Strategy, priority: list[int]) -> list[Key]:
     """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
-    rooted, asks = _rooted(problem), problem.first_asks
-    found: list[Sequence[float]] = [_depths(problem), priority]
-    if rooted:
-        found.append([index not in rooted for index in range(len(asks))])
+    ties = [problem.ladders[kind][0].ties for kind in problem.kinds]
+    found: list[Key] = [_each(problem, _depths(problem.kinds, ties)), priority]
+    if problem.nodes:
+        found.append(_unrooted(problem))
     if strategy.order == "zones":
-        found.append([not ask.domain_owned for ask in asks])
+        found.append(_each(problem, [not each.domain_owned for each in ties]))
         reference = [reference_key(one) for one in problem.classes]
         return [*found, [each[0] for each in reference], [each[1] for each in reference]]
     if strategy.level:
         found.append(_openness(problem))
-    total = 1.0 + demands(problem).sum(axis=0)
-    return [*found, [not ask.ties.lonely for ask in asks], _sizes(problem, strategy, total)]
+    return [*found, _each(problem, [not each.lonely for each in ties]), _sizes(problem, strategy)]
 
 
-def _rooted(problem: Problem) -> set[int]:
-    """The classes that no machine for sale would suit: what room there is for them, they must have."""
-    if not problem.nodes:
-        return set()
-    return {one.index for one in problem.classes if not problem.ask(one, len(one.levels) - 1).columns.any()}
+def _each(problem: Problem, values: Sequence[int]) -> Ints:
+    """What is so for each kind, for each class."""
+    return np.array(values, dtype=np.int64)[problem.kind_at]
 
 
-def _sizes(problem: Problem, strategy: Strategy, total: Floats) -> list[float]:
+def _unrooted(problem: Problem) -> list[bool]:
+    """For each class, whether a machine for sale would suit it; if not, it must have what room there is for it."""
+    stances = [problem.ask(one, -1).stance for one in problem.classes]
+    suited = {stance: bool(stance.columns.any()) for stance in dict.fromkeys(stances)}
+    return [suited[stance] for stance in stances]
+
+
+def _sizes(problem: Problem, strategy: Strategy) -> Floats:
     """How large each class's pods are, as shares of what is asked for in all; below zero, so that the largest lead."""
-    if not problem.classes:
-        return []
-    shares = problem.requests / total
+    shares = problem.requests / (1.0 + demands(problem).sum(axis=0))
     if strategy.order in ("cpu", "memory") and strategy.order in problem.dims:
         found = shares[:, problem.dims.index(strategy.order)]
     else:
         found = shares.max(axis=1) if strategy.order == "max" else shares.sum(axis=1)
-    return (-found).tolist()  # type: ignore[no-any-return]
+    return np.asarray(-found)
 
 
 def reference_key(one: PodClass) -> tuple[float, ...]:
@@ -252,40 +255,38 @@ def reference_key(one: PodClass) -> tuple[float, ...]:
 
 def _openness(problem: Problem) -> list[int]:
     """How many domains each class may choose among where others look at it: those with little choice go first."""
-    known: dict[int, int] = {}
-    found = []
-    for ask in problem.first_asks:
-        if ask.restricted and id(ask.columns) not in known:
-            known[id(ask.columns)] = sum(len(np.unique(lying[ask.columns])) for lying in problem.menu.domains)
-        found.append(known[id(ask.columns)] if ask.restricted else 0)
-    most = max(known.values(), default=0)
-    return [each or most for each in found]
-
-
-def _depths(problem: Problem) -> list[int]:
-    """How far down the chain of affinities a class stands; those it leans on come first. Circles end by themselves."""
-    depth = [0] * len(problem.classes)
-    leans = {
-        ask.cls.index: [
-            cell.group
-            for cell in (*ask.host_owned, *ask.domain_owned)
-            if cell not in ask.own
-            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in ask.wishes))
-        ]
-        for ask in problem.first_asks
-        if len(ask.own) < len(ask.host_owned) + len(ask.domain_owned)
+    stances = [ask.stance for ask in problem.first_asks]
+    choice = {
+        stance: sum(len(np.unique(lying[stance.columns])) for lying in problem.menu.domains) if stance.keys else 0
+        for stance in dict.fromkeys(stances)
     }
-    wanted = {group for groups in leans.values() for group in groups}
+    most = max(choice.values(), default=0)
+    return [choice[stance] or most for stance in stances]
+
+
+def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
+    """How far down the chain of affinities a kind stands; those it leans on come first. Circles end by themselves."""
+    depth = [0] * len(kinds)
+    leans = [
+        [
+            cell.group
+            for cell in (*each.host_owned, *each.domain_owned)
+            if cell not in each.own
+            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in each.wishes))
+        ]
+        for each in ties
+    ]
+    wanted = {group for groups in leans for group in groups}
     for _ in range(_LONGEST_CHAIN if wanted else 0):
         deepest: dict[Group, int] = {}
-        for one in problem.classes:
-            for group in wanted & one.members:
-                deepest[group] = max(deepest.get(group, 0), depth[one.index])
+        for kind, deep in zip(kinds, depth, strict=True):
+            for group in wanted & kind.members:
+                deepest[group] = max(deepest.get(group, 0), deep)
         settled = True
-        for index, groups in leans.items():
+        for at, groups in enumerate(leans):
             below = max((deepest[group] + 1 for group in groups if group in deepest), default=0)
-            if below > depth[index]:
-                depth[index], settled = below, False
+            if below > depth[at]:
+                depth[at], settled = below, False
         if settled:
             break
     return depth

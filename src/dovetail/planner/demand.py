@@ -1,0 +1,70 @@
+"""Demand: what the pods of every class take of a machine, by dimension; classes that take the same are one size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from operator import mul
+from typing import NamedTuple
+
+import numpy as np
+
+from dovetail.planner.asks import Size
+from dovetail.planner.classes import TOO_MUCH, PodClass
+from dovetail.planner.columns import Ints
+from dovetail.planner.ports import port_requests
+
+ATTACH = "attach:"
+Addresses = dict[tuple[str, int], set[str]]
+
+
+class Demand(NamedTuple):
+    """`requests` has a row for each class, `sizes` its size; `total` is what all pods take together."""
+
+    dims: list[str]
+    requests: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    counts: Ints
+    sizes: list[Size]
+    total: dict[str, int]
+
+
+def demand_of(classes: Sequence[PodClass], addresses: Addresses) -> Demand:
+    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`."""
+    found: dict[object, Mapping[str, int]] = {}
+    number: dict[object, int] = {}
+    which: list[int] = []
+    for one in classes:
+        attached = one.storage.attached
+        key = (one.shape.takes, *sorted([driver for driver, _ in attached])) if attached else one.shape.takes
+        requests = found.get(key)
+        if requests is None:
+            requests = found[key] = _requests(one, addresses)
+            number[key] = len(number)
+        one.requests = requests
+        which.append(number[key])
+    dims = sorted({"pods"}.union(*found.values()))
+    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found.values()]
+    counts = np.array([one.count for one in classes], dtype=np.int64)
+    pods = [0] * len(rows)
+    for at, count in zip(which, counts.tolist(), strict=True):
+        pods[at] += count
+    same = {row: Size(row) for row in rows}
+    sizes = [same[row] for row in rows]
+    return Demand(
+        dims=dims,
+        requests=np.array([rows[at] for at in which], dtype=np.int64).reshape(len(which), len(dims)),
+        counts=counts,
+        sizes=[sizes[at] for at in which],
+        total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},
+    )
+
+
+def _requests(one: PodClass, addresses: Addresses) -> Mapping[str, int]:
+    """What a pod of a class asks for; more than anybody has is cut to what can still be counted."""
+    requests: Mapping[str, int] = one.shape.requests
+    if one.shape.ports or one.storage.attached:
+        volumes = Counter(ATTACH + driver for driver, _ in one.storage.attached)
+        requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}
+    if max(requests.values(), default=0) > TOO_MUCH:
+        requests = {name: min(amount, TOO_MUCH) for name, amount in requests.items()}
+    return requests
