@@ -12,15 +12,17 @@ from functools import cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
+from msgspec.structs import fields, replace
 
 from dovetail.kube.decode import decode
 from dovetail.kube.transport import Transport
 
 T = TypeVar("T")
+View = TypeVar("View", bound=msgspec.Struct)
 #: What a mirror makes of a fresh view, given the one it holds.
 Keep = Callable[[T, T | None], T]
 #: New values by part of the object (metadata, spec, status) and field.
-Difference = Mapping[str, Mapping[str, Any]]
+Parts = dict[str, dict[str, Any]]
 
 
 class Mold:
@@ -39,6 +41,68 @@ class Mold:
             found = decode(self.raw, type)
             found = self._views[type, keep] = found if keep is None else keep(found, None)
         return found
+
+
+class Difference:
+    """What is new about an object, to be put into whatever view of it somebody holds."""
+
+    __slots__ = ("_parts", "_shape")
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._shape = tuple([(part, *values) for part, values in parts.items()])
+
+    def put_into(self, base: View) -> View:
+        """A view with the new values in its parts."""
+        amended: dict[str, Any] = {}
+        for part, plain, composed in _plan(type(base), self._shape):
+            values = self._parts[part]
+            new = {}
+            for attribute, name in plain:
+                new[attribute] = values[name]
+            for attribute, name, read in composed:
+                new[attribute] = read(values[name])
+            amended[part] = replace(getattr(base, part), **new)
+        return replace(base, **amended)
+
+
+class _Reader:
+    """Reads the values of a type of field. Objects that are alike change one after the other: what is equal to the
+    value before is read as that was."""
+
+    __slots__ = ("_last", "_read", "_type")
+
+    def __init__(self, type: Any) -> None:
+        self._type = type
+        self._last: Any = _NOTHING
+        self._read: Any = None
+
+    def __call__(self, value: Any) -> Any:
+        if value != self._last:
+            self._read = msgspec.convert(value, self._type)
+            self._last = value
+        return self._read
+
+
+_NOTHING = object()
+_reader = cache(_Reader)
+#: Of fields that hold what JSON holds.
+_PLAIN = (str, int, bool, str | None, int | None, dict[str, str], Mapping[str, str])
+_Plan = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str, _Reader], ...]]
+
+
+@cache
+def _plan(type: Any, shape: tuple[tuple[str, ...], ...]) -> tuple[_Plan, ...]:
+    """By part of a view the attributes that hold the fields of a difference: as they are, and as they are read."""
+    parts = {field.name: field.type for field in fields(type)}
+    found = []
+    for part, *names in shape:
+        known = [field for field in fields(parts[part]) if field.encode_name in names] if part in parts else []
+        plain = tuple((each.name, each.encode_name) for each in known if each.type in _PLAIN)
+        composed = tuple((each.name, each.encode_name, _reader(each.type)) for each in known if each.type not in _PLAIN)
+        if known:
+            found.append((part, plain, composed))
+    return tuple(found)
 
 
 class News:
@@ -77,54 +141,19 @@ class News:
         return found if keep is None else keep(found, held)
 
     def _derived(self, type: type[T], held: Any, keep: Keep[T] | None) -> T | None:
-        if self._difference is None or not issubclass(type, msgspec.Struct):
+        difference = self._difference
+        if difference is None or not issubclass(type, msgspec.Struct):
             return None
         try:
             if self._mold is not None:
-                copy: T = amended(self._mold.view(type, keep), self._difference)
+                copy: T = difference.put_into(self._mold.view(type, keep))
                 return copy
             if held is None or held.metadata.resource_version != self._before:
                 return None
-            fresh: T = amended(held, self._difference)
+            fresh: T = difference.put_into(held)
         except msgspec.ValidationError:
             return None  # a null where the type has none: whoever decodes the whole object knows what it means
         return fresh if keep is None else keep(fresh, held)
-
-
-def amended(base: T, difference: Difference) -> T:
-    """A view with new values in its parts."""
-    parts: dict[str, Any] = {}
-    for part, values in difference.items():
-        if values:
-            held = getattr(base, part)
-            parts[part] = msgspec.structs.replace(held, **_read(type(held), values))
-    return msgspec.structs.replace(base, **parts)  # type: ignore[type-var]
-
-
-def _read(type: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as attributes of a struct."""
-    plain, composed = _attributes(type, tuple(values))
-    read = {attribute: values[name] for name, attribute in plain}
-    if composed:
-        whole = msgspec.convert({name: values[name] for name, _ in composed}, type)
-        for _, attribute in composed:
-            read[attribute] = getattr(whole, attribute)
-    return read
-
-
-_PLAIN = (str, int, dict[str, str], Mapping[str, str])
-_Attributes = list[tuple[str, str]]
-
-
-@cache
-def _attributes(type: Any, names: tuple[str, ...]) -> tuple[_Attributes, _Attributes]:
-    """Fields and their attributes: those that hold what JSON holds, and those that are read into something."""
-    plain: _Attributes = []
-    composed: _Attributes = []
-    for field in msgspec.structs.fields(type):
-        if field.encode_name in names:
-            (plain if field.type in _PLAIN else composed).append((field.encode_name, field.name))
-    return plain, composed
 
 
 Told = Callable[[News], None]

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.kube.decode import decode
-from dovetail.kube.feed import Difference, Mold, News, Stop, Told, amended
+from dovetail.kube.feed import Difference, Mold, News, Parts, Stop, Told
 from dovetail.kube.transport import Request, Response
 from dovetail.lab import machinepatches
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
@@ -39,7 +39,7 @@ HISTORY = 250
 _JSON = {"content-type": "application/json"}
 _BOUND = Response(status=201, headers=_JSON, body=b'{"kind":"Status","apiVersion":"v1","status":"Success","code":201}')
 _DONE = Response(status=200, headers=_JSON, body=b"{}")
-_UNKNOWN: tuple[Difference | None, Mold | None] = (None, None)
+_UNKNOWN: tuple[Parts | None, Mold | None] = (None, None)
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -53,7 +53,7 @@ class FastLane:
         self._molds: dict[tuple[str, bytes], Mold] = {}
         self._feeds: dict[str, list[Told]] = {}
         #: What is new about the pod that is being written, and what it is a copy of.
-        self._writing: tuple[Difference | None, Mold | None] = _UNKNOWN
+        self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
         server.store.observers.append(self._changed)
 
@@ -79,20 +79,21 @@ class FastLane:
 
     def _news(self, event: Event) -> News:
         record, before = event.record, event.previous
-        (difference, mold), self._writing = self._writing, _UNKNOWN
+        (parts, mold), self._writing = self._writing, _UNKNOWN
         if record is None:
             assert before is not None
-            version = {"metadata": {"resourceVersion": str(event.rv)}} if event.table == PODS else None
+            version = Difference({"metadata": {"resourceVersion": str(event.rv)}}) if event.table == PODS else None
             return News(before.key, event.rv, lambda: event.gone.raw, gone=True, difference=version, before=before.rv)
-        if difference is not None:
-            metadata = {**difference.get("metadata", {}), "resourceVersion": str(event.rv)}
-            difference = {**difference, "metadata": metadata}
+        difference = None
+        if parts is not None:
+            parts.setdefault("metadata", {})["resourceVersion"] = str(event.rv)
+            difference = Difference(parts)
         last_seen = before.rv if before is not None else 0
         return News(record.key, event.rv, lambda: record.raw, difference=difference, mold=mold, before=last_seen)
 
-    def _put(self, key: str, pod: Json, difference: Difference, mold: Mold | None = None) -> Record:
+    def _put(self, key: str, pod: Json, new: Parts, mold: Mold | None = None) -> Record:
         """Write a pod of which only this is new."""
-        self._writing = difference, mold
+        self._writing = new, mold
         return self._store.put(PODS, key, pod)
 
     # What is asked for by a request
@@ -196,9 +197,8 @@ class FastLane:
         if record is None or not issubclass(type, msgspec.Struct):
             return None if record is None else decode(record.raw, type)
         metadata = record.obj["metadata"]
-        copy: T = amended(
-            self._molds[namespace, body].view(type, None), {"metadata": {name: metadata[name] for name in _OWN}}
-        )
+        own = Difference({"metadata": {name: metadata[name] for name in _OWN}})
+        copy: T = own.put_into(self._molds[namespace, body].view(type, None))
         return copy
 
     def _copy(self, namespace: str, body: bytes) -> Record | None:

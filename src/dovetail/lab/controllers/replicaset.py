@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from dovetail.kube.decode import Head
 from dovetail.kube.errors import ApiError, NotFound
 from dovetail.kube.resources import PODS, REPLICASETS, REPLICATIONCONTROLLERS, Resource
 from dovetail.lab.controllers.claim import claim_pods
@@ -180,7 +181,7 @@ class ReplicaSets:
         version = 0
         try:
             for _ in range(count):
-                pod = await self._kit.kube.create(PODS, body, rs["metadata"]["namespace"], type=PodView)
+                pod = await self._kit.kube.create(PODS, body, rs["metadata"]["namespace"], type=Head)
                 version = max(version, int(pod.metadata.resource_version))
                 self._kit.recorder.normal(about, "SuccessfulCreate", f"Created pod: {pod.metadata.name}")
         except ApiError as error:
