@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,45 +19,38 @@ from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import routes
 from dovetail.lab.apiserver.status import CHANGED, conflict
+from dovetail.lab.faultkinds import Fault, UnknownFault, unknown
 from dovetail.lab.kubelet.fleet import Fleet
+from dovetail.lab.seconds import decode
 
 #: Where `dovetail fault` knocks.
 PATH = "/lab/faults"
 _WRITES = ("PUT", "PATCH")
-#: Seconds by which a clock is wrong unless told otherwise.
-_SKEW = 300.0
+#: Asked for instead of a fault: ends all of them.
+MEND = "mend"
 #: Seconds after a fault in which parts may still be busy with its aftermath.
 RECOVERY = 120.0
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"seconds": "for"}):
-    """A fault as asked for: its kind, the node it strikes, how long, and how much."""
-
-    kind: str
-    node: str = ""
-    seconds: float = 60.0
-    amount: float = 0.0
-
-
-class UnknownFault(ValueError):
-    """No such fault, or no such node."""
-
-
 class Faults:
-    """The switchboard. `now` is what is broken at the moment."""
+    """The switchboard. `now` is what is broken at the moment, by the kind and the node it strikes, if any.
+
+    `strikes` are the kinds, to which others may add; each calls `last` with what ends it.
+    """
 
     def __init__(self, fleet: Fleet, clock: Clock, chance: Chance) -> None:
         self._fleet = fleet
         self._clock = clock
         self._chance = chance
         self.now: dict[str, Fault] = {}
+        self._ends: dict[str, tuple[float, Callable[[], object]]] = {}
         self._until = -math.inf
         self._streams = 0
         self._cut = asyncio.Event()
         self._expire = asyncio.Event()
         self._flow = asyncio.Event()
         self._flow.set()
-        self._strikes: dict[str, Callable[[Fault], str]] = {
+        self.strikes: dict[str, Callable[[Fault], str]] = {
             "kubelet-silent": self._silence,
             "machine-gone": self._vanish,
             "clock-skew": self._skew,
@@ -71,29 +65,49 @@ class Faults:
             "watch-gulps": self._switch,
         }
 
-    @property
-    def kinds(self) -> list[str]:
-        return sorted(self._strikes)
-
     def strike(self, fault: Fault) -> str:
         """Break it; returns what was done, in words."""
-        strike = self._strikes.get(fault.kind)
+        if fault.kind == MEND:
+            return self._mend()
+        strike = self.strikes.get(fault.kind)
         if strike is None:
-            raise UnknownFault(f"no fault {fault.kind!r}; there are {', '.join(self.kinds)}")
-        ends = self._clock.monotonic() + fault.seconds if fault.seconds > 0 else math.inf
-        self._until = max(self._until, ends)
+            raise unknown(fault.kind, (*self.strikes, MEND))
+        self._until = max(self._until, self._over(fault))
         return strike(fault)
+
+    def _over(self, fault: Fault) -> float:
+        """When a fault that strikes now will be over."""
+        return self._clock.monotonic() + fault.seconds if fault.seconds > 0 else math.inf
+
+    def last(self, fault: Fault, end: Callable[[], object], node: str = "") -> None:
+        """Call it broken until its time is over; a later one of the kind, at the same node, takes its place."""
+        name = f"{fault.kind} of {node}" if node else fault.kind
+        self.now[name], self._ends[name] = fault, (self._over(fault), end)
+
+        def over() -> None:
+            if self.now.get(name) is fault:
+                self._end(name)
+
+        if fault.seconds > 0:
+            asyncio.get_running_loop().call_later(fault.seconds, over)
+
+    def _end(self, name: str) -> None:
+        del self.now[name]
+        self._ends.pop(name)[1]()
+
+    def _mend(self) -> str:
+        names = sorted(self.now)
+        for name in names:
+            self._end(name)
+        self._until = min(self._until, self._clock.monotonic())
+        return f"mended: {', '.join(names)}" if names else "nothing was broken"
 
     @property
     def restless(self) -> bool:
         """Whether anything is broken, or was a moment ago."""
         return self._clock.monotonic() < self._until + RECOVERY
 
-    def _later(self, seconds: float, mend: Callable[[], None]) -> None:
-        if seconds > 0:
-            asyncio.get_running_loop().call_later(seconds, mend)
-
-    def _node(self, fault: Fault) -> str:
+    def node(self, fault: Fault) -> str:
         """The node by name, the first part of it, or number counted round; else the first."""
         names = sorted(name for name, seat in self._fleet.seats.items() if seat.registered)
         if fault.node in names:
@@ -112,53 +126,44 @@ class Faults:
     def _silence(self, fault: Fault) -> str:
         """One kubelet, or all of them with the node `*`."""
         every = [name for name, seat in self._fleet.seats.items() if seat.registered]
-        nodes = every if fault.node == "*" else [self._node(fault)]
+        nodes = every if fault.node == "*" else [self.node(fault)]
         for node in nodes:
-            self._fleet.silence(node)
-
-        def mend() -> None:
-            for node in nodes:
-                if node in self._fleet.seats:
-                    self._fleet.wake(node)
-
-        self._later(fault.seconds, mend)
+            if self._fleet.seats[node].silent_since is None:
+                self._fleet.silence(node)
+            self.last(fault, partial(self._wake, node), node)
         whose = "every kubelet" if fault.node == "*" else f"the kubelet of {nodes[0]}"
-        return f"{whose} is silent for {fault.seconds:g} s"
+        return f"{whose} is silent {fault.spell}"
+
+    def _wake(self, node: str) -> None:
+        if node in self._fleet.seats:
+            self._fleet.wake(node)
 
     def _vanish(self, fault: Fault) -> str:
-        node = self._node(fault)
+        node = self.node(fault)
         self._fleet.vanish(node)
         return f"the machine of {node} is gone"
 
     def _skew(self, fault: Fault) -> str:
-        node = self._node(fault)
-        off = fault.amount or _SKEW
-        self._fleet.skew(node, off)
+        node = self.node(fault)
+        self._fleet.skew(node, fault.much)
+        self.last(fault, partial(self._straighten, node), node)
+        return f"the clock of {node} is off by {fault.much:g} s {fault.spell}"
 
-        def mend() -> None:
-            if node in self._fleet.seats:
-                self._fleet.skew(node, 0.0)
-
-        self._later(fault.seconds, mend)
-        return f"the clock of {node} is off by {off:g} s for {fault.seconds:g} s"
+    def _straighten(self, node: str) -> None:
+        if node in self._fleet.seats:
+            self._fleet.skew(node, 0.0)
 
     def _switch(self, fault: Fault) -> str:
-        self.now[fault.kind] = fault
-
-        def mend() -> None:
-            if self.now.get(fault.kind) is fault:
-                del self.now[fault.kind]
-
-        self._later(fault.seconds, mend)
+        self.last(fault, lambda: None)
         much = {
-            "api-slow": f"answers {fault.amount or 1:g} s late",
-            "api-down": "does not answer",
-            "conflict-storm": f"refuses {fault.amount or 0.5:.0%} of updates as conflicts",
-            "api-throttled": f"turns {fault.amount or 0.5:.0%} of requests away as too many",
+            "api-slow": f"answers {fault.much:g} s late",
+            "api-down": "answers everybody with 503",
+            "conflict-storm": f"refuses {fault.much:.0%} of updates as conflicts",
+            "api-throttled": f"turns {fault.much:.0%} of requests away as too many",
             "watch-twice": "tells every event twice",
-            "watch-gulps": f"tells each watch its events every so often, up to {fault.amount or 5:g} s late,",
+            "watch-gulps": f"tells each watch its events every so often, up to {fault.much:g} s late,",
         }
-        return f"the API server {much[fault.kind]} for {fault.seconds:g} s"
+        return f"the API server {much[fault.kind]} {fault.spell}"
 
     def _cut_watches(self, fault: Fault) -> str:
         self._cut.set()
@@ -167,21 +172,17 @@ class Faults:
 
     def _hold_watches(self, fault: Fault) -> str:
         self._flow.clear()
-        self._later(fault.seconds, self._flow.set)
-        return f"watches are {fault.seconds:g} s behind"
+        self.last(fault, self._flow.set)
+        return f"watches tell nothing {fault.spell}"
 
     def _drop_events(self, fault: Fault) -> str:
         """Events are lost while it lasts; then every watch learns that it is too old, and lists anew."""
-        self.now[fault.kind] = fault
+        self.last(fault, self._expire_watches)
+        return f"{fault.much:.0%} of the watched events are lost {fault.spell}"
 
-        def mend() -> None:
-            if self.now.get(fault.kind) is fault:
-                del self.now[fault.kind]
-                self._expire.set()
-                self._expire = asyncio.Event()
-
-        self._later(fault.seconds, mend)
-        return f"{fault.amount or 0.2:.0%} of the watched events are lost for {fault.seconds:g} s"
+    def _expire_watches(self) -> None:
+        self._expire.set()
+        self._expire = asyncio.Event()
 
     # At the API server
 
@@ -190,23 +191,31 @@ class Faults:
             return self._knock(request)
         slow = self.now.get("api-slow")
         if slow is not None:
-            await asyncio.sleep(slow.amount or 1.0)
+            await asyncio.sleep(slow.much)
         if "api-down" in self.now:
             return _status(503, "ServiceUnavailable", "the server is currently unable to handle the request")
         throttled = self.now.get("api-throttled")
-        if throttled is not None and self._chance.random() < (throttled.amount or 0.5):
+        if throttled is not None and self._chance.random() < throttled.much:
             return _status(429, "TooManyRequests", "the server has received too many requests", {"retry-after": "1"})
         storm = self.now.get("conflict-storm")
-        if storm is not None and request.method in _WRITES and self._chance.random() < (storm.amount or 0.5):
+        if storm is not None and request.method in _WRITES and self._chance.random() < storm.much:
             return _status(409, "Conflict", _conflict(request.path))
         return None
 
     def _knock(self, request: Request) -> Response:
+        if request.method == "GET":
+            return _status(200, "", "\n".join(self._broken()) or "nothing is broken")
         try:
-            fault = msgspec.json.decode(request.body, type=Fault)
+            fault = msgspec.json.decode(request.body, type=Fault, dec_hook=decode)
             return _status(200, "", self.strike(fault))
         except (msgspec.DecodeError, UnknownFault) as problem:
             return _status(400, "BadRequest", str(problem))
+
+    def _broken(self) -> Iterator[str]:
+        """What is broken, a line each."""
+        now = self._clock.monotonic()
+        for name, (until, _) in sorted(self._ends.items()):
+            yield f"{name}, for good" if until == math.inf else f"{name}, {until - now:.0f} s more"
 
     async def stream(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """A watch that can be cut, held back, thinned out and repeated."""
@@ -240,12 +249,12 @@ class Faults:
 
     def _until_gulp(self, fault: Fault, pace: float) -> float:
         """Seconds until a watch of this pace tells what has gathered."""
-        return -self._clock.monotonic() % (pace * (fault.amount or 5.0))
+        return -self._clock.monotonic() % (pace * fault.much)
 
     def _copies(self) -> int:
         """How often an event is told now."""
         drop = self.now.get("watch-drop")
-        if drop is not None and self._chance.random() < (drop.amount or 0.2):
+        if drop is not None and self._chance.random() < drop.much:
             return 0
         return 2 if "watch-twice" in self.now else 1
 

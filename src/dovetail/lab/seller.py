@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from dovetail.cloud.protocol import CloudError, Interruption, Launch, Machine, Remedy
 from dovetail.cloud.simulated.cloud import SimulatedCloud
-from dovetail.lab.faults import UnknownFault
+from dovetail.lab.faultkinds import UnknownFault
 from dovetail.model.instancetype import InstanceType
 
 #: What can be wrong with the seller, in words.

@@ -11,7 +11,8 @@ import yaml
 
 from dovetail.clock import run_virtual
 from dovetail.lab.scenario.play import Outcome, play
-from dovetail.lab.scenario.schema import ScenarioError, convert, read, seconds
+from dovetail.lab.scenario.schema import ScenarioError, convert, read
+from dovetail.lab.seconds import seconds
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 

@@ -21,13 +21,14 @@ from dovetail.lab.cluster import Lab, Parts
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.pods import ready
 from dovetail.lab.controllers.views import Json, NodeView, PodView
-from dovetail.lab.faults import UnknownFault
+from dovetail.lab.faultkinds import UnknownFault
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.load.model import on_curve
 from dovetail.lab.machines import UnknownType
 from dovetail.lab.scenario.acts import Acts
 from dovetail.lab.scenario.expectations import unmet, unsettled
-from dovetail.lab.scenario.schema import Curve, Scenario, Step, seconds
+from dovetail.lab.scenario.schema import Curve, Scenario, Step
+from dovetail.lab.seconds import seconds
 
 if TYPE_CHECKING:
     from dovetail.lab.autoscaled import Autoscaled

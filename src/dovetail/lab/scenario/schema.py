@@ -16,17 +16,14 @@ import msgspec
 import yaml
 
 from dovetail.clock import EPOCH
-from dovetail.lab.faults import Fault
+from dovetail.lab.faultkinds import KINDS, Fault, unknown
+from dovetail.lab.seconds import Seconds, decode
 
 Json = dict[str, Any]
 
 
 class ScenarioError(ValueError):
     """The file cannot be run; the text says where and why."""
-
-
-class Seconds(float):
-    """A duration in seconds, written as `90`, `90s`, `5m`, `2h30m` or `1d`."""
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -255,19 +252,6 @@ class Scenario(_Part, frozen=True, kw_only=True):
     expect: Expect = Expect()
 
 
-_UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-
-
-def seconds(text: object) -> Seconds:
-    """A duration in any of its spellings."""
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and text >= 0:
-        return Seconds(text)
-    if isinstance(text, str) and re.fullmatch(r"(\d+(\.\d+)?[dhms])+", text):
-        parts = re.findall(r"(\d+(?:\.\d+)?)([dhms])", text)
-        return Seconds(sum(float(number) * _UNITS[unit] for number, unit in parts))
-    raise ValueError(f"{text!r} is not a duration; write 90s, 5m, 2h30m or 1d")
-
-
 def read(path: Path) -> Scenario:
     """Read and check a file."""
     try:
@@ -285,19 +269,13 @@ def convert(document: object, where: str = "scenario") -> Scenario:
     if not isinstance(document, dict):
         raise ScenarioError(f"{where}: a scenario is a mapping with at least `duration`")
     try:
-        scenario = msgspec.convert(document, Scenario, dec_hook=_decode)
+        scenario = msgspec.convert(document, Scenario, dec_hook=decode)
     except msgspec.ValidationError as problem:
         raise ScenarioError(f"{where}: {_explain(str(problem))}") from problem
     _check(scenario, where)
     if scenario.start.tzinfo is None:
         scenario = msgspec.structs.replace(scenario, start=scenario.start.replace(tzinfo=UTC))
     return scenario
-
-
-def _decode(kind: type, value: object) -> object:
-    if kind is Seconds:
-        return seconds(value)
-    raise NotImplementedError(f"no reading of {kind}")
 
 
 def _explain(problem: str) -> str:
@@ -359,3 +337,5 @@ def _check(scenario: Scenario, where: str) -> None:
         ours = next((name for name in OURS if getattr(step, name)), None)
         if ours is not None and scenario.autoscaler is None:
             raise ScenarioError(f"{where}: steps[{number}].{ours}: the scenario has no autoscaler")
+        if step.fault is not None and step.fault.kind not in KINDS:
+            raise ScenarioError(f"{where}: steps[{number}].fault: {unknown(step.fault.kind, KINDS)}")
