@@ -300,3 +300,16 @@ def test_in_safe_mode_nothing_voluntary_begins_and_it_ends_by_itself(tell: Tell)
         await world.until(lambda: gone(world), within=60)
 
     tell(story)
+
+
+def test_that_a_machine_merely_runs_is_taken_off_the_queue_without_a_word(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (machine,) = world.cloud.standing()
+        world.cloud.interrupt([machine.provider_id], "no-op")
+        world.cloud.interrupt([machine.provider_id], "rebalance")
+        await asyncio.sleep(10)
+        told = [line["messageKind"] for line in world.lines if line["message"] == "received interruption"]
+        assert told == ["rebalance_recommendation"]
+
+    tell(story)

@@ -108,8 +108,8 @@ class Interruptions:
         context = self._context
         for identity in message.provider_ids:
             claim = by_id.get(_machine(identity))
-            if claim is None:
-                continue
+            if claim is None or message.kind == "no-op":
+                continue  # a machine that merely runs is told of as well
             node = context.mirror.node_for(claim)
             if message.kind == "rebalance":
                 words = "Spot rebalance recommendation was triggered"

@@ -7,6 +7,7 @@ the life of the process: `install` may be called again with another market.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from dovetail.clock import wall
@@ -48,6 +49,7 @@ def _correct() -> None:
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
     InstanceResponse.describe_instance_types = _sold_here(InstanceResponse.describe_instance_types)
+    InstanceResponse.describe_instance_status = _with_ailments(InstanceResponse.describe_instance_status)
     Instance.private_dns = property(_private_dns)
     Instance.private_dns_name = property(_private_dns)
     Instance.spot_instance_request_id = None
@@ -82,6 +84,33 @@ def _sold_here(plain: Method) -> Method:
         return answer
 
     return describe_instance_types
+
+
+def _with_ailments(plain: Method) -> Method:
+    """Of machines that are ill, what fails and since when; moto's are always well."""
+
+    def describe_instance_status(self: Any) -> Any:
+        from moto.core.responses import ActionResult
+
+        impaired, wanted = _selling().impaired, self._filters_from_querystring()
+        rows = []
+        for instance in plain(self).result["InstanceStatuses"]:
+            ill = instance.id in impaired
+            found = {"instance-status.status": "impaired" if ill else "ok", "system-status.status": "ok"}
+            if all(found.get(name, "") in wanted[name] for name in (*found, "event.code") if name in wanted):
+                rows.append(_ill(instance, impaired[instance.id]) if ill else instance)
+        return ActionResult({"InstanceStatuses": rows})
+
+    return describe_instance_status
+
+
+def _ill(instance: Any, since: datetime) -> dict[str, Any]:
+    failed = {"Status": "impaired", "Details": [{"Name": "reachability", "Status": "failed", "ImpairedSince": since}]}
+    return {
+        "InstanceId": instance.id, "AvailabilityZone": instance._placement.zone, "Events": [],
+        "InstanceState": {"Name": instance.state, "Code": instance._state.code},
+        "InstanceStatus": failed, "SystemStatus": {"Status": "ok", "Details": []},
+    }  # fmt: skip
 
 
 def _spot_prices(self: Any) -> Any:

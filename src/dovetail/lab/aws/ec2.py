@@ -16,6 +16,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.lab.aws import boot
+from dovetail.lab.aws.bridge import Bridge
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
 from dovetail.lab.aws.world import World
 from dovetail.lab.kubelet.fleet import Fleet
@@ -38,7 +39,7 @@ class Ec2:
 
     def __init__(
         self, endpoint: Endpoint, world: World, fleet: Fleet, kube: Kube, chance: Chance, timing: Timing | None = None,
-        note: Callable[[str], None] = lambda line: None,
+        note: Callable[[str], None] = lambda line: None, bridge: Bridge | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._world = world
@@ -47,6 +48,8 @@ class Ec2:
         self._chance = chance
         self._timing = timing or Timing()
         self._note = note
+        self._bridge = bridge
+        self._states: dict[str, str] = {}
         self._seen: dict[str, asyncio.Task[None]] = {}
         self._joined: dict[str, str] = {}
         self.stuck: dict[str, str] = {}
@@ -58,7 +61,14 @@ class Ec2:
                     self._look(instance, tasks)
                 await asyncio.sleep(LOOK_SECONDS)
 
+    def behind(self, node: str) -> str | None:
+        """The instance that a node is."""
+        return next((instance for instance, name in self._joined.items() if name == node), None)
+
     def _look(self, instance: Any, tasks: asyncio.TaskGroup) -> None:
+        if self._bridge is not None and self._states.get(instance.id) != instance.state:
+            self._states[instance.id] = instance.state
+            self._bridge.state(instance.id, instance.state)
         if instance.state in GONE:
             if (started := self._seen.pop(instance.id, None)) is not None:
                 started.cancel()

@@ -24,8 +24,10 @@ from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.aws import world
+from dovetail.lab.aws.bridge import Bridge
 from dovetail.lab.aws.ec2 import Ec2, Timing
 from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.faults import AwsFaults
 from dovetail.lab.aws.market import Market
 from dovetail.lab.cluster import Lab
 from dovetail.lab.server import LabServer
@@ -82,7 +84,10 @@ class Eks:
             await _authorise(lab, made)
             cloud = self._cloud(endpoint, lab)
             kubelet, chance = lab.client("kubelet"), lab.chance.child("ec2")
-            self.machines = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing)
+            bridge = Bridge(endpoint, made.queue, lab.clock)
+            self.machines = Ec2(endpoint, made, lab.fleet, kubelet, chance, settings.timing, bridge=bridge)
+            if lab.faults is not None:
+                lab.faults.strikes |= AwsFaults(endpoint, bridge, lab.clock, self.machines, lab.faults).kinds
             self.autoscaler = Autoscaler(
                 lab.client("karpenter"), cloud, lab.clock, lab.chance.child("autoscaler"), self._settings(),
                 log=logs.logger(lab.clock, write=self._line),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from datetime import datetime
 
 from dovetail.cloud import catalogue
 
@@ -26,6 +27,8 @@ class Market:
         self._refused: dict[Key, str] = {}
         #: KMS keys that EC2 may not use: machines with volumes under them end as soon as they start.
         self.denied_keys: set[str | None] = set()
+        #: Machines whose status checks fail, and since when.
+        self.impaired: dict[str, datetime] = {}
 
     def refuse(self, key: Key, code: str = SOLD_OUT) -> None:
         """From now on EC2 answers a launch of `key` with `code`."""

@@ -43,6 +43,10 @@ class Trouble:
         with self._lock:
             self._rules[rule] = [0, 0]
 
+    def remove(self, rule: Rule) -> None:
+        with self._lock:
+            self._rules.pop(rule, None)
+
     def clear(self) -> None:
         with self._lock:
             self._rules.clear()

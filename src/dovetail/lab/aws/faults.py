@@ -1,0 +1,80 @@
+"""What goes wrong at AWS, on request: `dovetail fault` with one of these kinds, in a lab that has an account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dovetail.clock import Clock
+from dovetail.lab.aws.bridge import SPOT_WARNING, Bridge
+from dovetail.lab.aws.ec2 import Ec2
+from dovetail.lab.aws.endpoint import Endpoint
+from dovetail.lab.aws.trouble import Rule
+from dovetail.lab.faultkinds import Fault, UnknownFault
+from dovetail.lab.faults import Faults
+
+EVERYTHING = ("*", "*", "*")
+
+
+class AwsFaults:
+    """`machines` knows the instance behind a node, `faults` the node that is meant; `kinds` are added to its own."""
+
+    def __init__(self, endpoint: Endpoint, bridge: Bridge, clock: Clock, machines: Ec2, faults: Faults) -> None:
+        self._endpoint = endpoint
+        self._bridge = bridge
+        self._clock = clock
+        self._machines = machines
+        self._faults = faults
+
+    @property
+    def kinds(self) -> dict[str, Callable[[Fault], str]]:
+        return {
+            "aws-denied": self._deny,
+            "aws-throttled": self._throttle,
+            "sold-out": self._sell_out,
+            "spot-interruption": self._call_back,
+            "status-checks": self._ail,
+        }
+
+    def _deny(self, fault: Fault) -> str:
+        text = "You are not authorized to perform this operation."
+        self._trouble(Rule("ec2", "*", "UnauthorizedOperation", text, status=403), fault.seconds)
+        return f"EC2 refuses every call as unauthorised for {fault.seconds:g} s"
+
+    def _throttle(self, fault: Fault) -> str:
+        every = max(1, round(1 / (fault.amount or 0.5)))
+        self._trouble(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every), fault.seconds)
+        return f"EC2 turns one of {every} call(s) away as too many for {fault.seconds:g} s"
+
+    def _trouble(self, rule: Rule, seconds: float) -> None:
+        self._endpoint.trouble.add(rule)
+        _later(seconds, lambda: self._endpoint.trouble.remove(rule))
+
+    def _sell_out(self, fault: Fault) -> str:
+        self._endpoint.market.refuse(EVERYTHING)
+        _later(fault.seconds, lambda: self._endpoint.market.allow(EVERYTHING))
+        return f"EC2 has no capacity of any kind for {fault.seconds:g} s"
+
+    def _call_back(self, fault: Fault) -> str:
+        node, instance = self._struck(fault)
+        self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
+        return f"the machine of {node} ({instance}) is called back"
+
+    def _ail(self, fault: Fault) -> str:
+        node, instance = self._struck(fault)
+        impaired = self._endpoint.market.impaired
+        impaired[instance] = self._clock.now()
+        _later(fault.seconds, lambda: impaired.pop(instance, None))
+        return f"the machine of {node} ({instance}) fails its status checks for {fault.seconds:g} s"
+
+    def _struck(self, fault: Fault) -> tuple[str, str]:
+        node = self._faults.node(fault)
+        instance = self._machines.behind(node)
+        if instance is None:
+            raise UnknownFault(f"{node} is no machine of EC2's; name one that was bought")
+        return node, instance
+
+
+def _later(seconds: float, mend: Callable[[], object]) -> None:
+    if seconds > 0:
+        asyncio.get_running_loop().call_later(seconds, mend)

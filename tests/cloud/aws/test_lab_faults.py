@@ -1,0 +1,91 @@
+"""What the lab's AWS is asked to do wrong reaches the provider in AWS's own words, and ends by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.aws.provider import Aws
+from dovetail.cloud.protocol import CloudError
+from dovetail.lab.aws.bridge import Bridge
+from dovetail.lab.aws.ec2 import Ec2
+from dovetail.lab.aws.faults import AwsFaults
+from dovetail.lab.faultkinds import Fault, UnknownFault
+from dovetail.lab.faults import Faults
+from tests.cloud.aws.conftest import Account
+
+
+def _clock() -> Clock:
+    return Clock(asyncio.get_running_loop())
+
+
+def _faults(account: Account) -> Faults:
+    """Faults of a lab with two machines, one of which EC2 knows."""
+    fleet: Any = SimpleNamespace(seats={name: SimpleNamespace(registered=True) for name in ("bought", "own")})
+    nobody: Any = None
+    machines = Ec2(account.endpoint, account.world, fleet, nobody, Chance(1))
+    machines._joined["i-1"] = "bought"
+    found = Faults(fleet, _clock(), Chance(1))
+    bridge = Bridge(account.endpoint, account.world.queue, _clock())
+    found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), machines, found).kinds
+    return found
+
+
+async def _mail(aws: Aws) -> list[tuple[str, tuple[str, ...]]]:
+    async for batch in aws.interruptions():
+        await aws.acknowledge(batch)
+        return [(each.kind, each.provider_ids) for each in batch]
+    raise AssertionError("the queue ended")
+
+
+def test_a_machine_that_somebody_ends_is_told_of_on_the_queue(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        Bridge(account.endpoint, account.world.queue, _clock()).state("i-1", "terminated")
+        assert await _mail(aws) == [("instance-terminated", ("i-1",))] * 2
+
+    account.run(talk)
+
+
+def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption", node="bought"))
+        assert await _mail(aws) == [("spot-interruption", ("i-1",))]
+        with pytest.raises(UnknownFault, match="own is no machine of EC2's"):
+            _faults(account).strike(Fault(kind="spot-interruption", node="own"))
+
+    account.run(talk)
+
+
+def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        node_class = await account.ready(aws)
+        machine = await aws.launch(await account.order(aws, "ill", node_class, "c5.large", kind="on-demand"))
+        instance = machine.provider_id.rsplit("/", 1)[-1]
+        account.endpoint.market.impaired[instance] = aws._clock.now() - timedelta(minutes=3)
+        (found,) = await aws.ailing()
+        assert (found.kind, found.provider_ids) == ("status-check-failed", (instance,))
+        account.endpoint.market.impaired.clear()
+        assert await aws.ailing() == ()
+
+    account.run(talk)
+
+
+def test_refusals_last_as_long_as_they_were_asked_for(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        _faults(account).strike(Fault(kind="aws-denied", seconds=30))
+        with pytest.raises(CloudError, match="not authorized"):
+            await aws.ailing()
+        await asyncio.sleep(31)
+        assert await aws.ailing() == ()
+        _faults(account).strike(Fault(kind="sold-out", seconds=30))
+        assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot")
+        await asyncio.sleep(31)
+        assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot") is None
+
+    account.run(talk)
