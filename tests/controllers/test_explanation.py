@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from dovetail.controllers import explanation
+from dovetail.controllers.conditions import stamp
 from dovetail.controllers.ledger import Decision
+from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
@@ -189,3 +192,55 @@ def test_every_one_of_many_pods_that_fit_nowhere_is_told_why(tell: Tell) -> None
         assert "cpu 64 left none" in lines.pop()
 
     tell(story)
+
+
+def test_a_machine_of_a_pool_that_gives_back_empty_ones_only_tells_so(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        shut = [{"nodes": "0", "reasons": ["Empty"]}]
+        await world.pool(disruption={"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty", "budgets": shut})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(120)
+        node = (await world.bound())["p0"]
+        answer = ask(world, "node", node)
+        assert answer.line.startswith("stays: it is not empty, and its pool gives back empty machines only")
+        assert not any("next look within seconds" in each for each in answer.details)
+        await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+        await asyncio.sleep(10)
+        answer = ask(world, "node", node)
+        assert answer.line == "is empty, but pods came or went lately"
+        assert any(each.startswith("next look at") for each in answer.details)
+        await asyncio.sleep(60)
+        assert ask(world, "node", node).line == "is empty and waits: budget Empty: 0 of 1 may go now (nodes: 0)"
+
+    tell(story)
+
+
+def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        shut = [{"nodes": "0", "reasons": ["Unhealthy"]}]
+        await world.pool(disruption={"consolidateAfter": "Never", "budgets": shut})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(30)
+        node = (await world.bound())["p0"]
+        since = world.clock.now()
+        sick = {"type": "KWOKUnhealthy", "reason": "Test", "lastTransitionTime": stamp(since)}
+        ill, well = ({"status": {"conditions": [sick | {"status": status}]}} for status in ("True", "False"))
+        (policy,) = [each for each in world.cloud.repair_policies() if each.condition_type == sick["type"]]
+        await world.kube.patch(kinds.NODES, node, ill, subresource="status", kind="strategic")
+        await asyncio.sleep(15)
+        due = stamp(since + timedelta(seconds=policy.toleration_seconds))
+        prognosis = f"KWOKUnhealthy=True (Test): replacement due at {due}"
+        assert ask(world, "node", node).line == f"is ill: {prognosis}"
+        await asyncio.sleep(policy.toleration_seconds)
+        waits = "waits: its pool's budget for Unhealthy allows no more"
+        assert ask(world, "node", node).line == f"is ill: {prognosis}, {waits}"
+        assert [each.kind for each in world.autoscaler.ledger.about(node)].count("ill") == 2
+        await world.kube.patch(kinds.NODES, node, well, subresource="status", kind="strategic")
+        await asyncio.sleep(15)
+        assert ask(world, "node", node).line.startswith("stays: consolidation is off")
+
+    tell(story, feature_gates={**Settings().feature_gates, "NodeRepair": True})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-KINDS = ("provision", "refuse", "disrupt", "undo", "end", "keep", "safe-mode")
+KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode")
 
 
 @click.command()

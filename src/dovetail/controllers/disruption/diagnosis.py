@@ -42,6 +42,13 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> str:
         return f"{self.condition}/{self.reason}"
 
+    @property
+    def prognosis(self) -> str:
+        """What ails the node, what is done about it, and when."""
+        told = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
+        cure = "restart" if self.action is RepairAction.REBOOT else "replacement"
+        return f"{told}: {cure} due at {self.due:%Y-%m-%dT%H:%M:%SZ}"
+
 
 class _Finding(msgspec.Struct, frozen=True):
     policy: RepairPolicy
@@ -79,9 +86,16 @@ class Policies:
 
     def diagnose(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
         """What is due now, if anything is."""
-        due = [each for each in self._findings(node, claim, now) if each.due <= now]
-        if not due:
+        found = self.foresee(node, claim, now)
+        return found if found is not None and found.due <= now else None
+
+    def foresee(self, node: Node, claim: NodeClaim, now: datetime) -> Diagnosis | None:
+        """What is due now, or the first that will be; None for a node that is well."""
+        found = self._findings(node, claim, now)
+        if not found:
             return None
+        moment = max(now, min(each.due for each in found))
+        due = [each for each in found if each.due <= moment]
         spoken = min(due, key=_Finding.weight)
         bounds = [each.policy.grace_seconds for each in due if each.policy.grace_seconds is not None]
         return Diagnosis(

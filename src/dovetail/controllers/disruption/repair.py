@@ -22,6 +22,7 @@ from dovetail.controllers.disruption.commands import Candidate, Command, Reason
 from dovetail.controllers.disruption.diagnosis import Diagnosis, Policies
 from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.staging import Refused, stage
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import termination_mode
 from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -59,6 +60,8 @@ class Repair:
         settings = context.settings
         open_ = settings.gate("NodeRepair") and not settings.legacy_node_repair
         self._policies = Policies(context.cloud.repair_policies()) if open_ else None
+        #: What was last written down about each claim that is ill.
+        self._told: dict[str, str] = {}
 
     def due(self) -> bool:
         """Whether somebody is ill enough to be looked at."""
@@ -76,7 +79,7 @@ class Repair:
             if machine.pool in tripped:
                 self._hold(each)
             elif each.claim.is_true("Initialized") and not allowed.fits((machine,)):
-                continue
+                self._write(each, "its pool's budget for Unhealthy allows no more")
             elif await self._treat(each, machine, pools):
                 return True
         return False
@@ -87,17 +90,24 @@ class Repair:
         if self._policies is None:
             return []
         context, found = self._context, []
-        now, busy = context.clock.now(), self._queue.busy()
+        now, busy, before, self._told = context.clock.now(), self._queue.busy(), self._told, {}
         for claim in context.mirror.claims.store.all():
             node = context.mirror.node_for(claim)
             if node is None or claim.name in busy or not self._policies.ill(node):
                 continue
             if context.mirror.going(claim, node) or claim.is_true("Rebooting"):
                 continue
-            said = self._policies.diagnose(node, claim, now)
-            if said is not None:
-                tired = said.action is RepairAction.REBOOT and rebooting.exhausted(claim, now)
-                found.append(Patient(node, claim, said, tired))
+            said = self._policies.foresee(node, claim, now)
+            if said is None:
+                continue
+            if claim.metadata.uid in before:
+                self._told[claim.metadata.uid] = before[claim.metadata.uid]
+            tired = said.action is RepairAction.REBOOT and rebooting.exhausted(claim, now)
+            patient = Patient(node, claim, said, tired)
+            if said.due <= now:
+                found.append(patient)
+            else:
+                self._write(patient)
         return found
 
     def _admitted(self, each: Patient) -> bool:
@@ -105,7 +115,23 @@ class Repair:
         why = self._objection(each)
         if why is not None:
             self._context.notices.blocked(each.node, each.claim, why)
+            self._write(each, why)
         return why is None
+
+    def _write(self, each: Patient, waits_for: str = "") -> None:
+        """Write down when a machine will be repaired, or what its repair waits for; once each time it is news."""
+        ledger, uid = self._context.ledger, each.claim.metadata.uid
+        text = each.diagnosis.prognosis + (f", waits: {waits_for}" if waits_for else "")
+        if self._told.get(uid) == text:
+            return
+        self._told[uid] = text
+        ledger.record(
+            Decision(
+                id=ledger.new_id(), kind="ill", time=ledger.now(), summary=text, reason=each.diagnosis.condition,
+                subject=each.node.metadata.name, about=(each.claim.name, each.claim.node_pool or ""),
+                detail={"status": each.diagnosis.status},
+            )
+        )  # fmt: skip
 
     def _objection(self, each: Patient) -> str | None:
         node, claim = each.node, each.claim
@@ -144,6 +170,7 @@ class Repair:
         """Say on everything that is concerned that too many are ill at once."""
         context, name = self._context, each.claim.node_pool or ""
         text = f'more than {UNHEALTHY_SHARE:.0%} of nodes in nodepool "{name}" are unhealthy'
+        self._write(each, text)
         for subject in (each.node, each.claim, context.mirror.pools.store.get(name)):
             if subject is not None:
                 context.notices.publish(subject, "Warning", "NodeRepairBlocked", text, dedupe=900.0)
@@ -160,6 +187,7 @@ class Repair:
         if isinstance(staged, Refused):
             if staged.why:
                 context.notices.blocked(each.node, each.claim, staged.why)
+                self._write(each, staged.why)
             return False
         command = Command(
             id=context.ledger.new_id(), reason=Reason.UNHEALTHY, candidates=(machine,), grace=each.bound,

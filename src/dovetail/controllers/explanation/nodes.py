@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -12,10 +12,9 @@ from dovetail.cluster.machines import paid
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.disruption import blockers
 from dovetail.controllers.disruption.consolidation import WORTH
-from dovetail.controllers.disruption.expiration import date
-from dovetail.controllers.disruption.refusals import FOR
-from dovetail.controllers.explanation import leaving, pools
-from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, others, safe_mode, story
+from dovetail.controllers.explanation import illness, leaving
+from dovetail.controllers.explanation.answer import Answer, Unknown, dollars, safe_mode, story
+from dovetail.controllers.explanation.outlook import Outlook, saving
 from dovetail.controllers.ledger import Decision, concerns
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
@@ -34,7 +33,7 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     pods = tuple(mirror.pods_on(name))
     held = blockers.of_pods(pods, mirror.guards, now)
     about = [each for each in decisions if concerns(each, name)]
-    details = [_machine(found, claim, pods), *_ill(found)]
+    details = [_machine(found, claim, pods), *illness.conditions(found)]
     if found.metadata.deletion_timestamp is not None or claim.metadata.deletion_timestamp is not None:
         details += [f"blocked: {blockers.words(each)}" for each in held]
         return Answer(
@@ -45,21 +44,22 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
             facts={"blockers": msgspec.to_builtins(held)},
         )
     why = blockers.of_machine(found, claim, going=False, nominated=False) + held
-    kept = _last_look(mirror, claim, about, now)
-    stopped, bound = safe_mode(decisions), rules(pods)
-    next_look = _next_look(mirror, claim, why, kept, now)
+    outlook = Outlook(mirror, found, claim, about, now)
+    kept, repair = outlook.kept, illness.repair(found, about)
+    stopped, bound, next_look = safe_mode(decisions), rules(pods), outlook.next_look(why)
+    details += [f"repair: {repair}"] if repair else []
     details += [stopped] if stopped else []
     details += [f"blocked: {blockers.words(each)}" for each in why]
     details += [f"bound: {each}" for each in bound]
-    details += [*_alternative(kept), *_budget(mirror, claim, now), *next_look]
+    details += [*_alternative(kept), *outlook.budget(), *next_look]
     return Answer(
         subject=f"node/{name}",
-        line=_verdict(mirror, claim, why, stopped, now) or _outlook(mirror, claim, kept),
+        line=outlook.verdict(why, stopped, repair),
         details=tuple(details),
         deep=story(about[-10:]),
         facts={
             "blockers": msgspec.to_builtins(why), "rules": bound, "keep": msgspec.to_builtins(kept) if kept else None,
-            "safeMode": stopped, "nextLook": next_look,
+            "safeMode": stopped, "nextLook": next_look, "repair": repair,
         },
     )  # fmt: skip
 
@@ -79,55 +79,6 @@ def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetim
     return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=story(about[-10:]))
 
 
-def _last_look(mirror: Mirror, claim: NodeClaim, about: Sequence[Decision], now: datetime) -> Decision | None:
-    """What the last look came to; that no budget was left counts only while none is."""
-    kept = next((each for each in reversed(about) if each.kind == "keep"), None)
-    pool = mirror.pools.store.get(claim.node_pool or "")
-    stale = kept is not None and kept.reason == "BUDGET" and pool is not None
-    return None if stale and pool and pools.left(mirror, pool, "Underutilized", now)[0] > 0 else kept
-
-
-def _verdict(
-    mirror: Mirror, claim: NodeClaim, why: Sequence[blockers.Blocker], stopped: str, now: datetime
-) -> str:
-    """What becomes of the machine whatever it costs; nothing if that decides."""
-    rebooting, reason = claim.condition("Rebooting"), claim.condition("DisruptionReason")
-    if rebooting is not None and rebooting.status == "True":
-        return f"is {rebooting.message}"
-    if reason is not None and reason.status == "True":
-        return f"goes as soon as what comes in its place is ready ({reason.reason})"
-    if why:
-        return f"stays: {blockers.words(why[0])}{others(why)}"
-    if stopped:
-        return f"stays: safe mode. {stopped}"
-    drifted = claim.condition("Drifted")
-    if drifted is None or drifted.status != "True":
-        return ""
-    pool = mirror.pools.store.get(claim.node_pool or "")
-    if pool is not None and pools.left(mirror, pool, "Drifted", now)[0] < 1:
-        return f"has drifted ({drifted.reason}) and waits: {pools.allowance(mirror, pool, 'Drifted', now)}"
-    return f"will be replaced within its budget: {drifted.reason}"
-
-
-def _outlook(mirror: Mirror, claim: NodeClaim, kept: Decision | None) -> str:
-    """What will become of a machine that only its cost speaks against."""
-    if kept is not None:
-        return f"stays: {kept.summary} ({kept.reason}{_saving(kept)})"
-    pool = mirror.pools.store.get(claim.node_pool or "")
-    if pool is not None and pool.static:
-        return "stays: its pool is static"
-    if pool is not None and pool.spec.disruption.consolidate_after == "Never":
-        return "stays: consolidation is off for its pool (consolidateAfter: Never)"
-    if not claim.is_true("Consolidatable"):
-        return "stays for now: pods came or went lately"
-    return "may be consolidated; nothing cheaper has been found yet"
-
-
-def _saving(decision: Decision) -> str:
-    saving = decision.detail.get("saving")
-    return f", saving {dollars(saving)}" if isinstance(saving, float) else ""
-
-
 def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     """What it is, what it costs, and how full it is."""
     labels, price = found.metadata.labels, paid(claim)
@@ -140,16 +91,6 @@ def _machine(found: Node, claim: NodeClaim, pods: Sequence[Pod]) -> str:
     )
     cost = "price unknown" if price is None else f"{dollars(price)} when bought"
     return f"{kind}, {cost}; {len(asked)} pod(s) ask for {full}"
-
-
-def _ill(found: Node) -> list[str]:
-    """Conditions of a node that is not well: not ready, or something else of it that should be."""
-    bad = [each for each in found.status.conditions if each.type.endswith("Ready") and each.status != "True"]
-    return [
-        f"ill: {each.type}={each.status} ({each.reason})"
-        + (f" since {each.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if each.last_transition_time else "")
-        for each in bad
-    ]
 
 
 def rules(pods: Iterable[Pod]) -> list[str]:
@@ -185,44 +126,4 @@ def _alternative(kept: Decision | None) -> list[str]:
         threshold = WORTH * kept.before
     needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
     best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
-    return [f"{best} {kept.time}: {kept.summary} [{kept.reason}]{_saving(kept)}{needed}"]
-
-
-def _budget(mirror: Mirror, claim: NodeClaim, now: datetime) -> list[str]:
-    pool = mirror.pools.store.get(claim.node_pool or "")
-    if pool is None:
-        return []
-    reason = "Drifted" if claim.is_true("Drifted") else "Underutilized"
-    return [pools.allowance(mirror, pool, reason, now)]
-
-
-def _next_look(
-    mirror: Mirror, claim: NodeClaim, why: Sequence[blockers.Blocker], kept: Decision | None, now: datetime
-) -> list[str]:
-    """When this machine will be looked at again."""
-    found = []
-    ends = [each.until for each in why if each.until is not None]
-    pool = mirror.pools.store.get(claim.node_pool or "")
-    text = pool.spec.disruption.consolidate_after if pool is not None else "Never"
-    after = pool.spec.disruption.quiet_time if pool is not None else None
-    initialized = claim.condition("Initialized")
-    last = claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
-    if why:
-        first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
-        found.append(f"next look as soon as what blocks it is gone{first}")
-    elif after is None:
-        found.append(f"consolidation is off for its pool (consolidateAfter: {text})")
-    elif last is not None and last + after > now:
-        ready = last + after
-        came = f"pods came or went at {last:%H:%M:%SZ} (consolidateAfter {text})"
-        found.append(f"next look at {ready:%H:%M:%SZ}: {came}")
-    elif kept is not None:
-        again = datetime.fromisoformat(kept.time) + timedelta(seconds=FOR)
-        when = f"at {again:%H:%M:%SZ} at the latest" if again > now else "within minutes"
-        found.append(f"next look {when}, or as soon as its pods, budgets or prices change")
-    else:
-        found.append("next look within seconds")
-    expiry = date(claim)
-    if expiry is not None:
-        found.append(f"expires {expiry:%Y-%m-%dT%H:%M:%SZ}")
-    return found
+    return [f"{best} {kept.time}: {kept.summary} [{kept.reason}]{saving(kept)}{needed}"]

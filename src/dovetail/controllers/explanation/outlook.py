@@ -1,0 +1,134 @@
+"""What becomes of a machine that nobody has ended: whether it stays, why, and when it is looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.disruption import blockers
+from dovetail.controllers.disruption.expiration import date
+from dovetail.controllers.disruption.refusals import FOR
+from dovetail.controllers.explanation import pools
+from dovetail.controllers.explanation.answer import dollars, others
+from dovetail.controllers.ledger import Decision
+from dovetail.controllers.provisioning.pending import reschedulable
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.nodes import Node
+
+
+class Outlook:
+    """A machine, its pool, and what was written down about it."""
+
+    def __init__(
+        self, mirror: Mirror, node: Node, claim: NodeClaim, about: Sequence[Decision], now: datetime
+    ) -> None:
+        self._mirror = mirror
+        self._claim = claim
+        self._now = now
+        self._pool: NodePool | None = mirror.pools.store.get(claim.node_pool or "")
+        self.empty = not any(reschedulable(pod, mirror.guards) for pod in mirror.pods_on(node.metadata.name))
+        self.kept = self._last_look(about)
+
+    @property
+    def reason(self) -> str:
+        """What it would go for, as budgets call it."""
+        if self._claim.is_true("Drifted"):
+            return "Drifted"
+        return "Empty" if self.empty else "Underutilized"
+
+    def _last_look(self, about: Sequence[Decision]) -> Decision | None:
+        """What the last look came to, if it still counts: that no budget was left does only while none is."""
+        kept = next((each for each in reversed(about) if each.kind == "keep"), None)
+        if kept is None or self.empty or self._spared():
+            return None
+        return None if kept.reason == "BUDGET" and self._left("Underutilized") else kept
+
+    def _spared(self) -> str:
+        """Why its pool never gives back a machine like this for its cost; nothing if it may."""
+        pool = self._pool
+        if pool is None:
+            return "its pool is gone"
+        if pool.static:
+            return "its pool is static"
+        if pool.spec.disruption.consolidate_after == "Never":
+            return "consolidation is off for its pool (consolidateAfter: Never)"
+        if pool.spec.disruption.consolidation_policy == "WhenEmpty" and not self.empty:
+            return "it is not empty, and its pool gives back empty machines only (consolidationPolicy: WhenEmpty)"
+        return ""
+
+    def _left(self, reason: str) -> bool:
+        return self._pool is None or pools.left(self._mirror, self._pool, reason, self._now)[0] > 0
+
+    def verdict(self, why: Sequence[blockers.Blocker], stopped: str, repair: str) -> str:
+        """What becomes of the machine, in one line."""
+        rebooting, reason = self._claim.condition("Rebooting"), self._claim.condition("DisruptionReason")
+        if rebooting is not None and rebooting.status == "True":
+            return f"is {rebooting.message}"
+        if reason is not None and reason.status == "True":
+            return f"goes as soon as what comes in its place is ready ({reason.reason})"
+        if repair:
+            return f"is ill: {repair}"
+        if why:
+            return f"stays: {blockers.words(why[0])}{others(why)}"
+        if stopped:
+            return f"stays: safe mode. {stopped}"
+        return self._drift() or self._cost()
+
+    def _drift(self) -> str:
+        drifted = self._claim.condition("Drifted")
+        if drifted is None or drifted.status != "True":
+            return ""
+        if self._pool is not None and not self._left("Drifted"):
+            shut = pools.allowance(self._mirror, self._pool, "Drifted", self._now)
+            return f"has drifted ({drifted.reason}) and waits: {shut}"
+        return f"will be replaced within its budget: {drifted.reason}"
+
+    def _cost(self) -> str:
+        """What will become of a machine that only its cost speaks against."""
+        if self.kept is not None:
+            return f"stays: {self.kept.summary} ({self.kept.reason}{saving(self.kept)})"
+        spared = self._spared()
+        if spared:
+            return f"stays: {spared}"
+        if not self._claim.is_true("Consolidatable"):
+            return "is empty, but pods came or went lately" if self.empty else "stays for now: pods came or went lately"
+        if not self.empty:
+            return "may be consolidated; nothing cheaper has been found yet"
+        if self._pool is not None and not self._left("Empty"):
+            return f"is empty and waits: {pools.allowance(self._mirror, self._pool, 'Empty', self._now)}"
+        return "is empty and goes within seconds"
+
+    def budget(self) -> list[str]:
+        return [pools.allowance(self._mirror, self._pool, self.reason, self._now)] if self._pool is not None else []
+
+    def next_look(self, why: Sequence[blockers.Blocker]) -> list[str]:
+        """When this machine will be looked at again, and when it ends in any case."""
+        expiry = date(self._claim)
+        return [self._look(why), *([f"expires {expiry:%Y-%m-%dT%H:%M:%SZ}"] if expiry is not None else [])]
+
+    def _look(self, why: Sequence[blockers.Blocker]) -> str:
+        ends = [each.until for each in why if each.until is not None]
+        if why:
+            first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
+            return f"next look as soon as what blocks it is gone{first}"
+        after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
+        if self._spared() or self._pool is None or after is None:
+            return f"no look for its cost: {self._spared()}"
+        initialized = self._claim.condition("Initialized")
+        last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
+        if last is not None and last + after > self._now:
+            came = f"pods came or went at {last:%H:%M:%SZ}"
+            text = self._pool.spec.disruption.consolidate_after
+            return f"next look at {last + after:%H:%M:%SZ}: {came} (consolidateAfter {text})"
+        if self.kept is None:
+            return "next look within seconds"
+        again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=FOR)
+        when = f"at {again:%H:%M:%SZ} at the latest" if again > self._now else "within minutes"
+        return f"next look {when}, or as soon as its pods, budgets or prices change"
+
+
+def saving(decision: Decision) -> str:
+    found = decision.detail.get("saving")
+    return f", saving {dollars(found)}" if isinstance(found, float) else ""
