@@ -56,7 +56,7 @@ def _knock(config: Path, asked: Fault | None) -> str:
             if asked is None:
                 response = await kube.request("GET", PATH)
             else:
-                response = await kube.request("POST", PATH, body=msgspec.to_builtins(asked))
+                response = await kube.request("POST", PATH, body=msgspec.to_builtins(asked, enc_hook=float))
         finally:
             await kube.close()
         return str(msgspec.json.decode(response.body)["message"])
