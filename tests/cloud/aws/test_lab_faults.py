@@ -18,6 +18,7 @@ from dovetail.lab.aws.ec2 import Ec2
 from dovetail.lab.aws.faults import AwsFaults
 from dovetail.lab.faultkinds import Fault, UnknownFault
 from dovetail.lab.faults import Faults
+from dovetail.lab.seconds import Seconds
 from tests.cloud.aws.conftest import Account
 
 
@@ -78,12 +79,12 @@ def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Acco
 
 def test_refusals_last_as_long_as_they_were_asked_for(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        _faults(account).strike(Fault(kind="aws-denied", seconds=30))
+        _faults(account).strike(Fault(kind="aws-denied", seconds=Seconds(30)))
         with pytest.raises(CloudError, match="not authorized"):
             await aws.ailing()
         await asyncio.sleep(31)
         assert await aws.ailing() == ()
-        _faults(account).strike(Fault(kind="sold-out", seconds=30))
+        _faults(account).strike(Fault(kind="sold-out", seconds=Seconds(30)))
         assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot")
         await asyncio.sleep(31)
         assert account.endpoint.market.refusal("c5.large", "ap-northeast-2a", "spot") is None

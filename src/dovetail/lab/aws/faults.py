@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from dovetail.clock import Clock
 from dovetail.lab.aws.bridge import SPOT_WARNING, Bridge
@@ -38,22 +38,22 @@ class AwsFaults:
 
     def _deny(self, fault: Fault) -> str:
         text = "You are not authorized to perform this operation."
-        self._trouble(Rule("ec2", "*", "UnauthorizedOperation", text, status=403), fault.seconds)
-        return f"EC2 refuses every call as unauthorised for {fault.seconds:g} s"
+        self._trouble(fault, Rule("ec2", "*", "UnauthorizedOperation", text, status=403))
+        return f"EC2 refuses every call as unauthorised {fault.spell}"
 
     def _throttle(self, fault: Fault) -> str:
         every = max(1, round(1 / (fault.amount or 0.5)))
-        self._trouble(Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every), fault.seconds)
-        return f"EC2 turns one of {every} call(s) away as too many for {fault.seconds:g} s"
+        self._trouble(fault, Rule("ec2", "*", "RequestLimitExceeded", "Request limit exceeded.", every=every))
+        return f"EC2 turns one of {every} call(s) away as too many {fault.spell}"
 
-    def _trouble(self, rule: Rule, seconds: float) -> None:
+    def _trouble(self, fault: Fault, rule: Rule) -> None:
         self._endpoint.trouble.add(rule)
-        _later(seconds, lambda: self._endpoint.trouble.remove(rule))
+        self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
 
     def _sell_out(self, fault: Fault) -> str:
         self._endpoint.market.refuse(EVERYTHING)
-        _later(fault.seconds, lambda: self._endpoint.market.allow(EVERYTHING))
-        return f"EC2 has no capacity of any kind for {fault.seconds:g} s"
+        self._faults.last(fault, partial(self._endpoint.market.allow, EVERYTHING))
+        return f"EC2 has no capacity of any kind {fault.spell}"
 
     def _call_back(self, fault: Fault) -> str:
         node, instance = self._struck(fault)
@@ -64,8 +64,8 @@ class AwsFaults:
         node, instance = self._struck(fault)
         impaired = self._endpoint.market.impaired
         impaired[instance] = self._clock.now()
-        _later(fault.seconds, lambda: impaired.pop(instance, None))
-        return f"the machine of {node} ({instance}) fails its status checks for {fault.seconds:g} s"
+        self._faults.last(fault, partial(impaired.pop, instance, None), node)
+        return f"the machine of {node} ({instance}) fails its status checks {fault.spell}"
 
     def _struck(self, fault: Fault) -> tuple[str, str]:
         node = self._faults.node(fault)
@@ -73,8 +73,3 @@ class AwsFaults:
         if instance is None:
             raise UnknownFault(f"{node} is no machine of EC2's; name one that was bought")
         return node, instance
-
-
-def _later(seconds: float, mend: Callable[[], object]) -> None:
-    if seconds > 0:
-        asyncio.get_running_loop().call_later(seconds, mend)
