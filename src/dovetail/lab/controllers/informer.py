@@ -27,6 +27,7 @@ Listener = Callable[[T | None, T | None], None]
 #: What an object is filed under in an index.
 Filing = Callable[[T], str | None]
 _Index = dict[str, dict[str, T]]
+_Places = list[str | None]
 
 
 class _Version(msgspec.Struct, frozen=True, rename="camel"):
@@ -71,9 +72,11 @@ class Informer(Generic[T]):
         self._namespace = namespace
         self._keep = keep
         self._listeners: list[Listener[T]] = []
-        self._indices: dict[str, tuple[_Index[T], Filing[T]]] = {
-            name: ({}, filing) for name, filing in (indices or {}).items()
-        }
+        self._indices: dict[str, _Index[T]] = {name: {} for name in indices or {}}
+        self._filings: list[Filing[T]] = list((indices or {}).values())
+        #: Where every object is filed, index by index.
+        self._places: dict[str, _Places] = {}
+        self._nowhere: _Places = [None] * len(self._filings)
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     def listen(self, listener: Listener[T]) -> None:
@@ -86,10 +89,10 @@ class Informer(Generic[T]):
         return self.objects.values()
 
     def by(self, index: str, value: str) -> list[T]:
-        return list(self._indices[index][0].get(value, {}).values())
+        return list(self._indices[index].get(value, {}).values())
 
     def count(self, index: str, value: str) -> int:
-        return len(self._indices[index][0].get(value, ()))
+        return len(self._indices[index].get(value, ()))
 
     async def seen(self, version: str | int) -> None:
         """Wait until the store is at least as new as a write that answered with this resourceVersion."""
@@ -169,22 +172,35 @@ class Informer(Generic[T]):
 
     def _put(self, key: str, new: T | None, last: T | None = None) -> None:
         old = self.objects.get(key)
-        if new is None:
-            if old is None:
-                return
+        if new is not None:
+            self.objects[key] = new
+            if self._filings:
+                self._file(key, new)
+        elif old is not None:
             del self.objects[key]
+            if self._filings:
+                self._find_no_more(key)
             old = last or old
         else:
-            self.objects[key] = new
-        for index, filing in self._indices.values():
-            before = filing(old) if old is not None else None
-            after = filing(new) if new is not None else None
-            if before is not None and before != after:
-                _unfile(index, before, key)
-            if after is not None and new is not None:
-                index.setdefault(after, {})[key] = new
+            return
         for listener in self._listeners:
             listener(old, new)
+
+    def _file(self, key: str, new: T) -> None:
+        """Find an object under what it says now, and no more under what it said before."""
+        places = [filing(new) for filing in self._filings]
+        before = self._places.get(key, self._nowhere)
+        for index, old, place in zip(self._indices.values(), before, places, strict=True):
+            if old != place and old is not None:
+                _unfile(index, old, key)
+            if place is not None:
+                index.setdefault(place, {})[key] = new
+        self._places[key] = places
+
+    def _find_no_more(self, key: str) -> None:
+        for index, place in zip(self._indices.values(), self._places.pop(key), strict=True):
+            if place is not None:
+                _unfile(index, place, key)
 
     def _advance(self, version: int) -> None:
         self.version = max(self.version, version)

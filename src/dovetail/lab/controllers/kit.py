@@ -51,7 +51,7 @@ class Kit:
         self._of_kind.setdefault(kind, []).append(listener)
 
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
-        for kind in dict.fromkeys(_manager(pod) for pod in (old, new) if pod is not None):
+        for kind in {_manager(pod): None for pod in (old, new) if pod is not None}:
             for listener in self._of_kind.get(kind, ()):
                 listener(old, new)
 

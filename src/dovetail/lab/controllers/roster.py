@@ -52,19 +52,20 @@ class Roster:
             self._members.pop(key, None)
         else:
             self._members[key] = pod
-            self._count(pod, 1)
-        if pod is not None and active(pod):
+        if pod is not None and self._count(pod, 1):
             self.living[key] = pod
         else:
             self.living.pop(key, None)
 
-    def _count(self, pod: PodView, step: int) -> None:
+    def _count(self, pod: PodView, step: int) -> bool:
+        """Count a pod in, or out; whether it is among the living."""
         labels = pod.metadata.labels
         worn = self._worn.get(id(labels))
         if worn is None:
             worn = self._worn[id(labels)] = _Worn(labels)
         worn.members += step
-        if active(pod):
+        living = active(pod)
+        if living:
             worn.living += step
             _add(self.nodes, pod.spec.node_name, step)
             is_ready, since = ready_since(pod)
@@ -74,6 +75,7 @@ class Roster:
             self.going += step
         if not worn.members:
             del self._worn[id(labels)]
+        return living
 
     def labelled(self, wanted: dict[str, str]) -> int:
         """How many of the living wear all of these labels."""
@@ -107,6 +109,8 @@ class Roster:
 
 
 def _add(counts: Counter[Any], key: str | None, step: int) -> None:
-    counts[key] += step
-    if not counts[key]:
+    count = counts.get(key, 0) + step
+    if count:
+        counts[key] = count
+    else:
         del counts[key]
