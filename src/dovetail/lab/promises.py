@@ -51,6 +51,37 @@ class _Resident(msgspec.Struct, frozen=True):
     owner: str
 
 
+class _Mates:
+    """The machines that count for the budgets of their pools, and those of them that are going: kept by the write."""
+
+    def __init__(self) -> None:
+        self._there: dict[str, Counter[tuple[str, bool]]] = {}
+        self._nodes: set[str] = set()
+        self._counts: Counter[tuple[str, bool]] = Counter()
+
+    def of(self, pool: str) -> tuple[int, int]:
+        """How many a pool has, and how many of them are disrupted."""
+        going = self._counts[pool, True]
+        return self._counts[pool, False] + going, going
+
+    def node(self, name: str, there: bool) -> None:
+        if there != (name in self._nodes):
+            (self._nodes.add if there else self._nodes.discard)(name)
+            (self._counts.update if there else self._counts.subtract)(self._there.get(name, ()))
+
+    def claim(self, old: NodeClaim | None, new: NodeClaim | None) -> None:
+        for claim, by in ((old, -1), (new, 1)):
+            if claim is not None and claim.status.node_name and _counts(claim):
+                name, kind = claim.status.node_name, (claim.node_pool or "", _reason(claim) in BUDGETED)
+                here = self._there.setdefault(name, Counter())
+                here[kind] += by
+                if not here[kind]:
+                    del here[kind]
+                if not here:
+                    del self._there[name]
+                self._counts[kind] += by if name in self._nodes else 0
+
+
 class Promises:
     """`broken` are the promises that were not kept, each told once."""
 
@@ -65,10 +96,10 @@ class Promises:
         #: The time as the autoscaler knows it: with a wrong clock nobody keeps to a schedule.
         self._told = told or clock.now
         self._claims: dict[str, NodeClaim] = {}
+        self._mates = _Mates()
         self._pools: dict[str, NodePool] = {}
         self._pods: dict[str, _Resident] = {}
         self._sizes: Counter[str] = Counter()
-        self._nodes: set[str] = set()
         self._busiest: deque[tuple[float, int]] = deque()
         self._bought: deque[float] = deque()
         self._attempts: dict[str, deque[float]] = {}
@@ -138,7 +169,7 @@ class Promises:
         if event.table == "/pods":
             self._pod(event)
         elif event.table == "/nodes":
-            (self._nodes.discard if event.record is None else self._nodes.add)(event.key)
+            self._mates.node(event.key, event.record is not None)
         elif event.table == "karpenter.sh/nodepools":
             if event.record is None:
                 self._pools.pop(event.key, None)
@@ -177,8 +208,10 @@ class Promises:
     def _claim(self, event: Event) -> None:
         old = self._claims.pop(event.key, None)
         if event.record is None:
+            self._mates.claim(old, None)
             return
         new = self._claims[event.key] = msgspec.convert(event.record.obj, NodeClaim, strict=False)
+        self._mates.claim(old, new)
         if event.previous is None:
             self._creation(new)
         if new.status.provider_id and not (old and old.status.provider_id):
@@ -230,16 +263,8 @@ class Promises:
             self._break(f"I5: {claim.name} goes for a drift that the cloud only talked of")
         if reason in VOLUNTARY and self._safe():
             self._break(f"I6: {claim.name} is disrupted ({reason}) in safe mode")
-        mates = [
-            each
-            for each in self._claims.values()
-            if each.node_pool == pool.name
-            and (each.is_true("Initialized") or each.is_true("Rebooting"))
-            and each.status.node_name in self._nodes
-            and not each.is_true("InstanceTerminating")
-        ]
-        going = sum(_reason(each) in BUDGETED for each in mates)
-        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, len(mates), self._told()).nodes
+        mates, going = self._mates.of(pool.name)
+        allowed = budgets.allowance(pool.spec.disruption.budgets, reason, mates, self._told()).nodes
         if going > allowed:
             self._break(f"I6: {going} machines of {pool.name} are disrupted at once, {allowed} may be ({reason})")
         if reason == "Underutilized":
@@ -271,6 +296,12 @@ class Promises:
         for claim in self._claims.values():
             if claim.status.provider_id == provider_id and claim.metadata.deletion_timestamp is None:
                 self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
+
+
+def _counts(claim: NodeClaim) -> bool:
+    """Whether a machine counts for budgets, once it has a node."""
+    ready = claim.is_true("Initialized") or claim.is_true("Rebooting")
+    return ready and not claim.is_true("InstanceTerminating")
 
 
 def _reason(claim: NodeClaim) -> str:
