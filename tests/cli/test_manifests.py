@@ -71,3 +71,4 @@ def test_a_region_without_a_catalogue_is_not_linted_without_one(tmp_path: Path) 
 def test_zones_and_gates_that_are_not_there_are_answered_with_those_that_are() -> None:
     assert "'x' is not a zone of ap-northeast-2, which has ap-northeast-2a," in _told("up", "--zones", "x")
     assert "'foo' is none of NodeRepair," in _told("up", "--feature-gates", "foo=true")
+    assert "--feature-gates: 'maybe' is neither true nor false" in _told("up", "--feature-gates", "NodeRepair=maybe")

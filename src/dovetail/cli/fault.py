@@ -65,7 +65,7 @@ def _knock(config: Path, asked: Fault | None) -> str:
         return run_scaled(knock())
     except NotFound as error:
         raise click.ClickException(
-            "this lab has no faults: they need its own control plane (dovetail up --control-plane embedded)"
+            "this lab knows no faults; start one without --bare and --control-plane kubernetes"
         ) from error
     except KubeError as error:
         raise click.ClickException(getattr(error, "message", str(error))) from error

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
+#: Tells a lab in the background where it writes.
+_LOG = "DOVETAIL_LAB_LOG"
 
 
 @click.command()
@@ -28,7 +30,8 @@ _FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--region", default="ap-northeast-2", show_default=True, help="The AWS region the lab is in.")
 @click.option("--autoscaler/--no-autoscaler", default=True, show_default=True,
               help="With AWS and the autoscaler, or the plain cluster.")  # fmt: skip
-@click.option("--feature-gates", "gates", default="", help="Gates to open, as NodeRepair=true,StaticCapacity=true.")
+@click.option("--feature-gates", "gates", default="",
+              help="Gates to open or shut, as NodeRepair=true,StaticCapacity=true.")  # fmt: skip
 @click.option("--boot", default=None, type=click.FloatRange(0, 3600),
               help="Seconds until a bought machine joins; 25 to 35 by default.")  # fmt: skip
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
@@ -66,19 +69,19 @@ def up(
     from dovetail.lab import bare as alone
     from dovetail.lab.up import Settings
 
-    names = _zones(zones, region)
+    names, log = _zones(zones, region), os.environ.get(_LOG, "")
     try:
         if detach:
             _detach()
         elif bare:
-            alone.run(port, config, token, data, click.echo)
+            alone.run(port, config, token, data, click.echo, log)
         else:
             _run(
                 Settings(
                     nodes=nodes, node_type=node_type, zones=names, boot=boot, speed=speed, seed=seed, data=data,
                     kubeconfig=config, port=port, token=token, control_plane=control_plane,
                     cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
-                    log=os.environ.get("DOVETAIL_LAB_LOG", ""),
+                    log=log,
                 )
             )  # fmt: skip
     except alone.StartError as error:
@@ -103,14 +106,17 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
     return names
 
 
-def _gates(text: str) -> tuple[str, ...]:
-    from dovetail.controllers.settings import GATES
+def _gates(text: str) -> Mapping[str, bool]:
+    from dovetail.controllers.settings import GATES, read_gates
 
-    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
-    for name, _, _ in pairs:
-        if name.strip() not in GATES:
-            raise click.ClickException(f"--feature-gates: {name.strip()!r} is none of {', '.join(GATES)}")
-    return tuple(name.strip() for name, _, value in pairs if value.strip().lower() in ("true", "1", ""))
+    names = [pair.partition("=")[0].strip() for pair in text.split(",") if pair.strip()]
+    for name in names:
+        if name not in GATES:
+            raise click.ClickException(f"--feature-gates: {name!r} is none of {', '.join(GATES)}")
+    try:
+        return read_gates(text)
+    except ValueError as error:
+        raise click.ClickException(f"--feature-gates: {error}") from error
 
 
 def _run(settings: Settings) -> None:
@@ -151,7 +157,7 @@ def _detach() -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     command = [sys.executable, "-c", "from dovetail.cli.main import main; main()", *arguments]
-    environment = {**os.environ, "DOVETAIL_LAB_LOG": str(log), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, _LOG: str(log), "PYTHONUNBUFFERED": "1"}
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment

@@ -167,7 +167,7 @@ def read(flags: Mapping[str, str | None], environment: Mapping[str, str]) -> Set
 def _value(name: str, text: str, kind: Any) -> Any:
     try:
         if name == "feature_gates":
-            return _gates(text)
+            return read_gates(text)
         if name in _CHOICES:
             return _choice(name, text)
         if name in _DURATIONS:
@@ -205,7 +205,7 @@ def _truth(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
-def _gates(text: str) -> Mapping[str, bool]:
+def read_gates(text: str) -> Mapping[str, bool]:
     """`A=true,B=false` over the defaults; unknown names are left alone, as upstream does."""
     gates = dict(GATES)
     for pair in filter(None, (part.strip() for part in text.split(","))):

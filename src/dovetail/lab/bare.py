@@ -23,6 +23,7 @@ from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store
 from dovetail.lab.ending import Undertaker
+from dovetail.lab.residence import Residence, leave, register
 
 
 class StartError(RuntimeError):
@@ -109,8 +110,10 @@ class Bare:
         return kubeconfig(self.url, self.identity.authority, self.token)
 
 
-async def serve(port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None]) -> None:
-    """Run until interrupted."""
+async def serve(
+    port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None], log: str = ""
+) -> None:
+    """Run until interrupted. With a log of its own it runs in the background, and `dovetail down` finds it."""
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
     bare = Bare(Clock(loop), chance, port, token or chance.child("token").uid(), data)
@@ -119,6 +122,8 @@ async def serve(port: int, config: Path, token: str | None, data: Path | None, s
         url = await bare.start()
         undertaker.start()
         write_private(config, bare.kubeconfig())
+        if log:
+            _move_in(url, config, log)
         say(f"API server  {url}")
         say(f"kubeconfig  {config}")
         done = asyncio.Event()
@@ -126,9 +131,16 @@ async def serve(port: int, config: Path, token: str | None, data: Path | None, s
             loop.add_signal_handler(each, done.set)
         await done.wait()
     finally:
+        leave(os.getpid())
         await undertaker.stop()
         await bare.stop()
 
 
-def run(port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None]) -> None:
-    run_scaled(serve(port, config, token, data, say))
+def _move_in(url: str, config: Path, log: str) -> None:
+    register(Residence(os.getpid(), url, str(config.absolute()), "", log=log))
+
+
+def run(
+    port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None], log: str = ""
+) -> None:
+    run_scaled(serve(port, config, token, data, say, log))

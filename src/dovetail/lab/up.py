@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: str = "dovetail"
     region: str = "ap-northeast-2"
     autoscaler: bool = True
-    gates: tuple[str, ...] = ()
+    gates: Mapping[str, bool] = {}
     boot: float | None = None
     speed: float = 1.0
     seed: int | None = None

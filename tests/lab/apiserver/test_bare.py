@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
+import signal
 import ssl
 import stat
 from pathlib import Path
@@ -13,7 +15,8 @@ import pytest
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
-from dovetail.lab.bare import Bare, StartError, write_private
+from dovetail.lab.bare import Bare, StartError, serve, write_private
+from dovetail.lab.residence import Residence, find
 
 
 def _bare(port: int = 0) -> Bare:
@@ -64,6 +67,19 @@ def test_a_body_beyond_the_limit_is_refused_in_the_server_s_words() -> None:
             await bare.stop()
 
     run_scaled(main())
+
+
+def test_in_the_background_it_can_be_found_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found: list[Residence | None] = []
+
+    def say(line: str) -> None:
+        found.append(find())
+        asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+
+    run_scaled(serve(0, tmp_path / "config", None, None, say, log="lab.log"))
+    assert found[0] is not None and found[0].kubeconfig == str(tmp_path / "config")
+    assert find() is None
 
 
 def test_a_busy_port_is_said_in_one_line() -> None:

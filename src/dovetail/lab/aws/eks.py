@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import msgspec
@@ -51,7 +51,7 @@ class EksSettings(msgspec.Struct, frozen=True, kw_only=True):
     version: str = "1.36"
     timing: Timing = Timing()
     families: frozenset[str] | None = None
-    gates: tuple[str, ...] = ()
+    gates: Mapping[str, bool] = {}
     aws_port: int = 0
 
 
@@ -157,7 +157,7 @@ class Eks:
         )
 
     def _settings(self) -> Settings:
-        gates = dict(Settings().feature_gates) | dict.fromkeys(self.settings.gates, True)
+        gates = {**Settings().feature_gates, **self.settings.gates}
         return Settings(
             cluster_name=self.settings.cluster_name, interruption_queue=self.settings.cluster_name, metrics_port=0,
             health_probe_port=0, disable_leader_election=True, feature_gates=gates,
