@@ -40,6 +40,9 @@ class Slimmer:
     def __init__(self) -> None:
         self._parts: dict[bytes, Any] = {}
         self._encode = msgspec.json.Encoder().encode
+        #: What the last pod's template and status were, and what was kept of them: the next pod is often its like.
+        self._last_template: tuple[Any, tuple[Any, ...]] = (None, ())
+        self._last_status: tuple[Any, PodStatus] = (None, PodStatus())
 
     def keep(self, new: Pod, old: Pod | None) -> Pod:
         """The pod to keep: the old one, if nothing that is kept has changed."""
@@ -68,20 +71,7 @@ class Slimmer:
         )
 
     def _spec(self, full: PodSpec) -> PodSpec:
-        shared = self._share(
-            (
-                full.node_selector,
-                full.affinity,
-                full.tolerations,
-                full.topology_spread_constraints,
-                tuple(map(_container, full.containers)),
-                tuple(map(_container, full.init_containers)),
-                full.overhead,
-                full.resources,
-                full.scheduling_gates,
-                full.resource_claims,
-            )
-        )
+        shared = self._template(full)
         return PodSpec(
             node_name=self._share(full.node_name),
             node_selector=shared[0],
@@ -104,8 +94,47 @@ class Slimmer:
             runtime_class_name=full.runtime_class_name,
         )
 
+    def _template(self, full: PodSpec) -> tuple[Any, ...]:
+        """What pods of one template have in common."""
+        given = (
+            full.node_selector,
+            full.affinity,
+            full.tolerations,
+            full.topology_spread_constraints,
+            full.containers,
+            full.init_containers,
+            full.overhead,
+            full.resources,
+            full.scheduling_gates,
+            full.resource_claims,
+        )
+        known, kept = self._last_template
+        if given != known:
+            slim = tuple(map(_container, full.containers)), tuple(map(_container, full.init_containers))
+            kept = self._share((*given[:4], *slim, *given[6:]))
+            self._last_template = given, kept
+        return kept
+
     def _status(self, full: Pod) -> PodStatus:
         status = full.status
+        given = (
+            status.phase,
+            status.conditions,
+            status.reason,
+            status.nominated_node_name,
+            status.start_time,
+            status.container_statuses,
+            status.init_container_statuses,
+            status.allocated_resources,
+            status.resources,
+        )
+        known, kept = self._last_status
+        if given != known:
+            kept = self._kept_status(status)
+            self._last_status = given, kept
+        return kept
+
+    def _kept_status(self, status: PodStatus) -> PodStatus:
         conditions = tuple(
             Condition(
                 type=each.type, status=each.status, reason=each.reason, last_transition_time=each.last_transition_time

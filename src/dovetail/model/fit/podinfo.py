@@ -52,9 +52,11 @@ def kind_of(namespace: str, labels: Mapping[str, str], terminating: bool) -> Kin
 class Shape(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Everything scheduling asks of a pod that does not depend on its name.
 
-    `scored` and `placed` are what scores count for it while it comes and once it is there.
+    `kind` is what it is while it is not going. `scored` and `placed` are what scores count for it while it comes
+    and once it is there.
     """
 
+    kind: Kind
     namespace: str
     labels: Mapping[str, str]
     requests: Mapping[str, int]
@@ -162,6 +164,7 @@ def _shape(pod: Pod) -> Shape:
     pod_anti_affinity = spec.affinity.pod_anti_affinity if spec.affinity else None
     required = node_affinity.required if node_affinity else None
     return Shape(
+        kind=kind_of(pod.metadata.namespace, pod.metadata.labels, False),
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels,
         requests=requests(unresized),
@@ -199,7 +202,8 @@ def _as_asked(pod: Pod) -> bool:
 def pod_info(pod: Pod) -> PodInfo:
     """A pod, prepared."""
     shape = shape_of(pod)
-    kind = kind_of(shape.namespace, shape.labels, pod.metadata.deletion_timestamp is not None)
+    going = pod.metadata.deletion_timestamp is not None
+    kind = kind_of(shape.namespace, shape.labels, True) if going else shape.kind
     if pod.status.resources is not None or not _as_asked(pod):
         return PodInfo(pod, shape, kind, requests(pod), scored_requests(pod))
     return PodInfo(pod, shape, kind, shape.requests, shape.placed)
