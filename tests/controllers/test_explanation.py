@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.cloud.protocol import RepairPolicy
 from dovetail.controllers import explanation
 from dovetail.controllers.conditions import stamp
 from dovetail.controllers.ledger import Decision
@@ -219,6 +220,8 @@ def test_a_machine_of_a_pool_that_gives_back_empty_ones_only_tells_so(tell: Tell
 
 def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(tell: Tell) -> None:
     async def story(world: Any) -> None:
+        policy = RepairPolicy(condition_type="Sick", condition_status="True", toleration_seconds=600.0)
+        world.cloud.repair_policies = lambda: (policy,)
         shut = [{"nodes": "0", "reasons": ["Unhealthy"]}]
         await world.pool(disruption={"consolidateAfter": "Never", "budgets": shut})
         world.start()
@@ -227,13 +230,14 @@ def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(t
         await asyncio.sleep(30)
         node = (await world.bound())["p0"]
         since = world.clock.now()
-        sick = {"type": "KWOKUnhealthy", "reason": "Test", "lastTransitionTime": stamp(since)}
+        sick = {"type": "Sick", "reason": "Test", "lastTransitionTime": stamp(since)}
         ill, well = ({"status": {"conditions": [sick | {"status": status}]}} for status in ("True", "False"))
-        (policy,) = [each for each in world.cloud.repair_policies() if each.condition_type == sick["type"]]
         await world.kube.patch(kinds.NODES, node, ill, subresource="status", kind="strategic")
         await asyncio.sleep(15)
+        assert ask(world, "node", node).line.startswith("stays: consolidation is off")
+        await asyncio.sleep(60)
         due = stamp(since + timedelta(seconds=policy.toleration_seconds))
-        prognosis = f"KWOKUnhealthy=True (Test): replacement due at {due}"
+        prognosis = f"Sick=True (Test): replacement due at {due}"
         assert ask(world, "node", node).line == f"is ill: {prognosis}"
         await asyncio.sleep(policy.toleration_seconds)
         waits = "waits: its pool's budget for Unhealthy allows no more"

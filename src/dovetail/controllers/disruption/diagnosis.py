@@ -34,6 +34,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     condition: str
     status: str
     reason: str
+    since: datetime
     due: datetime
     score: float
     grace: float | None = None
@@ -53,8 +54,12 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 class _Finding(msgspec.Struct, frozen=True):
     policy: RepairPolicy
     condition: Condition
-    due: datetime
+    since: datetime
     rank: int
+
+    @property
+    def due(self) -> datetime:
+        return self.since + timedelta(seconds=self.policy.toleration_seconds)
 
     def score(self, now: datetime) -> float:
         return self.rank + (now - self.due) / AGEING
@@ -100,8 +105,8 @@ class Policies:
         bounds = [each.policy.grace_seconds for each in due if each.policy.grace_seconds is not None]
         return Diagnosis(
             action=spoken.policy.action, condition=spoken.condition.type, status=spoken.condition.status,
-            reason=spoken.condition.reason, due=spoken.due, score=max(each.score(now) for each in due),
-            grace=min(bounds, default=None),
+            reason=spoken.condition.reason, since=spoken.since, due=spoken.due,
+            score=max(each.score(now) for each in due), grace=min(bounds, default=None),
         )  # fmt: skip
 
     def _findings(self, node: Node, claim: NodeClaim, now: datetime) -> list[_Finding]:
@@ -111,9 +116,7 @@ class Policies:
         found = []
         for each in node.status.conditions:
             since = max((at for at in (each.last_transition_time, born, ended) if at is not None), default=now)
-            for policy in self._applying(each):
-                due = since + timedelta(seconds=policy.toleration_seconds)
-                found.append(_Finding(policy, each, due, self._ranks[policy.priority]))
+            found += [_Finding(policy, each, since, self._ranks[policy.priority]) for policy in self._applying(each)]
         return found
 
     def _applying(self, condition: Condition) -> list[RepairPolicy]:

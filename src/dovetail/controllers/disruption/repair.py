@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 from dovetail.cloud.protocol import RepairAction
@@ -30,6 +31,8 @@ from dovetail.model.nodes import Node
 from dovetail.planner.snapshot import Pool
 
 UNHEALTHY_SHARE = 0.2
+#: An ailment that has lasted for so long is written down; machines are not ready for a moment when they join.
+SERIOUS = timedelta(minutes=1)
 #: Blockers that no repair minds: it is there for machines that never came up, and for those nobody may touch.
 WAIVED = frozenset({"DO_NOT_DISRUPT_NODE", "NOT_INITIALIZED"})
 
@@ -106,7 +109,7 @@ class Repair:
             patient = Patient(node, claim, said, tired)
             if said.due <= now:
                 found.append(patient)
-            else:
+            elif said.since <= now - SERIOUS:
                 self._write(patient)
         return found
 
