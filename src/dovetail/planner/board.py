@@ -53,6 +53,7 @@ class Board:
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
         self.asks: dict[int, Ask] = {}
         self.left = [dict(each) for each in problem.limits]
+        self._watched = [[name for name in each if name in self.menu.limited] for each in self.left]
         self.reserved: dict[str, int] = {}
         self.gone: list[int] = []
         self.stamp = object()
@@ -79,6 +80,7 @@ class Board:
         twin.contents = list(self.contents)
         twin.asks = dict(self.asks)
         twin.left = [dict(each) for each in self.left]
+        twin._watched = self._watched
         twin.reserved = dict(self.reserved)
         twin.gone = list(self.gone)
         twin.stamp = self.stamp
@@ -272,8 +274,8 @@ class Board:
                 self._grow()
             self.size += 1
             self.contents.append(_NOTHING)
-        for dim, amount in enumerate(self.menu.sizes[column]):
-            self._free[dim][at] = amount
+        for free, amount in zip(self._free, self.menu.sizes[column], strict=True):
+            free[at] = amount
         if reused:
             self.host_counts[:, at] = 0
             self.host_owners[:, at] = 0
@@ -285,10 +287,9 @@ class Board:
         """Count a machine on a column against limits and reservations (or no longer)."""
         menu = self.menu
         self.stamp = object()
-        left = self.left[menu.pool_at[column]]
-        for name in left:
-            if name in menu.limited:
-                left[name] -= sign * int(menu.limited[name][column])
+        pool = menu.pool_at[column]
+        for name in self._watched[pool]:
+            self.left[pool][name] -= sign * int(menu.limited[name][column])
         reservation = menu.reservations[column]
         if reservation is not None:
             self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
@@ -300,15 +301,16 @@ class Board:
 
     def move(self, at: int, column: int) -> bool:
         """Let a machine stand on another column; says whether anything that is limited was given back by it."""
-        before = self._column[at]
-        sizes = self.menu.sizes
-        for dim, (now, was) in enumerate(zip(sizes[column], sizes[before], strict=True)):
-            self._free[dim][at] += now - was
+        menu, before = self.menu, self._column[at]
+        for free, now, was in zip(self._free, menu.sizes[column], menu.sizes[before], strict=True):
+            free[at] += now - was
         self._charge(before, -1)
         self._charge(column, 1)
         self._stand(at, column)
-        kept = self.menu.reservations[before] in (None, self.menu.reservations[column])
-        return not kept or any(charge[column] < charge[before] for charge in self.menu.limited.values())
+        if menu.reservations[before] not in (None, menu.reservations[column]):
+            return True
+        charges = [menu.limited[name] for name in self.problem.binding]
+        return any(charge[column] < charge[before] for charge in charges)
 
     def close(self, at: int) -> None:
         """Give up an empty machine to buy."""

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
-from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
@@ -21,6 +20,7 @@ from dovetail.planner.clauses import NEVER, text
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.demand import ATTACH
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.losers import shown
 from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
@@ -61,7 +61,7 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     steps: list[Step] = []
     for code, words, mask in _clauses(problem, ask, pool):
         before, left = left, left & mask
-        steps.append(Step(clause=words, left=left.bit_count(), turned_away=_types(columns, before & ~left)))
+        steps.append(Step(clause=words, left=left.bit_count(), turned_away=_turned_away(columns, before & ~left)))
         if not left:
             if not before:
                 return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words)
@@ -75,12 +75,16 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
                   nearest=columns.rows[lowest(left)].choice)  # fmt: skip
 
 
-def _types(columns: Columns, lost: int) -> tuple[str, ...]:
+def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
     """The cheapest types among offerings, a few: whoever reads on wants names, not numbers alone."""
+    return columns.recall(("turned away", lost), lambda: _types(columns, lost)) if lost else ()
+
+
+def _types(columns: Columns, lost: int) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for _ in range(min(lost.bit_count(), _LOOKED_AT)):
         at = lowest(lost)
-        lost &= ~(1 << at)
+        lost ^= 1 << at
         found[columns.rows[at].type.name] = None
         if len(found) == _NAMED:
             break
@@ -111,7 +115,7 @@ def _clauses(problem: Problem, ask: Ask, pool: int) -> Iterator[tuple[str, str, 
     for name, amount in ask.cls.requests.items():
         together &= columns.holding(name, amount)
     yield "NO_TYPE_FITS", "all requests together", together
-    priced = columns.mask(each.offering.price is not None for each in columns.rows)
+    priced = columns.recall("priced", lambda: columns.mask(each.offering.price is not None for each in columns.rows))
     if priced != columns.everything:
         yield "NO_PRICE", "a known price", columns.available | priced
     yield "NO_OFFERING", "available now", columns.available
@@ -128,8 +132,7 @@ def _size_words(name: str, amount: int) -> str:
         return f"{amount} volumes of {name.removeprefix(ATTACH)}"
     if name.startswith(PORT):
         return f"host port {name.removeprefix(PORT)}"
-    shown = format_resources({name: amount})
-    return f"{name} {shown[name]}"
+    return f"{name} {shown(name, amount)}"
 
 
 def _label_code(problem: Problem, each: tuple[str, str, tuple[str, ...]], pool: int) -> str:
@@ -156,7 +159,7 @@ def _lacking(problem: Problem, ask: Ask, at: int) -> str:
         for name, amount in ask.cls.requests.items()
         if amount > problem.columns.amounts(name)[at] and not name.startswith((PORT, ATTACH))
     }
-    return ", ".join(f"lacks {name} {shown}" for name, shown in format_resources(short).items())
+    return ", ".join(f"lacks {name} {shown(name, amount)}" for name, amount in short.items())
 
 
 def _beyond(problem: Problem, board: Board, ask: Ask, pool: int) -> tuple[str, str]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
 from dovetail.planner.columns import RESERVATION, Column, Columns
-from dovetail.planner.company import company
+from dovetail.planner.company import Company, company
 from dovetail.planner.demand import ATTACH
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
@@ -36,9 +36,9 @@ class Launcher:
         self.board = board
         self.columns = problem.columns
         self.zones: Counter[str] = Counter()
-        self.counts = Counter(problem.menu.pool_at[board.standing(at)] for at in board.bought())
+        self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
         self._stories = 0
-        self._kinds: dict[int, int] = {}
+        self._fitting: dict[tuple[int, Company], int] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
@@ -47,14 +47,14 @@ class Launcher:
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[self._rows[self.board.standing(at)]]
         used = self.board.used(at)
-        mask = self.offerings(at, column, used)
         pool = self.problem.pools[column.pool]
-        choices = self._choices(mask)
+        offer = self._offer(self.offerings(at, column, used), column, pool)
+        choices = self._choices(offer)
         return Machine(
             name=name,
             pool=pool.name,
             offerings=choices,
-            requirements=self._required(mask, column, pool),
+            requirements=offer.requirements,
             requests=self._requests(used, choices[0], column),
             pods=pods,
             labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
@@ -68,18 +68,21 @@ class Launcher:
 
     def offerings(self, at: int, column: Column, used: list[int]) -> int:
         """All columns that hold what is on a machine and is `used` of it."""
-        board, columns = self.board, self.columns
-        mask = self._kinds.get(column.index)
+        these = company(self.board, at)
+        mask = self._fitting.get((column.index, these))
         if mask is None:
-            mask = self._kinds[column.index] = kind_mask(columns, column)
-        these = company(board, at)
-        mask &= these.mask
-        for key in these.keys:
-            mask &= columns.by_label(key).get(columns.label(column, key), 0)
+            mask = self._fitting[column.index, these] = self._fit_for(these, column)
         for name, amount in zip(self.problem.dims, used, strict=True):
             if amount:
-                mask &= columns.holding(name, amount)
-        return self._within_limits(mask, column, board.standing(at))
+                mask &= self.columns.holding(name, amount)
+        return self._within_limits(mask, column, self.board.standing(at))
+
+    def _fit_for(self, these: Company, column: Column) -> int:
+        """What a machine on a column may become, whatever its size, for the company on it."""
+        mask = kind_mask(self.columns, column) & these.mask
+        for key in these.keys:
+            mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
+        return mask
 
     def _within_limits(self, mask: int, column: Column, at: int) -> int:
         """Those that keep the pool's limits even if every machine of the pool takes its largest."""
@@ -101,14 +104,15 @@ class Launcher:
             ]  # fmt: skip
         return known
 
-    def _choices(self, mask: int) -> tuple[Choice, ...]:
-        """The offerings of a mask; of those at the best price, the one in the zone used least so far comes first."""
-        led_by = self.columns.recall(
-            ("choices", mask), lambda: _led_by(tuple(dict.fromkeys(each.choice for each in self.columns.listed(mask))))
-        )
-        zone = min(led_by, key=self.zones.__getitem__)
+    def _offer(self, mask: int, column: Column, pool: Pool) -> Offer:
+        own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
+        return self.columns.recall(("offer", mask, own), lambda: offer_of(self.columns.listed(mask), column, pool))
+
+    def _choices(self, offer: Offer) -> tuple[Choice, ...]:
+        """All offerings; of those at the best price, the one in the zone used least so far comes first."""
+        zone = min(offer.led_by, key=self.zones.__getitem__)
         self.zones[zone] += 1
-        return led_by[zone]
+        return offer.led_by[zone]
 
     def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
         total = {name: used[dim] for dim, name in self._resources if used[dim]}
@@ -127,11 +131,16 @@ class Launcher:
                 return each.index
         return column.index
 
-    def _required(self, mask: int, column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
-        own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
-        return self.columns.recall(
-            ("requirements", mask, own), lambda: requirements(self.columns.listed(mask), column, pool)
-        )
+
+class Offer(NamedTuple):
+    """What machines that may become the same have in common: see `_led_by` and `requirements`."""
+
+    led_by: dict[str, tuple[Choice, ...]]
+    requirements: tuple[Mapping[str, Any], ...]
+
+
+def offer_of(held: list[Column], column: Column, pool: Pool) -> Offer:
+    return Offer(_led_by(tuple(dict.fromkeys(each.choice for each in held))), requirements(held, column, pool))
 
 
 def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
@@ -225,7 +234,7 @@ def machines_and_placements(
             place = replace(plain, relaxed=given_up) if given_up else plain
             first = taken[one.index]
             last = taken[one.index] = first + contents[number]
-            these = one.pods[first:last]
+            these = one.pods[first:last] if last > first + 1 else (one.pods[first],)
             for name in these:
                 placements[name] = place
             pods += these
