@@ -86,19 +86,20 @@ class Faults:
 
         def over() -> None:
             if self.now.get(name) is fault:
-                self._end(name)
+                self.end(name)
 
         if fault.seconds > 0:
             asyncio.get_running_loop().call_later(fault.seconds, over)
 
-    def _end(self, name: str) -> None:
-        del self.now[name]
-        self._ends.pop(name)[1]()
+    def end(self, name: str) -> None:
+        """End what is broken under a name, if anything is."""
+        if self.now.pop(name, None) is not None:
+            self._ends.pop(name)[1]()
 
     def _mend(self) -> str:
         names = sorted(self.now)
         for name in names:
-            self._end(name)
+            self.end(name)
         self._until = min(self._until, self._clock.monotonic())
         return f"mended: {', '.join(names)}" if names else "nothing was broken"
 

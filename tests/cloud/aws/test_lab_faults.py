@@ -12,7 +12,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.protocol import CloudError, Machine, MachineNotFound
 from dovetail.lab.aws.bridge import Bridge
 from dovetail.lab.aws.ec2 import Ec2
 from dovetail.lab.aws.faults import AwsFaults
@@ -26,16 +26,22 @@ def _clock() -> Clock:
     return Clock(asyncio.get_running_loop())
 
 
-def _faults(account: Account) -> Faults:
+def _faults(account: Account, instance: str = "i-1") -> Faults:
     """Faults of a lab with two machines, one of which EC2 knows."""
-    fleet: Any = SimpleNamespace(seats={name: SimpleNamespace(registered=True) for name in ("bought", "own")})
+    seats = {name: SimpleNamespace(registered=True) for name in ("bought", "own")}
+    fleet: Any = SimpleNamespace(seats=seats, vanish=seats.pop)
     nobody: Any = None
     machines = Ec2(account.endpoint, account.world, fleet, nobody, Chance(1))
-    machines._joined["i-1"] = "bought"
+    machines._joined[instance] = "bought"
     found = Faults(fleet, _clock(), Chance(1))
     bridge = Bridge(account.endpoint, account.world.queue, _clock())
     found.strikes |= AwsFaults(account.endpoint, bridge, _clock(), machines, found).kinds
     return found
+
+
+async def _launched(account: Account, aws: Aws, token: str) -> Machine:
+    node_class = await account.ready(aws)
+    return await aws.launch(await account.order(aws, token, node_class, "c5.large", kind="on-demand"))
 
 
 async def _mail(aws: Aws) -> list[tuple[str, tuple[str, ...]]]:
@@ -63,10 +69,47 @@ def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
     account.run(talk)
 
 
+def test_a_bought_machine_that_is_gone_has_ended_at_ec2(account: Account) -> None:
+    """Else its claim would stay for ever: only EC2 can say that a machine is no more."""
+
+    async def talk(aws: Aws) -> None:
+        machine = await _launched(account, aws, "lost")
+        faults = _faults(account, machine.provider_id.rsplit("/", 1)[-1])
+        assert faults.strike(Fault(kind="machine-gone", node="bought")) == "the machine of bought is gone"
+        with pytest.raises(MachineNotFound):
+            await aws.get(machine.provider_id)
+        assert faults.strike(Fault(kind="machine-gone", node="own")) == "the machine of own is gone"
+
+    account.run(talk)
+
+
+def test_a_spot_machine_is_taken_two_minutes_after_it_is_called_back(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        machine = await _launched(account, aws, "called")
+        _faults(account, machine.provider_id.rsplit("/", 1)[-1]).strike(Fault(kind="spot-interruption", node="bought"))
+        await asyncio.sleep(110)
+        assert (await aws.get(machine.provider_id)).provider_id == machine.provider_id
+        await asyncio.sleep(20)
+        with pytest.raises(MachineNotFound):
+            await aws.get(machine.provider_id)
+
+    account.run(talk)
+
+
+def test_a_second_throttling_takes_the_place_of_the_first(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        faults = _faults(account)
+        faults.strike(Fault(kind="aws-throttled", amount=1.0, seconds=Seconds(30)))
+        faults.strike(Fault(kind="aws-throttled", amount=0.25, seconds=Seconds(30)))
+        await asyncio.sleep(31)
+        assert account.endpoint.trouble._rules == {}
+
+    account.run(talk)
+
+
 def test_failed_status_checks_are_found_after_two_minutes_and_heal(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws)
-        machine = await aws.launch(await account.order(aws, "ill", node_class, "c5.large", kind="on-demand"))
+        machine = await _launched(account, aws, "ill")
         instance = machine.provider_id.rsplit("/", 1)[-1]
         account.endpoint.market.impaired[instance] = aws._clock.now() - timedelta(minutes=3)
         (found,) = await aws.ailing()

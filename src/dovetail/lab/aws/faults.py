@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -14,6 +15,8 @@ from dovetail.lab.faultkinds import Fault, UnknownFault
 from dovetail.lab.faults import Faults
 
 EVERYTHING = ("*", "*", "*")
+#: Seconds from the warning until EC2 takes a spot machine.
+NOTICE = 120.0
 
 
 class AwsFaults:
@@ -25,12 +28,14 @@ class AwsFaults:
         self._clock = clock
         self._machines = machines
         self._faults = faults
+        self._lose = faults.strikes["machine-gone"]
 
     @property
     def kinds(self) -> dict[str, Callable[[Fault], str]]:
         return {
             "aws-denied": self._deny,
             "aws-throttled": self._throttle,
+            "machine-gone": self._vanish,
             "sold-out": self._sell_out,
             "spot-interruption": self._call_back,
             "status-checks": self._ail,
@@ -47,6 +52,7 @@ class AwsFaults:
         return f"EC2 turns one of {every} call(s) away as too many {fault.spell}"
 
     def _trouble(self, fault: Fault, rule: Rule) -> None:
+        self._faults.end(fault.kind)
         self._endpoint.trouble.add(rule)
         self._faults.last(fault, partial(self._endpoint.trouble.remove, rule))
 
@@ -58,7 +64,19 @@ class AwsFaults:
     def _call_back(self, fault: Fault) -> str:
         node, instance = self._struck(fault)
         self._bridge.tell(SPOT_WARNING, {"instance-id": instance, "instance-action": "terminate"})
+        asyncio.get_running_loop().call_later(NOTICE, self._terminate, instance)
         return f"the machine of {node} ({instance}) is called back"
+
+    def _vanish(self, fault: Fault) -> str:
+        """A machine that was bought ends at EC2 too; others are nobody's."""
+        node = self._faults.node(fault)
+        instance = self._machines.behind(node)
+        if instance is not None:
+            self._terminate(instance)
+        return self._lose(fault)
+
+    def _terminate(self, instance: str) -> None:
+        self._endpoint.backend("ec2").terminate_instances([instance])
 
     def _ail(self, fault: Fault) -> str:
         node, instance = self._struck(fault)
