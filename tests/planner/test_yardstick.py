@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from typing import Any
 
 from dovetail.model.instancetype import Offering
 from dovetail.model.objects import Pod
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
-from dovetail.planner.reference.replay import reference
+from dovetail.planner.reference.greedy import Greedy
+from dovetail.planner.reference.replay import following, outcomes_of, yardstick_of
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from dovetail.planner.yardstick import Way, Yardstick
 
-from .conftest import HOSTNAME, LARGE, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
+from .conftest import HOSTNAME, LARGE, MEDIUM, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 _NAMED = "preferred node affinity"
@@ -45,7 +47,8 @@ def test_no_plan_is_worse_than_the_reference() -> None:
         chance = random.Random(seed)
         limits = chance.choice(({}, {}, {"cpu": 20_000}))
         snapshot = Snapshot(pools=(pool(limits=limits),), pending=_mixed(chance))
-        yardstick, _ = reference(Problem(snapshot))
+        problem = Problem(snapshot)
+        yardstick = yardstick_of(problem, outcomes_of(problem))
         plan = provision(snapshot)
         assert verify(plan, snapshot) == []
         short = [sum(way.left.values()) for way in yardstick.ways]
@@ -92,3 +95,32 @@ def test_where_there_is_not_enough_whoever_the_reference_places_has_a_place(solv
     small = pods(16, "small", cpu="1", priority=1000)
     plan = solve(*large, *small, pools=(pool(types=(LARGE,), limits={"cpu": 16_000}),))
     assert not [key for key in plan.unschedulable if "large" in key]
+
+
+def test_whoever_the_reference_places_has_a_place_where_spreads_wait_for_each_other(solve: Solve) -> None:
+    """Each spread counts the owners of the other, so neither can come first; the reference finds an order by pods."""
+    tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
+    alone = pods(3, "alone", cpu="3", labels={"tier": "x"}, **spread(HOSTNAME, 1, **tier))
+    level = pods(3, "level", cpu="2", labels={"tier": "x"}, **spread(ZONE, 2, **tier))
+    plain = pods(2, "plain", cpu="5", labels={"tier": "x"})
+    snapshot = Snapshot(pools=(pool(limits={"cpu": 16_000}),), pending=(*alone, *level, *plain))
+    problem = Problem(snapshot)
+    short = {problem.classes[index].pods[0].rpartition("-")[0]: count
+             for index, count in outcomes_of(problem)[0].left.items()}  # fmt: skip
+    left = Counter(key.rpartition("-")[0] for key in solve(*snapshot.pending, pools=snapshot.pools).unschedulable)
+    assert left <= Counter(short)
+
+
+def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
+    """Pods that a spread only counts made the reference rise elsewhere first; here they are not seen."""
+    tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
+    seen = pods(2, "seen", cpu="3", labels={"tier": "x"}, nodeSelector={ZONE: "z2"})
+    owners = pods(5, "own", cpu="1", labels={"tier": "x"}, **spread(ZONE, 1, **tier))
+    snapshot = Snapshot(pools=(pool(types=(MEDIUM,)),), pending=(*seen, *owners))
+    outcome = Greedy(Problem(snapshot)).run()
+    patient = Problem(snapshot, owners_first=True)
+    (packing,) = following(patient, [outcome])
+    held = [packing.board.contents[at] for at in packing.board.bought()]
+    loads = Counter(each.place for each in outcome.placed)
+    assert sorted(sum(contents.values()) for contents in held) == sorted(loads.values())
+    assert not packing.left

@@ -16,7 +16,8 @@ from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
 from dovetail.planner.quiet import quiet
-from dovetail.planner.reference.replay import reference
+from dovetail.planner.reference.greedy import Outcome
+from dovetail.planner.reference.replay import following, outcomes_of, yardstick_of
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.verify import verify
@@ -106,19 +107,35 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     problem = Problem(snapshot)
     if not few(problem):
         return Begun(problem, quick(problem))
-    followed: list[Packing] = []
+    outcomes: list[Outcome] = []
     if measured and len(problem.nodes) <= _FLEET:
-        problem.yardstick, followed = reference(problem)
+        outcomes = outcomes_of(problem)
+        problem.yardstick = yardstick_of(problem, outcomes)
         _put_last(problem)
+    followed = following(problem, outcomes)
     packing = quick(problem, True, followed)
-    if not packing.content and problem.order.matters and problem.order.clear():
-        patient = Problem(snapshot, owners_first=True)
-        patient.yardstick = problem.yardstick
-        _put_last(patient)
-        followed = [carried(each, patient) for each in followed]
-        packing, problem = quick(patient, known=[carried(packing, patient)]), patient
-    other = min(followed, key=_rank, default=None)
-    return Begun(problem, _holding(problem, (packing, *followed)), other)
+    if not packing.content and problem.order.matters:
+        patient = _patient(problem, packing, outcomes)
+        if patient is not None:
+            return patient
+    return Begun(problem, _holding(problem, (packing, *followed)), min(followed, key=_rank, default=None))
+
+
+def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun | None:
+    """The quick answer where those that a spread only counts come after its owners; None if it is none the better.
+
+    Where not all of them can, the reference may still have found an order: the verifier says whether it has.
+    """
+    patient = Problem(problem.snapshot, owners_first=True)
+    patient.yardstick = problem.yardstick
+    _put_last(patient)
+    before, followed = carried(packing, patient), following(patient, outcomes)
+    clear = problem.order.clear()
+    best = quick(patient, known=[before, *followed]) if clear else min(followed, key=_rank, default=before)
+    best = _holding(patient, (best, before, *followed))
+    if not clear and best.rank >= before.rank:
+        return None
+    return Begun(patient, best, min(followed, key=_rank, default=None))
 
 
 def _put_last(problem: Problem) -> None:

@@ -17,6 +17,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.classes import PodClass, pod_key
 from dovetail.planner.problem import Problem
 from dovetail.planner.reference.claim import Claim, Deferred, Market, Step, open_domains
+from dovetail.planner.reference.goorder import go_sort
 from dovetail.planner.reference.tally import Place, Tally
 
 
@@ -106,7 +107,7 @@ class Greedy:
         return False
 
     def _claimed(self, step: Step) -> bool:
-        self.claims.sort(key=lambda each: self.load[each.number])  # of those with as many pods, as they stood before
+        go_sort(self.claims, lambda each: self.load[each.number])
         for claim in self.claims:
             if step.size in claim.dead:
                 continue

@@ -7,6 +7,7 @@ that they do not (it breaks some of its own promises) go wherever there is room.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dovetail.planner.launch_masks import largest_capacity
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
-from dovetail.planner.reference.greedy import Greedy, Outcome
+from dovetail.planner.reference.greedy import Greedy, Outcome, Placed
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
@@ -28,17 +29,23 @@ from dovetail.planner.yardstick import Way, Yardstick
 _TURNS = 3
 
 
-def reference(problem: Problem) -> tuple[Yardstick, list[Packing]]:
-    """What the reference comes to at best, and packings that follow it."""
-    outcomes = [Greedy(problem, turn).run() for turn in range(_TURNS)]
-    return (
-        Yardstick(
-            ways=tuple(Way(each.left, each.price, _unkept(problem, each)) for each in outcomes),
-            zones=max(_zones(problem, each) for each in outcomes),
-            names=outcomes[0].names,
-        ),
-        [_packing(problem, each) for each in outcomes],
+def outcomes_of(problem: Problem) -> list[Outcome]:
+    """What the reference comes to, once for each way that chance has it."""
+    return [Greedy(problem, turn).run() for turn in range(_TURNS)]
+
+
+def yardstick_of(problem: Problem, outcomes: Sequence[Outcome]) -> Yardstick:
+    """What no packing of the problem may be worse than."""
+    return Yardstick(
+        ways=tuple(Way(each.left, each.price, _unkept(problem, each)) for each in outcomes),
+        zones=max(_zones(problem, each) for each in outcomes),
+        names=outcomes[0].names,
     )
+
+
+def following(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
+    """Packings that follow the reference, also where the problem is another one of the same snapshot."""
+    return [_packing(problem, each) for each in outcomes]
 
 
 def _unkept(problem: Problem, outcome: Outcome) -> int:
@@ -75,7 +82,7 @@ def _followed(problem: Problem, outcome: Outcome, lenient: bool) -> Packing:
     return Packing(board, {index: count for index, count in left.items() if count})
 
 
-def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple[Board, dict[int, int]]:
+def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple[Board, Counter[int]]:
     """The board, and how many of each class it would not take where the reference had them.
 
     `lenient`: those that a spread only counts may come later; None: no rule is asked at all.
@@ -86,15 +93,18 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
         if each.place < 0:
             asks[each.place][each.ask] += 1
     bins = {place: _opened(board, mask, outcome.wide[place], asks[place]) for place, mask in outcome.masks.items()}
-    refused: dict[int, int] = {}
-    for each in outcome.placed:
-        at = each.place if each.place >= 0 else bins[each.place]
-        ask = each.ask if lenient is None else _admitted(problem, board, each.ask, at, lenient)
-        if at < 0 or ask is None:
-            refused[each.ask.cls.index] = refused.get(each.ask.cls.index, 0) + 1
-        else:
-            board.put(ask, at, 1)
-    return board, refused
+    waiting, before = outcome.placed, len(outcome.placed) + 1
+    while len(waiting) < before:  # a spread that refuses a pod may take it once others have come
+        before, refused = len(waiting), list[Placed]()
+        for each in waiting:
+            at = each.place if each.place >= 0 else bins[each.place]
+            ask = each.ask if lenient is None else _admitted(problem, board, each.ask, at, lenient)
+            if at < 0 or ask is None:
+                refused.append(each)
+            else:
+                board.put(ask, at, 1)
+        waiting = refused
+    return board, Counter(each.ask.cls.index for each in waiting)
 
 
 def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) -> Ask | None:

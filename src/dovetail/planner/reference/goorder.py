@@ -1,0 +1,154 @@
+"""The order in which Go's `sort.Slice` leaves those that compare equal.
+
+The reference sorts its claims by how many pods they hold, again and again, with a sort that is quick and not stable.
+Up to a dozen keep their order; of more, equals change places, and the next pod goes to whoever has come first. It looks
+like chance and is not: the same claims end in the same order. So this does, step by step, what that sort does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+#: Up to this many are sorted by insertion, which is stable.
+_SHORT = 12
+#: From this many on the pivot is chosen among nine, and a few that stand out of order are shifted.
+_LONG = 50
+_SHIFTS = 5
+_MASK = (1 << 64) - 1
+
+
+def go_sort(items: list[_T], key: Callable[[_T], int]) -> None:
+    """Sort in place by a key, as `sort.Slice` does."""
+    if len(items) <= _SHORT:
+        items.sort(key=key)
+        return
+    keyed = [(key(item), item) for item in items]
+    _Sort(keyed).run(0, len(keyed), len(keyed).bit_length())
+    items[:] = [item for _, item in keyed]
+
+
+class _Sort:
+    """One sort of pairs of a key and an item; only keys are compared."""
+
+    def __init__(self, pairs: list[tuple[int, _T]]) -> None:
+        self.pairs = pairs
+
+    def less(self, one: int, other: int) -> bool:
+        return self.pairs[one][0] < self.pairs[other][0]
+
+    def swap(self, one: int, other: int) -> None:
+        self.pairs[one], self.pairs[other] = self.pairs[other], self.pairs[one]
+
+    def run(self, start: int, end: int, patience: int) -> None:
+        """Sort a stretch. `patience` is how many lopsided cuts are borne; what comes after that is not retraced."""
+        balanced = parted = True
+        while end - start > _SHORT and patience:
+            length = end - start
+            if not balanced:
+                self._scatter(start, length)
+                patience -= 1
+            pivot, swaps = self._pivot(start, length)
+            if swaps == _SHORT:
+                self.pairs[start:end] = self.pairs[start:end][::-1]
+                pivot, swaps = end - 1 - (pivot - start), 0
+            if balanced and parted and not swaps and self._nearly_sorted(start, end):
+                return
+            if start and not self.less(start - 1, pivot):
+                start = self._past_equals(start, end, pivot)
+                continue
+            middle, parted = self._cut(start, end, pivot)
+            balanced = min(middle - start, end - middle) >= length // 8
+            if middle - start < end - middle:
+                self.run(start, middle, patience)
+                start = middle + 1
+            else:
+                self.run(middle + 1, end, patience)
+                end = middle
+        self.pairs[start:end] = sorted(self.pairs[start:end], key=lambda pair: pair[0])
+
+    def _pivot(self, start: int, length: int) -> tuple[int, int]:
+        """The place of the pivot, and how many of those looked at stood the wrong way round."""
+        places, swaps = [start + length // 4 * part for part in (1, 2, 3)], 0
+        if length >= _LONG:
+            for at, place in enumerate(places):
+                places[at], more = self._median(place - 1, place, place + 1)
+                swaps += more
+        middle, more = self._median(*places)
+        return middle, swaps + more
+
+    def _median(self, first: int, second: int, third: int) -> tuple[int, int]:
+        swaps = 0
+        if self.less(second, first):
+            first, second, swaps = second, first, swaps + 1
+        if self.less(third, second):
+            second, swaps = third, swaps + 1
+        if self.less(second, first):
+            second, swaps = first, swaps + 1
+        return second, swaps
+
+    def _nearly_sorted(self, start: int, end: int) -> bool:
+        """Whether a stretch is sorted, after a few shifts if it is long."""
+        at = start + 1
+        for _ in range(_SHIFTS):
+            while at < end and not self.less(at, at - 1):
+                at += 1
+            if at == end:
+                return True
+            if end - start < _LONG:
+                return False
+            self.swap(at, at - 1)
+            self._shift(at, start, end)
+        return False
+
+    def _shift(self, at: int, start: int, end: int) -> None:
+        """The smaller one goes left and the greater one right, as far as they must."""
+        place = at - 1
+        while at - start >= 2 and place >= 1 and self.less(place, place - 1):
+            self.swap(place, place - 1)
+            place -= 1
+        place = at + 1
+        while end - at >= 2 and place < end and self.less(place, place - 1):
+            self.swap(place, place - 1)
+            place += 1
+
+    def _cut(self, start: int, end: int, pivot: int) -> tuple[int, bool]:
+        """Smaller ones before the pivot, the others behind it; where it ends, and whether they stood so before."""
+        self.swap(start, pivot)
+        left, right, parted = start + 1, end - 1, True
+        while True:
+            while left <= right and self.less(left, start):
+                left += 1
+            while left <= right and not self.less(right, start):
+                right -= 1
+            if left > right:
+                self.swap(right, start)
+                return right, parted
+            self.swap(left, right)
+            left, right, parted = left + 1, right - 1, False
+
+    def _past_equals(self, start: int, end: int, pivot: int) -> int:
+        """Those equal to the pivot come first; where the greater ones begin."""
+        self.swap(start, pivot)
+        left, right = start + 1, end - 1
+        while True:
+            while left <= right and not self.less(start, left):
+                left += 1
+            while left <= right and self.less(start, right):
+                right -= 1
+            if left > right:
+                return left
+            self.swap(left, right)
+            left, right = left + 1, right - 1
+
+    def _scatter(self, start: int, length: int) -> None:
+        """Three in the middle change places with others, so that no pattern cuts off little again and again."""
+        number, places = length, (1 << length.bit_length()) - 1
+        for offset in (-1, 0, 1):
+            number ^= number << 13 & _MASK
+            number ^= number >> 7
+            number ^= number << 17 & _MASK
+            other = number & places
+            self.swap(start + length // 4 * 2 + offset, start + (other if other < length else other - length))
