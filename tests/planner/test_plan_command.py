@@ -88,6 +88,8 @@ def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -
         ({"metadata": {"name": "x"}}, "kind"),
         (_object("Pod", "x", {"containers": 3}), 'Pod "x": spec.containers'),
         (_deployment("x", "many", "1"), 'Deployment "x": spec.replicas'),  # type: ignore[arg-type]
+        (_deployment("x", 1, "1x"), 'spec.template.spec.containers[0].resources.requests.cpu: "1x" is not a quantity'),
+        (_object("Pod", "x", {"overhead": {"cpu": "lots"}}), 'Pod "x": spec.overhead.cpu: "lots" is not a quantity'),
     ],
 )
 def test_wrong_input_is_status_two_with_object_and_field(run: Any, broken: dict[str, Any], said: str) -> None:

@@ -7,7 +7,7 @@ value; what is not looked at is noted and left alone.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,12 +60,15 @@ _KINDS: dict[str, type[Any]] = {
     "PodDisruptionBudget": PodDisruptionBudget,
 }  # fmt: skip
 _SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
-#: Where amounts stand that planning reads; those of pods are told with the pods.
+#: Where amounts stand that planning reads, beside those of containers.
 _AMOUNTS = {
     "NodePool": ("spec.limits",),
     "Node": ("status.capacity", "status.allocatable"),
     "NodeClaim": ("spec.resources.requests", "status.capacity", "status.allocatable"),
 }
+#: Where pods are described.
+_PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "Job", "DaemonSet"),
+                                        "spec.template.spec")  # fmt: skip
 
 
 class InputError(Exception):
@@ -109,8 +112,8 @@ class Objects:
             found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
         except msgspec.ValidationError as problem:
             raise InputError(f"{_named(source)}: {_field(str(problem))}") from problem
-        for where in _AMOUNTS.get(kind, ()):
-            _check_amounts(source, where)
+        for where, amounts in _amounts(source):
+            _check_amounts(source, where, amounts)
         self._by_kind.setdefault(kind, []).append(found)
 
     def of(self, kind: type[T]) -> list[T]:
@@ -127,11 +130,32 @@ def _field(problem: str) -> str:
     return f"{where.strip('`').removeprefix('$.')}: {what}" if where else what
 
 
-def _check_amounts(source: Json, where: str) -> None:
+def _amounts(source: Json) -> Iterator[tuple[str, Json]]:
+    """Every mapping of amounts in an object, with the field it stands in."""
+    kind = source["kind"]
+    for where in _AMOUNTS.get(kind, ()):
+        yield where, _at(source, where)
+    pods = _PODS.get(kind)
+    if pods is None:
+        return
+    for where in (f"{pods}.overhead", f"{pods}.resources.requests"):
+        yield where, _at(source, where)
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(_at(source, pods).get(group) or ()):
+            for field in ("resources.requests", "resources.limits"):
+                yield f"{pods}.{group}[{number}].{field}", _at(container, field)
+
+
+def _at(source: Json, where: str) -> Json:
     place: Any = source
     for key in where.split("."):
-        place = (place or {}).get(key)
-    for name, amount in (place or {}).items():
+        place = place.get(key) or {}
+    found: Json = place
+    return found
+
+
+def _check_amounts(source: Json, where: str, amounts: Json) -> None:
+    for name, amount in amounts.items():
         try:
             parse(str(amount))
         except QuantityError as problem:
