@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kind", required=False)
-@click.option("--node", default="", help="The node it strikes: a name, or a number; the first by default.")
+@click.option("--node", default="", help="The node: a name, a number, or * for every kubelet; the first by default.")
 @click.option("--for", "lasting", default="60s", show_default=True, metavar="DURATION",
               help="How long by the lab's clock, as 90s or 5m; 0: until mended.")  # fmt: skip
 @click.option("--amount", default=0.0, help="Seconds of delay or skew, or the share of requests or events.")

@@ -61,7 +61,7 @@ def test_a_machine_that_somebody_ends_is_told_of_on_the_queue(account: Account) 
 
 def test_a_spot_machine_is_called_back_by_name(account: Account) -> None:
     async def talk(aws: Aws) -> None:
-        assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption", node="bought"))
+        assert "i-1" in _faults(account).strike(Fault(kind="spot-interruption"))
         assert await _mail(aws) == [("spot-interruption", ("i-1",))]
         with pytest.raises(UnknownFault, match="own is no machine of EC2's"):
             _faults(account).strike(Fault(kind="spot-interruption", node="own"))

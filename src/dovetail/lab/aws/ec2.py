@@ -61,9 +61,9 @@ class Ec2:
                     self._look(instance, tasks)
                 await asyncio.sleep(LOOK_SECONDS)
 
-    def behind(self, node: str) -> str | None:
-        """The instance that a node is."""
-        return next((instance for instance, name in self._joined.items() if name == node), None)
+    def bought(self) -> dict[str, str]:
+        """The nodes that are instances, and which."""
+        return {node: instance for instance, node in self._joined.items()}
 
     def _look(self, instance: Any, tasks: asyncio.TaskGroup) -> None:
         if self._bridge is not None and self._states.get(instance.id) != instance.state:

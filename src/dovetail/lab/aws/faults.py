@@ -70,9 +70,8 @@ class AwsFaults:
     def _vanish(self, fault: Fault) -> str:
         """A machine that was bought ends at EC2 too; others are nobody's."""
         node = self._faults.node(fault)
-        instance = self._machines.behind(node)
-        if instance is not None:
-            self._terminate(instance)
+        if node in (bought := self._machines.bought()):
+            self._terminate(bought[node])
         return self._lose(fault)
 
     def _terminate(self, instance: str) -> None:
@@ -86,8 +85,11 @@ class AwsFaults:
         return f"the machine of {node} ({instance}) fails its status checks {fault.spell}"
 
     def _struck(self, fault: Fault) -> tuple[str, str]:
-        node = self._faults.node(fault)
-        instance = self._machines.behind(node)
-        if instance is None:
+        """The node that is meant and the instance behind it; the first that was bought unless told otherwise."""
+        bought = self._machines.bought()
+        if not bought:
+            raise UnknownFault("no machine was bought yet")
+        node = self._faults.node(fault) if fault.node else min(bought)
+        if node not in bought:
             raise UnknownFault(f"{node} is no machine of EC2's; name one that was bought")
-        return node, instance
+        return node, bought[node]
