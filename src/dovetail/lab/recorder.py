@@ -8,7 +8,7 @@ and ten messages for one reason are combined into one. Names end in the instant,
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
@@ -91,9 +91,9 @@ class Recorder:
         self._tell = tell
         self._queue: deque[tuple[Involved, str, str, str, str, str]] = deque()
         self._wake = asyncio.Event()
-        self._known: dict[tuple[str, ...], _Known] = {}
-        self._tokens: dict[str, Tokens] = {}
-        self._similar: dict[tuple[str, ...], _Similar] = {}
+        self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
+        self._tokens: OrderedDict[str, Tokens] = OrderedDict()
+        self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
         self._residue = crc32(component.encode()) % 1000
         self._instant = 0
 
@@ -121,7 +121,7 @@ class Recorder:
         tokens = self._tokens.get(key)
         if tokens is None:
             if len(self._tokens) >= REMEMBER:
-                self._tokens.pop(next(iter(self._tokens)))
+                self._tokens.popitem(last=False)
             self._tokens[key] = Tokens(BURST - 1, now)
             return False
         return not tokens.take(now, BURST, REFILL_SECONDS)
@@ -155,7 +155,7 @@ class Recorder:
         name = f"{about.name}.{self._next_instant():x}"
         namespace = about.namespace or "default"
         if len(self._known) >= REMEMBER:
-            self._known.pop(next(iter(self._known)))
+            self._known.popitem(last=False)
         self._known[key] = _Known(name, namespace, 1)
         await self._kube.create(CORE_EVENTS, self._body(name, namespace, about, type_, reason, message, now, host))
 
@@ -164,8 +164,9 @@ class Recorder:
         similar = self._similar.get(subject)
         if similar is None or now - similar.at > COMBINE_SECONDS:
             if len(self._similar) >= REMEMBER:
-                self._similar.pop(next(iter(self._similar)))
-            similar = self._similar[subject] = _Similar(set(), now)
+                self._similar.popitem(last=False)
+            self._similar[subject] = _Similar({message}, now)
+            return False
         similar.at = now
         similar.messages.add(message)
         if len(similar.messages) < COMBINE:

@@ -177,7 +177,7 @@ def _without_owners(metadata: Json, gone: set[str]) -> Json:
 
 def _owners(metadata: Json) -> tuple[str, ...]:
     """The uids of an object's owners."""
-    return tuple(owner["uid"] for owner in metadata.get("ownerReferences") or ())
+    return tuple([owner["uid"] for owner in metadata.get("ownerReferences") or ()])
 
 
 def _without_finalizer(metadata: Json, name: str) -> Json:

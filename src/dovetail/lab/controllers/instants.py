@@ -11,6 +11,7 @@ def stamp(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
+@lru_cache(maxsize=256)
 def micro(instant: datetime) -> str:
     return instant.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 

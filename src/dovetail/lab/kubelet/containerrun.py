@@ -100,20 +100,25 @@ class ContainerRun(msgspec.Struct):
 
     def step(self, now: float, notes: Notes, restart_policy: str, pod: str) -> None:
         """Do what is due. `pod` is `name_namespace(uid)`, as messages call it."""
-        steps: dict[str, Callable[[], None]] = {
-            "pulling": lambda: self._pulled(now, notes),
-            "pull-failed": lambda: self._back_off_pull(now, notes),
-            "pull-backoff": lambda: self.begin(now, False, notes),
-            "starting": lambda: self._start(now, notes),
-            "running": lambda: self._run(now, notes),
-            "ended": lambda: self._after_end(now, notes, restart_policy, pod),
-            "crash-backoff": lambda: self._again(now, notes),
-            "unset": lambda: self.begin(now, True, notes),
-        }
-        if self.stage in steps:
-            steps[self.stage]()
-        else:
-            self.due = math.inf
+        match self.stage:
+            case "pulling":
+                self._pulled(now, notes)
+            case "pull-failed":
+                self._back_off_pull(now, notes)
+            case "pull-backoff":
+                self.begin(now, False, notes)
+            case "starting":
+                self._start(now, notes)
+            case "running":
+                self._run(now, notes)
+            case "ended":
+                self._after_end(now, notes, restart_policy, pod)
+            case "crash-backoff":
+                self._again(now, notes)
+            case "unset":
+                self.begin(now, True, notes)
+            case _:
+                self.due = math.inf
 
     def _pulled(self, now: float, notes: Notes) -> None:
         if self.image.error is not None:

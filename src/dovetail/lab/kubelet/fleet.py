@@ -312,7 +312,7 @@ class Fleet:
             self._mount(run, now)
         notes: Notes = []
         changed = run.advance(now, seat.images, notes)
-        seat.images.update(c.image.reference for c in run.everything if c.has_run)
+        seat.images.update([each.image.reference for each in run.everything if each.has_run])
         self._tell(run, notes)
         if changed and (not self.pace.lean or run.phase != "Pending"):
             self._dirty.pop(key, None)
@@ -363,8 +363,10 @@ class Fleet:
             return
         about = Involved.of("v1", "Pod", run.pod.metadata)
         for type_, reason, message, field in notes:
+            if field != about.field_path:
+                about = about.at(field)
             record = self._recorder.normal if type_ == "Normal" else self._recorder.warning
-            record(about.at(field) if field else about, reason, message, run.node)
+            record(about, reason, message, run.node)
 
 
 class _Nothing(msgspec.Struct):

@@ -84,8 +84,14 @@ class PodRun(msgspec.Struct):
             return math.inf
         if self.stopping is not None:
             return self.stopping
-        if self.over and not any(run.running for run in self.everything):
+        moment = self._next
+        if moment < math.inf and self.over and not any(run.running for run in self.everything):
             return math.inf
+        return moment
+
+    @property
+    def _next(self) -> float:
+        """When something is due, unless all is over."""
         if not self.sandbox:
             return self.mount_due if self.blocked else self.accepted + SANDBOX_SECONDS
         moments = [run.due for run in self.everything]
@@ -117,11 +123,8 @@ class PodRun(msgspec.Struct):
             self.mount_retry = min(LONGEST_MOUNT_RETRY, self.mount_retry * 2)
 
     def _shape(self) -> tuple[object, ...]:
-        return (
-            self.sandbox,
-            self.failed,
-            tuple((r.state, r.waiting, r.ready, r.restarts, r.stage == "over") for r in self.everything),
-        )
+        containers = [(r.state, r.waiting, r.ready, r.restarts, r.stage == "over") for r in self.everything]
+        return self.sandbox, self.failed, containers
 
     def _containers(self, now: float, images: Collection[str], notes: Notes) -> None:
         policy = self.pod.spec.restart_policy

@@ -15,17 +15,18 @@ Stamp = Callable[[float], str]
 
 def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, Any]:
     """The whole status but for what others own (qosClass, conditions of others)."""
+    phase = run.phase
     status: dict[str, Any] = {
         "observedGeneration": run.pod.metadata.generation,
-        "phase": run.phase,
-        "conditions": conditions(run, now, stamp),
+        "phase": phase,
+        "conditions": conditions(run, phase, now, stamp),
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": stamp(run.accepted),
         "containerStatuses": [container_status(c, run.uid, stamp) for c in run.mains],
     }
     ip = host_ip if run.pod.spec.host_network else run.ip
-    if run.sandbox and run.phase != "Failed":
+    if run.sandbox and phase != "Failed":
         status["podIP"] = ip
         status["podIPs"] = [{"ip": ip}]
     if run.inits:
@@ -35,9 +36,9 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
     return status
 
 
-def conditions(run: PodRun, now: float, stamp: Stamp) -> list[dict[str, Any]]:
-    phase = run.phase
-    items = [("PodReadyToStartContainers", "True" if run.sandbox and not run.over else "False", "", "")]
+def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[str, Any]]:
+    over = phase in ("Succeeded", "Failed")
+    items = [("PodReadyToStartContainers", "True" if run.sandbox and not over else "False", "", "")]
     items.append(("Initialized", *_initialized(run, phase)))
     ready = _ready(run, phase)
     items.append(("Ready", *_gated(run, ready)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ class Events:
         self._quiet = quiet
         self._queue: deque[_Event] = deque()
         self._wake = asyncio.Event()
-        self._said: dict[tuple[str, ...], _Said] = {}
+        self._said: OrderedDict[tuple[str, ...], _Said] = OrderedDict()
         self.dropped = 0
 
     def normal(self, pod: Pod, reason: str, action: str, message: str, related: Pod | None = None) -> None:
@@ -93,7 +93,7 @@ class Events:
         self._instant = max(self._instant + 1, int(self._clock.now().timestamp() * 1e6) * 1000)
         name = f"{meta.name}.{self._instant:016x}"
         while len(self._said) >= _REMEMBERED:
-            self._said.pop(next(iter(self._said)))
+            self._said.popitem(last=False)
         said = self._said[key] = _Said(name, 1, now)
         await self._say(said, event)
 
