@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.model.objects import Pod
+from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.problem import Problem
-from dovetail.planner.provision import quick
+from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.planner.verify import verify
 
 from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
 
@@ -48,3 +50,15 @@ def test_company_that_is_not_there_is_missed() -> None:
 def test_a_soft_spread_sees_every_zone_that_could_be_opened() -> None:
     held = pods(4, nodeSelector={ZONE: "z1"}, **spread(whenUnsatisfiable="ScheduleAnyway", nodeAffinityPolicy="Ignore"))
     assert _unkept(*held, pools=(pool(types=(SMALL,)),)) == 4
+
+
+def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
+    """All zones cost the same, so the second wish costs nothing but a thought."""
+    terms = {10: ("node.kubernetes.io/instance-type", "medium"), 1: (ZONE, "z2")}
+    wishes = [{"weight": weight, "preference": {"matchExpressions": [
+        {"key": key, "operator": "In", "values": [value]}]}} for weight, (key, value) in terms.items()]  # fmt: skip
+    snapshot = Snapshot(pools=(pool(),), pending=pods(3, affinity={"nodeAffinity": {_SOFT: wishes}}))
+    plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)
+    assert verify(plan, snapshot) == []
+    choices = {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
+    assert choices == {("medium", "z2")}

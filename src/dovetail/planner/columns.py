@@ -9,33 +9,24 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import product
 from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
 
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, WELL_KNOWN, ZONE
-from dovetail.model.selector import integer
-from dovetail.planner.clauses import NODE_NAME, Clause, Term, clause, holds
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE
+from dovetail.planner.clauses import NODE_NAME, Clause, Term, holds
+from dovetail.planner.flavours import RESERVATION, Flavour, fixed_label, flavours_of, left_open, pool_clauses
 from dovetail.planner.plan import Choice
 from dovetail.planner.snapshot import Pool
 
-RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
-ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
-
 #: A name no machine has yet: Exists and NotIn hold of it, In does not.
 UNBORN = "\0unborn"
-#: A value for a label that must exist and that nobody asked about.
-ANY_VALUE = "dovetail"
 _MOST_REMEMBERED = 4096
 _CAP = 1 << 62
-#: More combinations of open labels than this for one type, and only the first are kept.
-MOST_FLAVOURS = 256
 
 T = TypeVar("T")
-Flavour = tuple[tuple[str, str | None], ...]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -284,42 +275,19 @@ def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[t
     return offering.capacity_type != "reserved" or offering.reservation_capacity != 0
 
 
-def fixed_label(pool: Pool, kind: InstanceType, offering: Offering, key: str) -> str | None:
-    """A label that nothing leaves open, or None."""
-    if key in offering.labels:
-        return offering.labels[key]
-    if key in pool.labels:
-        return pool.labels[key]
-    values = kind.labels.get(key)
-    if values:
-        kept = [v for v in values if all(holds(each, v) for each in pool_clauses(pool) if each[0] == key)]
-        return kept[0] if kept else None
-    for each in pool_clauses(pool):
-        if each[0] == key and each[1] == "In" and each[2]:
-            return each[2][0]
-    return ALWAYS.get(key)
-
-
-def pool_clauses(pool: Pool) -> list[Clause]:
-    return [clause(each.key, each.operator, each.values) for each in pool.requirements]
-
-
-def well_known(key: str) -> bool:
-    """Labels a provider may put on a machine without a pool saying so."""
-    return key in WELL_KNOWN
-
-
 def _columns_of(index: int, pool: Pool, asked: Asked) -> list[Column]:
     clauses = pool_clauses(pool)
     defined = {key for kind in pool.types for key in kind.labels}
     by_key: dict[str, list[Clause]] = {}
     for each in clauses:
         by_key.setdefault(each[0], []).append(each)
+    kinds = [kind for kind in pool.types if kind.offerings
+             and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
+    left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
+    open_keys = [key for key in asked.values if any(key in each for each in left)]
     found: list[Column] = []
-    for kind in pool.types:
-        if not all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items()):
-            continue
-        flavours = list(_flavours(pool, kind, by_key, defined, asked))
+    for kind, options in zip(kinds, left, strict=True):
+        flavours = list(flavours_of(pool, kind, options, open_keys)) if open_keys else [()]
         for offering in kind.offerings:
             if _offering_allowed(offering, by_key):
                 found += [Column(index, kind, offering, flavour) for flavour in flavours]
@@ -342,53 +310,4 @@ def _possible(kind: InstanceType, key: str, rules: list[Clause], defined: set[st
 def _offering_allowed(offering: Offering, by_key: Mapping[str, list[Clause]]) -> bool:
     facts = {ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, RESERVATION: offering.reservation_id}
     facts.update(offering.labels)
-    return all(
-        holds(each, facts[key]) for key, rules in by_key.items() if key in facts for each in rules
-    )
-
-
-def _flavours(
-    pool: Pool, kind: InstanceType, by_key: Mapping[str, list[Clause]], defined: set[str], asked: Asked
-) -> Iterable[Flavour]:
-    """Every way to settle the labels that are open on this type and that somebody asks about."""
-    axes: list[list[tuple[str, str | None]]] = []
-    for key, named in asked.values.items():
-        if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):
-            continue
-        if key in pool.labels or any(key in offering.labels for offering in kind.offerings):
-            continue
-        options = _options(kind, key, by_key.get(key, []), named, defined)
-        if kind.offerings and options != [fixed_label(pool, kind, kind.offerings[0], key)]:
-            axes.append([(key, value) for value in options])
-    for count, combination in enumerate(product(*axes)):
-        if count == MOST_FLAVOURS:
-            return
-        yield combination
-
-
-def _options(
-    kind: InstanceType, key: str, rules: list[Clause], named: tuple[str, ...], defined: set[str]
-) -> list[str | None]:
-    values = kind.labels.get(key)
-    if values:
-        return [value for value in values if all(holds(each, value) for each in rules)]
-    if key in defined:
-        return [None]
-    if rules:
-        return _open_values(rules, named)
-    return [None, *named] if well_known(key) else [None]
-
-
-def _open_values(rules: list[Clause], named: tuple[str, ...]) -> list[str | None]:
-    """What a pool's requirement on a label of its own leaves open."""
-    listed = [set(each[2]) for each in rules if each[1] == "In"]
-    if listed:
-        pool_values = sorted(set.intersection(*listed))
-        return [value for value in pool_values if all(holds(each, value) for each in rules)]
-    if any(each[1] == "DoesNotExist" for each in rules):
-        return [None]
-    bounds = [integer(each[2][0]) for each in rules if each[1] in ("Gt", "Gte", "Lt", "Lte") and each[2]]
-    spare = [str(bound + step) for bound in bounds if bound is not None for step in (-1, 0, 1)]
-    candidates = [*named, *spare, ANY_VALUE]
-    kept: list[str | None] = [v for v in dict.fromkeys(candidates) if all(holds(each, v) for each in rules)]
-    return kept[: len(named) + 1]
+    return all(holds(each, facts[key]) for key, rules in by_key.items() if key in facts for each in rules)

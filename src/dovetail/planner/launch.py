@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
-from dovetail.planner.columns import RESERVATION, Column, Columns
+from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
 from dovetail.planner.demand import ATTACH
+from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
@@ -39,6 +42,7 @@ class Launcher:
         self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
         self._stories = 0
         self._fitting: dict[tuple[int, Company], int] = {}
+        self._wished: dict[object, int] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
@@ -72,6 +76,8 @@ class Launcher:
         mask = self._fitting.get((column.index, these))
         if mask is None:
             mask = self._fitting[column.index, these] = self._fit_for(these, column)
+        if self.problem.wishes and column.pool not in self.problem.min_values:
+            mask &= self._as_wished(at, column)
         for name, amount in zip(self.problem.dims, used, strict=True):
             if amount:
                 mask &= self.columns.holding(name, amount)
@@ -82,6 +88,18 @@ class Launcher:
         mask = kind_mask(self.columns, column) & these.mask
         for key in these.keys:
             mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
+        return mask
+
+    def _as_wished(self, at: int, column: Column) -> int:
+        """The columns that keep every wish about machines which the machine keeps where it stands."""
+        mask, columns = -1, self.columns
+        for preferred in {self.board.asks[number].cls.shape.preferred for number in self.board.contents[at]}:
+            key = (preferred, column.index)
+            known = self._wished.get(key)
+            if known is None:
+                kept = [where for _, term in preferred if (where := columns.term(term)) >> column.index & 1]
+                known = self._wished[key] = reduce(and_, kept, -1)
+            mask &= known
         return mask
 
     def _within_limits(self, mask: int, column: Column, at: int) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dovetail.planner.columns import RESERVATION, Column, Columns, of_bits
+from dovetail.planner.columns import Column, Columns, of_bits
+from dovetail.planner.flavours import RESERVATION
 
 
 def kind_mask(columns: Columns, column: Column) -> int:

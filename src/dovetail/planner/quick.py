@@ -6,12 +6,13 @@ those that fill the gaps. What finds no place is tried again after everybody els
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
 
-from dovetail.planner.asks import Stance, Ties
+from dovetail.planner.asks import Ask, Stance, Ties
 from dovetail.planner.board import Board
 from dovetail.planner.classes import Kind, PodClass
 from dovetail.planner.columns import Bools, Floats, Ints
@@ -100,16 +101,31 @@ class Packing:
 
 def pack(problem: Problem, strategy: Strategy, hints: Mapping[int, Bools] | None = None) -> Packing:
     """One pass over all classes, and as many more as bring something. `hints` narrow where some classes go."""
-    hinted = [(ask, ask.stance, where) for index, where in (hints or {}).items()
-              for ask in problem.rungs(problem.classes[index])]  # fmt: skip
-    for ask, stance, where in hinted:
-        narrowed = stance.columns & where
-        if narrowed.any():
-            ask.stand(Stance(narrowed, stance.mask, stance.nodes, stance.keys))
-    try:
+    with standing_at(narrowed(problem, hints) if hints else ()):
         return _pack(problem, strategy)
+
+
+def narrowed(problem: Problem, hints: Mapping[int, Bools]) -> list[tuple[Ask, Stance]]:
+    """What some classes would accept if only some columns of the menu were there, where that leaves them any."""
+    found: list[tuple[Ask, Stance]] = []
+    for index, where in hints.items():
+        for ask in problem.rungs(problem.classes[index]):
+            left = ask.columns & where
+            if left.any():
+                found.append((ask, Stance(left, ask.mask, ask.nodes, ask.stance.keys)))
+    return found
+
+
+@contextmanager
+def standing_at(stances: Sequence[tuple[Ask, Stance]]) -> Iterator[None]:
+    """Let asks accept other machines for a while."""
+    before = [(ask, ask.stance) for ask, _ in stances]
+    for ask, stance in stances:
+        ask.stand(stance)
+    try:
+        yield
     finally:
-        for ask, stance, _ in hinted:
+        for ask, stance in before:
             ask.stand(stance)
 
 

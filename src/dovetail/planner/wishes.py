@@ -16,7 +16,7 @@ from dovetail.model.labels import ZONE
 from dovetail.model.objects import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.cells import Cell, rows_passing
-from dovetail.planner.columns import Ints
+from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.menu import as_bools
 from dovetail.planner.tolerance import bears
@@ -71,6 +71,22 @@ def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -
 
 def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     return tuple(taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
+
+
+def welcome(problem: Problem) -> dict[int, Bools]:
+    """The columns on which most wishes about machines hold, for classes whose ladder does not lead there by itself.
+
+    On each rung only the heaviest wish that is left counts, so a class with several may miss those beside it.
+    """
+    found: dict[int, Bools] = {}
+    for index, wishes in problem.wishes.items():
+        rungs = problem.rungs(problem.classes[index])
+        first = next((ask.columns for ask in rungs if ask.columns.any()), None)
+        if first is not None:
+            least = wishes.columns[rungs[-1].columns].min()
+            if (wishes.columns[first] > least).any():
+                found[index] = wishes.columns <= least
+    return found
 
 
 def weighed(problem: Problem, price: float, missed: int, left: Mapping[int, int]) -> float:

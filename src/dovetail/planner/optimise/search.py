@@ -17,11 +17,11 @@ from dovetail.planner.board import Board
 from dovetail.planner.groups import AFFINITY
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, hopeless, pack
+from dovetail.planner.quick import Packing, hopeless, narrowed, pack, standing_at
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept, weighed
+from dovetail.planner.wishes import unkept, weighed, welcome
 from dovetail.planner.zones import reach
 
 #: Dollars an hour below which two plans cost the same.
@@ -34,6 +34,8 @@ _WHOLE = 10
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
 _CLIMB = 0.3
+#: How often pods go only where all their wishes about machines hold.
+_WISHFUL = 0.5
 #: The share of the work that packings from scratch may take; the walk has the rest.
 _AFRESH = 0.4
 #: How often one of those without a place is invited, and how often in a row in vain.
@@ -83,13 +85,16 @@ class _Walk:
         self.idle = 0
         self.waiting = [index for index in sorted(start.left) if not hopeless(problem, problem.classes[index])]
         """Classes of which some pods have no place, as long as there is hope for them."""
+        self.wishful = narrowed(problem, welcome(problem)) if problem.yardstick is not None else []
+        """What pods would accept that insist on all their wishes about machines."""
         self._refused = 0
 
     def step(self, chance: Chance, heat: float) -> None:
         """Try another way; keep it if it is better, or not much worse while it is hot."""
         self.idle += 1
         guest = chance.choice(self.waiting) if self.waiting and chance.random() < _INVITE else None
-        found = _step(self.problem, self.current, chance, guest)
+        with standing_at(self.wishful if self.wishful and chance.random() < _WISHFUL else ()):
+            found = _step(self.problem, self.current, chance, guest)
         if guest is not None:
             self._invited(guest, found)
             return

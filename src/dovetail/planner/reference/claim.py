@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.clauses import Term, holds
-from dovetail.planner.columns import RESERVATION, Columns, lowest
+from dovetail.planner.columns import Columns, lowest
+from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, largest_capacity
 from dovetail.planner.problem import Problem
 from dovetail.planner.reference.tally import Tally, bits
