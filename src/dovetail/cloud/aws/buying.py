@@ -72,13 +72,12 @@ class Buying:
         network, spec = self._parts.network, launch.node_class["spec"]
         pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
         subnets = network.by_zone(await asked(network.subnets(spec["subnetSelectorTerms"])), pods)
+        bought = None
         try:
             sale = await self._sold(launch, kind, options, subnets)
-        except CloudError:
-            network.give_back(subnets, set(), pods)
-            raise
-        bought = sale.bought
-        network.give_back(subnets, {bought.subnet} if bought else set(), pods)
+            bought = sale.bought
+        finally:
+            network.landed(subnets, {bought.subnet} if bought else set(), pods)
         self._remember(sale.refusals, options)
         if bought is None:
             raise fleet.failure(sale.refusals)

@@ -6,6 +6,7 @@ selector is empty is for the node class's status to say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,20 +51,25 @@ def _key(terms: Sequence[Term]) -> bytes:
 
 
 class Network:
-    """Finds subnets and groups; remembers free addresses that launches in flight will take."""
+    """Finds subnets and groups; knows how many addresses are free, less those that launches take.
+
+    Several classes may share a subnet, and each looks for itself: every look is news of the subnets it saw to all of
+    them, and of no others. What launches under way have spoken for, no look knows of yet.
+    """
 
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
         self._calls = calls
         self._subnets: Steady[Subnet] = Steady(clock, refresh)
         self._groups: Steady[SecurityGroup] = Steady(clock, refresh)
-        self._taken: dict[str, int] = {}
+        self._free: dict[str, int] = {}
+        self._taken: Counter[str] = Counter()
+        self._spoken_for: Counter[str] = Counter()
 
     async def subnets(self, terms: Sequence[Term]) -> tuple[Subnet, ...]:
         """Most free addresses first, then by id."""
 
         async def ask() -> tuple[Subnet, ...]:
             rows = await self._select("describe_subnets", "Subnets", terms, ids="subnet-id")
-            self._taken.clear()
             found = {
                 row["SubnetId"]: Subnet(
                     row["SubnetId"], row["AvailabilityZone"], row.get("AvailabilityZoneId", ""),
@@ -71,6 +77,9 @@ class Network:
                 )
                 for row in rows
             }
+            for subnet in found.values():
+                self._free[subnet.id] = subnet.free
+                self._taken.pop(subnet.id, None)
             return tuple(sorted(found.values(), key=lambda s: (-s.free, s.id)))
 
         return await self._subnets.get(_key(terms), ask)
@@ -96,22 +105,20 @@ class Network:
             if kept is None or self.room(subnet) > self.room(kept):
                 best[subnet.zone] = subnet
         found = {zone: subnet for zone, subnet in best.items() if self.room(subnet) > 0}
-        for subnet in found.values():
-            self._taken[subnet.id] = self._taken.get(subnet.id, 0) + pods
+        self._spoken_for.update(dict.fromkeys((subnet.id for subnet in found.values()), pods))
         return found
 
-    def give_back(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
-        """Addresses of zones that the fleet did not choose are free again."""
-        for subnet in subnets.values():
-            if subnet.id not in used:
-                self._taken[subnet.id] = max(0, self._taken.get(subnet.id, 0) - pods)
+    def landed(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
+        """A launch is over: what it spoke for is taken in the subnets it used, and free again in the others."""
+        self._spoken_for.subtract(dict.fromkeys((subnet.id for subnet in subnets.values()), pods))
+        self._taken.update(dict.fromkeys(used, pods))
 
     def exhausted(self, subnet_id: str) -> None:
         """EC2 says this subnet has no free address: do not ask again before the next look."""
         self._taken[subnet_id] = 1 << 30
 
     def room(self, subnet: Subnet) -> int:
-        return subnet.free - self._taken.get(subnet.id, 0)
+        return self._free.get(subnet.id, subnet.free) - self._taken[subnet.id] - self._spoken_for[subnet.id]
 
     async def _select(
         self, operation: str, field: str, terms: Sequence[Term], *, ids: str, names: str | None = None
