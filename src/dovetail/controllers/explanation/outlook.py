@@ -115,7 +115,7 @@ class Outlook:
             return f"next look as soon as what blocks it is gone{first}"
         after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
         if self._spared() or self._pool is None or after is None:
-            return f"no look for its cost: {self._spared()}"
+            return "no look for its cost unless its pool or its pods change"
         initialized = self._claim.condition("Initialized")
         last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
         if last is not None and last + after > self._now:
