@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.cli.manifests import Unreadable, texts
+from dovetail.cli.plan_claims import claims_of
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
 from dovetail.cluster.pools import for_planner
@@ -244,14 +245,13 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
     nodes = _nodes(objects, pods, {each.name: each for each in sold})
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
     waiting = [pod for pod in pods if _waits(pod)]
-    held = {each.metadata.key or "": each for each in (*claims, *objects.of(PersistentVolumeClaim))}
     return Snapshot(
         pools=pools,
         nodes=tuple(nodes),
         pending=(*waiting, *going),
         daemons=tuple(objects.of(DaemonSet)),
         namespaces={each.metadata.name: each.metadata.labels for each in objects.of(Namespace)},
-        claims={key if "/" in key else f"default/{key}": claim for key, claim in held.items()},
+        claims=claims_of((*claims, *objects.of(PersistentVolumeClaim)), pods),
         volumes={each.metadata.name: each for each in objects.of(PersistentVolume)},
         storage_classes={each.metadata.name: each for each in objects.of(StorageClass)},
         budgets=tuple(objects.of(PodDisruptionBudget)),

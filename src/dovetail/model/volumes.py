@@ -9,6 +9,8 @@ import msgspec
 from dovetail.model.meta import Amount, ObjectMeta, ObjectReference, View
 from dovetail.model.pods import NodeSelector, PersistentVolumeClaimSpec
 
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+
 
 class PersistentVolumeClaimStatus(View, frozen=True, kw_only=True):
     phase: str = ""
@@ -24,8 +26,7 @@ class PersistentVolumeClaim(View, frozen=True, kw_only=True):
     @property
     def bound(self) -> bool:
         """Bound to a volume, with nothing left to do."""
-        annotation = "pv.kubernetes.io/bind-completed"
-        return bool(self.spec.volume_name) and annotation in self.metadata.annotations
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
 
 class VolumeNodeAffinity(View, frozen=True, kw_only=True):

@@ -57,10 +57,9 @@ def attached(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> li
 
 def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> tuple[list[Term], str, str, str]:
     claim = snapshot.claims.get(key)
-    if claim is None and made_of is None:
-        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" not found'
-    if claim is not None and claim.metadata.deletion_timestamp is not None:
-        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" is being deleted'
+    problem = _unusable(claim) if claim is not None else "not found" if made_of is None else ""
+    if problem:
+        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" {problem}'
     if claim is not None and claim.spec.volume_name:
         return _bound(claim, snapshot)
     name = claim.spec.storage_class_name if claim is not None else made_of
@@ -73,6 +72,15 @@ def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> tuple[list[Term
         return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" is not bound yet'
     driver = MIGRATED.get(found.provisioner, found.provisioner)
     return _allowed(found), driver, key, ""
+
+
+def _unusable(claim: PersistentVolumeClaim) -> str:
+    """What keeps a claim from being used at all, in words."""
+    if claim.metadata.deletion_timestamp is not None:
+        return "is being deleted"
+    if claim.status.phase == "Lost":
+        return f'is bound to "{claim.spec.volume_name}", which does not exist'
+    return "is not bound yet" if claim.spec.volume_name and not claim.bound else ""
 
 
 def _class(name: str | None, snapshot: Snapshot) -> StorageClass | None:

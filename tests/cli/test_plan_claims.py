@@ -1,0 +1,68 @@
+"""Claims that files leave out or leave half said are taken as a cluster would have them; the verifier agrees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.cli.plan_input import Objects, snapshot
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.planner.plan import Plan
+from dovetail.planner.provision import provision
+from dovetail.planner.verify import verify
+
+_ZONE = "topology.kubernetes.io/zone"
+_TYPE = InstanceType(
+    name="m5.large", capacity={"cpu": 2000, "memory": 8 << 30, "pods": 29}, overhead={}, labels={},
+    offerings=tuple(Offering(zone=zone, capacity_type="on-demand", price=0.1) for zone in "ab"),
+)  # fmt: skip
+_CLASS = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gp3"},
+          "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer",
+          "allowedTopologies": [{"matchLabelExpressions": [{"key": _ZONE, "values": ["b"]}]}]}  # fmt: skip
+_VOLUME = {"kind": "PersistentVolume", "metadata": {"name": "pv-1"}, "spec": {
+    "csi": {"driver": "ebs.csi.aws.com"}, "nodeAffinity": {"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": _ZONE, "operator": "In", "values": ["b"]}]}]}}}}  # fmt: skip
+
+
+def _pod(volume: dict[str, Any]) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    return {"kind": "Pod", "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+            "spec": {"containers": [container], "volumes": [{"name": "data", **volume}]}}  # fmt: skip
+
+
+def _claim(**more: Any) -> dict[str, Any]:
+    return {"kind": "PersistentVolumeClaim", "metadata": {"name": "data", "namespace": "default"},
+            "spec": {"volumeName": "pv-1", "storageClassName": "gp3"}, **more}  # fmt: skip
+
+
+def _planned(*sources: dict[str, Any]) -> Plan:
+    objects = Objects()
+    for source in sources:
+        objects.add(source)
+    cut = snapshot(objects, (_TYPE,), any_type=True)
+    plan = provision(cut)
+    assert [str(each) for each in verify(plan, cut)] == []
+    return plan
+
+
+_USE = {"persistentVolumeClaim": {"claimName": "data"}}
+
+
+def test_a_pods_own_volume_has_its_claim() -> None:
+    template = {"spec": {"storageClassName": "gp3", "accessModes": ["ReadWriteOnce"]}}
+    plan = _planned(_CLASS, _pod({"ephemeral": {"volumeClaimTemplate": template}}))
+    assert {choice.zone for machine in plan.machines for choice in machine.offerings} == {"b"}
+
+
+@pytest.mark.parametrize("status", [{}, {"phase": "Bound"}])
+def test_a_claim_that_names_its_volume_is_bound_unless_it_says_otherwise(status: dict[str, str]) -> None:
+    plan = _planned(_CLASS, _VOLUME, _claim(status=status), _pod(_USE))
+    assert {choice.zone for machine in plan.machines for choice in machine.offerings} == {"b"}
+
+
+@pytest.mark.parametrize(("phase", "why"), [("Lost", "does not exist"), ("Pending", "not bound yet")])
+def test_a_claim_that_is_lost_or_waits_for_its_volume_leaves_its_pod_out(phase: str, why: str) -> None:
+    plan = _planned(_CLASS, _VOLUME, _claim(status={"phase": phase}), _pod(_USE))
+    (reason,) = plan.unschedulable.values()
+    assert why in reason.message
