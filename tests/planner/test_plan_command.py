@@ -135,6 +135,20 @@ def test_statefulsets_bring_their_claims(run: Any) -> None:
     assert {machine["zone"] for machine in found["machines"]} == {"ap-northeast-2b"}
 
 
+def test_pods_that_leave_a_going_machine_have_their_successors_elsewhere(run: Any) -> None:
+    """A ReplicaSet makes another pod at once, a StatefulSet when the old one is gone."""
+
+    def owned(name: str, kind: str, **meta: Any) -> dict[str, Any]:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "x", "uid": "x", "controller": True}
+        return _object("Pod", name, _template("100m", "a")["spec"], ownerReferences=[owner], **meta)
+
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    held = [owned("stays", "ReplicaSet"), owned("leaves", "ReplicaSet", **gone), owned("db-0", "StatefulSet", **gone)]
+    node, *pods = _running("node-1", "2", held)
+    node["metadata"] |= gone
+    assert set(json.loads(run(POOL, node, *pods).stdout)["pods"]) == {"default/stays", "default/db-0"}
+
+
 def _running(name: str, cpu: str, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
     labels = {"karpenter.sh/nodepool": "default", "node.kubernetes.io/instance-type": "m5.large",
               "topology.kubernetes.io/zone": "ap-northeast-2a", "karpenter.sh/capacity-type": "on-demand",

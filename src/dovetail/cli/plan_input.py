@@ -264,8 +264,12 @@ def _waits(pod: Pod) -> bool:
 
 
 def _replaced(pod: Pod) -> bool:
-    owner = pod.metadata.controller
-    return not pod.finished and (owner is None or owner.kind not in ("DaemonSet", "Node"))
+    """Whether a pod of a machine that goes needs another place: the successor of one that leaves waits by itself.
+
+    Only a StatefulSet waits with the successor until the pod is gone.
+    """
+    kind = pod.metadata.controller.kind if pod.metadata.controller is not None else ""
+    return not pod.finished and kind not in ("DaemonSet", "Node") and (not pod.terminating or kind == "StatefulSet")
 
 
 def _nodes(objects: Objects, pods: list[Pod], types: Mapping[str, InstanceType]) -> list[NodeState]:
