@@ -1,7 +1,8 @@
 """Random planning problems over every constraint the planner knows: the stuff of comparisons.
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
-From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead.
+From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead, and
+from seed 20,000 on corners.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from typing import Any
 
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
+from bench.scenarios.corners import cornered
 from bench.scenarios.turns import turned
 from bench.scenarios.twists import twisted
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
-_TWISTED, _TURNED = 1000, 10_000
+_TWISTED, _TURNED, _CORNERED = 1000, 10_000, 20_000
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 
 
@@ -46,9 +48,10 @@ def scenario(seed: int) -> Object:
         left -= len(made)
         index += 1
     problem = {"name": f"seed-{seed}", "objects": [*workloads.objects, *objects], "catalog": types}
-    if seed >= _TURNED:
-        problem = turned(problem, chance)
-    return twisted(problem, chance) if _TWISTED <= seed < _TURNED else problem
+    if seed < _TWISTED:
+        return problem
+    on_top = twisted if seed < _TURNED else turned if seed < _CORNERED else cornered
+    return on_top(problem, chance)
 
 
 def _pools(chance: random.Random) -> tuple[list[Object], list[Object]]:
