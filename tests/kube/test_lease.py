@@ -26,6 +26,7 @@ class LeaseServer:
         self.version = 0
         self.cut: set[str] = set()
         self.writers: list[str] = []
+        self.reads = 0
 
     async def handle(self, request: Request) -> Response:
         who = request.headers["x-who"]
@@ -36,6 +37,7 @@ class LeaseServer:
             self.writers.append(who)
             return _answer(200, {})
         if request.method == "GET":
+            self.reads += 1
             return _answer(200, self.lease) if self.lease else _answer(404, {"kind": "Status", "reason": "NotFound"})
         body = msgspec.json.decode(request.body)
         if request.method == "POST" and self.lease is not None:
@@ -110,6 +112,26 @@ def test_a_leader_that_is_cut_off_stops_before_another_may_start() -> None:
 
     stopped, started = run_virtual(main())
     assert stopped < started
+
+
+def test_a_leader_renews_what_it_knows_and_reads_only_what_others_wrote() -> None:
+    async def main() -> None:
+        server = LeaseServer()
+        kube = server.kube("a")
+        election = LeaderElection(kube, "lock", "kube-system", "a")
+        leading = asyncio.create_task(election.run(lambda: asyncio.sleep(61)))
+        await asyncio.sleep(30)
+        assert server.reads == 1
+        assert server.lease is not None
+        server.version += 1
+        server.lease["metadata"] |= {"resourceVersion": str(server.version), "labels": {"touched": "yes"}}
+        await asyncio.sleep(30)
+        assert server.reads == 2
+        assert election.leading
+        assert server.lease["metadata"]["labels"] == {"touched": "yes"}
+        await leading
+
+    run_virtual(main())
 
 
 def test_the_fence_refuses_a_write_of_a_leader_that_slept_too_long() -> None:

@@ -139,6 +139,10 @@ class LeaderElection:
 
     async def _take(self) -> bool:
         now = self._kube.clock.now()
+        if self.leading and self.holder == self.identity:
+            with suppress(Conflict, NotFound):  # somebody wrote or deleted it: then it is read first, as any other
+                self._lease = await self._write({**self._lease, "spec": self._spec(self._lease["spec"], now)})
+                return True
         try:
             self._lease = await self._read()
         except NotFound:
