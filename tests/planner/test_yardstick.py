@@ -124,3 +124,12 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
     loads = Counter(each.place for each in outcome.placed)
     assert sorted(sum(contents.values()) for contents in held) == sorted(loads.values())
     assert not packing.left
+
+
+def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None:
+    """Of a class that is placed in full here and not there, whoever keeps fewest wishes counts as one of the others."""
+    yardstick = Yardstick(ways=(Way({0: 2}, 1.0, 3),), zones=1)
+    lapses = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
+    assert yardstick.excess(lapses, {}) == 0
+    assert yardstick.excess(lapses, {0: 1}) == 1
+    assert yardstick.excess(lapses, {0: 2}) == 3

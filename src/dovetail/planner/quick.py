@@ -22,12 +22,15 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept, weighed
+from dovetail.planner.wishes import lapses_on, weighed
+from dovetail.planner.yardstick import total
 from dovetail.planner.zones import reach
 
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
 _FEW = 500
+#: In wishes: what a place for one more pod is worth, and what it is to cost twice as much as the yardstick.
+_PLACE, _DEAR = 4, 50
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _POURABLE = 40
 #: Something to put classes in order by: a figure for each of them.
@@ -43,7 +46,8 @@ class Packing:
         self.cautious = cautious
         """The same without pods for which the order matters in which others arrive."""
         self.cost = board.cost()
-        self.unkept = unkept(board)
+        self.lapses = lapses_on(board)
+        self.unkept = total(self.lapses)
         given_up = {number: len(ask.level.given_up) for number, ask in board.asks.items() if ask.level.given_up}
         self.given_up = sum(
             count * given_up.get(number, 0)
@@ -58,24 +62,30 @@ class Packing:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """No worse than the yardstick first, where there is one, and steady. Then fewer pods without a place, fewer
-        wishes given up, less money; a wish kept is worth some. Where no packing is as good as the yardstick in wishes
-        and in price, the one that comes nearest to both.
+        """Nobody without a place whom the yardstick places, where there is one, and steady. Then as little as possible
+        of what a user would miss: pods without a place, wishes that the yardstick keeps, a price beyond its price. Then
+        as many zones, fewer wishes given up, less money; a wish kept is worth some.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
-        price = weighed(self.board.problem, self.cost, self.unkept, self.left)
+        price = weighed(self.board.problem, self.cost, self.lapses, self.left)
         if yardstick is None:
             return (left, self.given_up, price)
         zones = yardstick.zones - reach(self.board, yardstick.zones)
-        faults = (self.unkept > yardstick.unkept) + yardstick.dearer(self.left, self.cost)
-        given_up = self.given_up if not faults else 0
-        return (yardstick.missing(self.left), not self.steady, left, faults, zones, given_up, price)
+        fault = max(0, self.excess) + _DEAR * yardstick.beyond(self.left, self.cost)
+        given_up = self.given_up if not fault else 0
+        return (yardstick.missing(self.left), not self.steady, _PLACE * left + fault, zones, given_up, price)
+
+    @cached_property
+    def excess(self) -> int:
+        """How many wishes more than in the yardstick are not kept."""
+        yardstick = self.board.problem.yardstick
+        return yardstick.excess(self.lapses, self.left) if yardstick is not None else self.unkept
 
     @property
     def lacking(self) -> bool:
         """Whether fewer wishes are kept than by the yardstick, or fewer pods placed."""
         yardstick = self.board.problem.yardstick
-        return yardstick is not None and (self.unkept > yardstick.unkept or yardstick.missing(self.left) > 0)
+        return yardstick is not None and (self.excess > 0 or yardstick.missing(self.left) > 0)
 
     @property
     def content(self) -> bool:
@@ -83,7 +93,7 @@ class Packing:
         yardstick = self.board.problem.yardstick
         if yardstick is None:
             return self.steady and not self.left
-        return self.steady and not self.lacking and not yardstick.dearer(self.left, self.cost)
+        return self.steady and not self.lacking and not yardstick.beyond(self.left, self.cost)
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""

@@ -6,7 +6,7 @@ A wish counts as kept if it holds in the end, whether or not it was given up on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +20,7 @@ from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.menu import as_bools
 from dovetail.planner.tolerance import bears
+from dovetail.planner.yardstick import Lapse, total
 
 if TYPE_CHECKING:
     from dovetail.planner.board import Board
@@ -89,32 +90,38 @@ def welcome(problem: Problem) -> dict[int, Bools]:
     return found
 
 
-def weighed(problem: Problem, price: float, missed: int, left: Mapping[int, int]) -> float:
+def weighed(problem: Problem, price: float, lapses: Sequence[Lapse], left: Mapping[int, int]) -> float:
     """A price with what wishes are worth that are not kept, and no wish is worth more than the yardstick costs."""
-    yardstick = problem.yardstick
+    yardstick, missed = problem.yardstick, total(lapses)
     if yardstick is None:
         return price * (1 + _WORTH * missed)
     most = yardstick.price(left)
     beyond = max(0.0, price - most) if most is not None else 0.0
-    return price * (1 + _WORTH * missed + _DUE * max(0, missed - yardstick.unkept)) + _BEYOND * beyond
+    return price * (1 + _WORTH * missed + _DUE * max(0, yardstick.excess(lapses, left))) + _BEYOND * beyond
 
 
 def unkept(board: Board) -> int:
     """How many wishes do not hold on a board."""
-    problem = board.problem
-    known: Mapping[int, Wishes] = problem.wishes
+    return total(lapses_on(board))
+
+
+def lapses_on(board: Board) -> list[Lapse]:
+    """The wishes that do not hold on a board, by class and machine."""
+    known: Mapping[int, Wishes] = board.problem.wishes
     if not known:
-        return 0
+        return []
     least = _lowest(board)
-    total = 0
+    found: list[Lapse] = []
     for at in range(board.size):
         for number, count in board.contents[at].items():
-            wishes = known.get(board.asks[number].cls.index)
+            one = board.asks[number].cls
+            wishes = known.get(one.index)
             if wishes is not None:
-                failing = wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]]
-                failing += sum(not _kept(board, cell, board.asks[number].cls, at, least) for cell in wishes.cells)
-                total += count * int(failing)
-    return total
+                failing = int(wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]])
+                failing += sum(not _kept(board, cell, one, at, least) for cell in wishes.cells)
+                if failing:
+                    found.append((one.index, failing, count))
+    return found
 
 
 def _lowest(board: Board) -> dict[int, int]:

@@ -3,17 +3,26 @@
 Whoever compares two autoscalers looks at each of these: is a pod left out that the other one places, are fewer wishes
 kept, is it dearer, are fewer zones used. So no packing may be worse than the reference in any of them; what it does
 better decides only after that. A wish that the reference gives up is kept as long as that costs no more than the
-reference does.
+reference does. Wishes of pods that it leaves out are nobody's loss: a place is more than it gives them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 #: Parts of the price below which two packings cost the same.
 _SAME = 1e-9
+
+
+#: Wishes that are not kept: of which class, how many of each pod, and of how many pods.
+Lapse = tuple[int, int, int]
+
+
+def total(lapses: Iterable[Lapse]) -> int:
+    return sum([failing * count for _, failing, count in lapses])
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -36,6 +45,10 @@ class Yardstick(msgspec.Struct, frozen=True):
         """The fewest wishes that are not kept in any way."""
         return min(way.unkept for way in self.ways)
 
+    def excess(self, lapses: Sequence[Lapse], left: Mapping[int, int]) -> int:
+        """How many wishes more are not kept than in any way, of as many pods of each class as it places."""
+        return max(total(lapses) - _forgiven(lapses, way, left) - way.unkept for way in self.ways)
+
     def missing(self, left: Mapping[int, int]) -> int:
         """How many go without that the reference places, over all its ways."""
         return sum(max(0, count - way.left.get(index, 0)) for way in self.ways for index, count in left.items())
@@ -45,7 +58,20 @@ class Yardstick(msgspec.Struct, frozen=True):
         same = [(way.unkept, way.price) for way in self.ways if way.left == left]
         return min(same)[1] if same else None
 
-    def dearer(self, left: Mapping[int, int], cost: float) -> bool:
-        """Whether a packing costs more for the same pods."""
+    def beyond(self, left: Mapping[int, int], cost: float) -> float:
+        """By which part of its price a packing costs more than the reference does for the same pods."""
         price = self.price(left)
-        return price is not None and cost > price * (1 + _SAME) + _SAME
+        if price is None or cost <= price * (1 + _SAME) + _SAME:
+            return 0.0
+        return cost / max(price, _SAME) - 1
+
+
+def _forgiven(lapses: Sequence[Lapse], way: Way, left: Mapping[int, int]) -> int:
+    """The wishes of pods beyond those that a way places: whoever keeps fewest counts as one of them."""
+    beyond = Counter({index: count - left.get(index, 0) for index, count in way.left.items()})
+    found = 0
+    for index, failing, count in sorted(lapses, key=lambda lapse: -lapse[1]) if +beyond else ():
+        these = min(count, max(0, beyond[index]))
+        beyond[index] -= these
+        found += failing * these
+    return found

@@ -7,7 +7,7 @@ clock only stops it early.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -21,7 +21,8 @@ from dovetail.planner.quick import Packing, hopeless, narrowed, pack, standing_a
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept, weighed, welcome
+from dovetail.planner.wishes import lapses_on, weighed, welcome
+from dovetail.planner.yardstick import Lapse, total
 from dovetail.planner.zones import reach
 
 #: Dollars an hour below which two plans cost the same.
@@ -77,8 +78,8 @@ class _Walk:
         self.problem = problem
         self.best = start
         self.current = start.board
-        self.missed = start.unkept
-        self.cost = self.least = weighed(problem, start.cost, start.unkept, start.left)
+        self.excess = start.excess
+        self.cost = self.least = weighed(problem, start.cost, start.lapses, start.left)
         self.zones = reach(start.board, problem.yardstick.zones) if problem.yardstick is not None else 0
         self.machines = len(start.board.bought())
         self.warmth = _HEAT * min(1.0, _WHOLE / max(1, self.machines))
@@ -98,9 +99,10 @@ class _Walk:
         if guest is not None:
             self._invited(guest, found)
             return
-        if found is None or not self._keeps(found):
+        lapses = lapses_on(found) if found is not None else []
+        if found is None or not self._keeps(found, lapses, self.best.left):
             return
-        price = weighed(self.problem, found.cost(), unkept(found), self.best.left)
+        price = weighed(self.problem, found.cost(), lapses, self.best.left)
         if price < self.cost * (1 + self.warmth * heat * chance.random() ** 2) - EPSILON:
             self.current, self.cost = found, price
             if price < self.least - EPSILON:
@@ -108,21 +110,25 @@ class _Walk:
         if self.cost > self.least * (1 + 2 * self.warmth):
             self.current, self.cost = self.best.board, self.least
 
-    def _keeps(self, board: Board) -> bool:
-        return unkept(board) <= self.missed and (not self.zones or reach(board, self.zones) == self.zones)
+    def _keeps(self, board: Board, lapses: Sequence[Lapse], left: Mapping[int, int]) -> bool:
+        yardstick = self.problem.yardstick
+        if yardstick is None:
+            return total(lapses) <= self.excess
+        return yardstick.excess(lapses, left) <= self.excess and reach(board, self.zones) == self.zones
 
     def _invited(self, guest: int, found: Board | None) -> None:
         """A pod more with a place is worth its price. Those who are refused too often are not asked again."""
-        if found is None or not self._keeps(found):
+        left = {index: count - (index == guest) for index, count in self.best.left.items()}
+        left = {index: count for index, count in left.items() if count}
+        if found is None or not self._keeps(found, lapses_on(found), left):
             self._refused += 1
             if self._refused > _HOPE:
                 self.waiting.clear()
             return
-        left = {index: count - (index == guest) for index, count in self.best.left.items()}
-        self.best = Packing(found.clone(), {index: count for index, count in left.items() if count})
-        self.waiting = [index for index in self.waiting if index in self.best.left]
+        self.best = Packing(found.clone(), left)
+        self.waiting = [index for index in self.waiting if index in left]
         self.current = found
-        self.cost = self.least = weighed(self.problem, self.best.cost, self.best.unkept, self.best.left)
+        self.cost = self.least = weighed(self.problem, self.best.cost, self.best.lapses, left)
         self.idle = self._refused = 0
 
 
