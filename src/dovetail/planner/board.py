@@ -224,29 +224,12 @@ class Board:
             self._promised[cell.slot, bin_] += count
         for cell in ask.domain_members:
             at = lying[cell.place][bin_]
-            if at >= 0 and (cell.everywhere or self._counted(cell, bin_)):
+            if at >= 0 and (cell.everywhere or self.counted(cell, bin_)):
                 self.counts[cell.slot][at] += count
         for cell in ask.promised_domains:
             at = lying[cell.place][bin_]
             if at >= 0:
                 self.owners[cell.slot][at] += count
-
-    def put_all(self, ask: Ask, bins: Ints, counts: Ints) -> None:
-        """Put pods of the ask on machines to buy that lie together; their contents are the caller's to note."""
-        self.free[:, bins] -= ask.request[:, None] * counts
-        for cell in ask.host_members:
-            self.host_counts[cell.slot, bins] += counts
-        for cell in ask.promised_hosts:
-            self.host_owners[cell.slot, bins] += counts
-        first, total = int(bins[0]), int(counts.sum())
-        for cell in ask.domain_members:
-            at = self.domain(cell, first)
-            if at >= 0 and self._counted(cell, first):
-                self.counts[cell.slot][at] += total
-        for cell in ask.promised_domains:
-            at = self.domain(cell, first)
-            if at >= 0:
-                self.owners[cell.slot][at] += total
 
     def host_count(self, cell: Cell, bin_: int) -> int:
         return self._members[cell.slot, bin_]
@@ -254,7 +237,8 @@ class Board:
     def domain(self, cell: Cell, bin_: int) -> int:
         return self._lying[cell.place][bin_]
 
-    def _counted(self, cell: Cell, bin_: int) -> bool:
+    def counted(self, cell: Cell, bin_: int) -> bool:
+        """Whether a cell counts pods on a machine."""
         if bin_ < self.existing:
             return cell.counted_nodes is None or bool(cell.counted_nodes[bin_])
         if cell.counted_columns is None:
@@ -283,16 +267,29 @@ class Board:
         self._stand(at, column)
         return at
 
-    def _charge(self, column: int, sign: int) -> None:
-        """Count a machine on a column against limits and reservations (or no longer)."""
+    def open_alike(self, column: int, machines: int) -> None:
+        """Several fresh machines on a column of the menu, behind all others."""
+        first, end = self.size, self.size + machines
+        while end > self.free.shape[1]:
+            self._grow()
+        self.free[:, first:end] = self.menu.capacity[:, column, None]
+        self.column[first:end] = column
+        for lying, where in zip(self.domains, self.menu.places[column], strict=True):
+            lying[first:end] = where
+        self.contents += [_NOTHING] * machines
+        self.size = end
+        self._charge(column, machines)
+
+    def _charge(self, column: int, machines: int) -> None:
+        """Count machines on a column against limits and reservations (or no longer)."""
         menu = self.menu
         self.stamp = object()
         pool = menu.pool_at[column]
         for name in self._watched[pool]:
-            self.left[pool][name] -= sign * int(menu.limited[name][column])
+            self.left[pool][name] -= machines * int(menu.limited[name][column])
         reservation = menu.reservations[column]
         if reservation is not None:
-            self.reserved[reservation] = self.reserved.get(reservation, 0) + sign
+            self.reserved[reservation] = self.reserved.get(reservation, 0) + machines
 
     def _stand(self, at: int, column: int) -> None:
         self._column[at] = column

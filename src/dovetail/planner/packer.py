@@ -23,6 +23,18 @@ from dovetail.planner.water import quotas
 from dovetail.planner.ways import Way
 
 
+class _Domains(dict[int, Bools]):
+    """Each domain of an axis as a mask of all of them, and of lying nowhere (last); made when it is asked for."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __missing__(self, domain: int) -> Bools:
+        only = self[domain] = np.zeros(self._size, dtype=np.bool_)
+        only[domain] = True
+        return only
+
+
 class Packer:
     """One packing in the making."""
 
@@ -39,6 +51,7 @@ class Packer:
         self.targets = Targets(problem)
         self.standing = Standing()
         self.growth = Growth()
+        self._only = [_Domains(len(axis.values) + 1) for axis in problem.axes]
         self._masks: dict[tuple[int, ...], Bools] = {}
         self._ways: dict[tuple[Ties, int], Way] = {}
 
@@ -54,7 +67,7 @@ class Packer:
 
     def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
         """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
-        chosen = [(axis, self._chosen(axis, domain)) for axis, domain in enumerate(where) if domain >= 0]
+        chosen = [(axis, self._only[axis][domain]) for axis, domain in enumerate(where) if domain >= 0]
         if not chosen:
             return self._fill(ask, count, None, None)
         self.extra = chosen[1:]
@@ -86,7 +99,7 @@ class Packer:
     def _lowest(self, ask: Ask, way: Way, cell: Cell) -> int:
         """Put one pod where the only group that has a say counts fewest."""
         lowest = min(cell.among, key=self.board.counts[cell.slot].__getitem__)
-        got = self._fill(ask, 1, way.axis, self._chosen(way.axis, lowest))
+        got = self._fill(ask, 1, way.axis, self._only[way.axis][lowest])
         return got if got or way.own else self._anywhere(ask, 1, way, {lowest})
 
     def _way(self, ask: Ask, axis: int) -> Way:
@@ -101,7 +114,7 @@ class Packer:
         while done < count and not self._first_of_its_kind(way):
             allowed = self.board.allowance(ask, axis, self.lenient)
             domains = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
-            tries = (self._into(ask, min(count - done, allowed[at]), axis, self._chosen(axis, at)) for at in domains)
+            tries = (self._into(ask, min(count - done, allowed[at]), axis, self._only[axis][at]) for at in domains)
             got = next((each for each in tries if each), 0)
             if not got:
                 break
@@ -134,7 +147,7 @@ class Packer:
         got = 0
         for domain, quota in quotas(counts, usable, count, top).items():
             wanted = quota if others is None else min(quota, others[domain])
-            served = self._fill(ask, wanted, axis, self._chosen(axis, domain))
+            served = self._fill(ask, wanted, axis, self._only[axis][domain])
             got += served
             if served < wanted:
                 blocked.add(domain)
@@ -152,12 +165,14 @@ class Packer:
         turn = self.strategy.turn % len(domains) if domains else 0
         return domains[turn:] + domains[:turn]
 
-    def _chosen(self, axis: int, *domains: int) -> Bools:
+    def _chosen(self, axis: int, domains: list[int]) -> Bools:
         """Some domains of an axis as a mask."""
+        if len(domains) == 1:
+            return self._only[axis][domains[0]]
         chosen = self._masks.get((axis, *domains))
         if chosen is None:
             chosen = self._masks[axis, *domains] = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.bool_)
-            chosen[list(domains)] = True
+            chosen[domains] = True
         return chosen
 
     def _anywhere(self, ask: Ask, count: int, way: Way, blocked: set[int]) -> int:
@@ -170,12 +185,12 @@ class Packer:
         nowhere = len(allowed) - 1
         free = [at for at, most in enumerate(allowed) if most >= count]
         if free:
-            got = self._fill(ask, count, axis, self._chosen(axis, *free))
+            got = self._fill(ask, count, axis, self._chosen(axis, free))
             if got:
                 return got
             blocked.update(at for at in free if at < nowhere)
         for domain in self._turned([at for at, most in enumerate(allowed) if 0 < most < count]):
-            got = self._fill(ask, allowed[domain], axis, self._chosen(axis, domain))
+            got = self._fill(ask, allowed[domain], axis, self._only[axis][domain])
             if got:
                 return got
             if domain < nowhere:
@@ -190,10 +205,12 @@ class Packer:
         """Try domains in turn; keep the first that takes everybody, else the one that takes most."""
         best, best_got = -1, 0
         candidates = self._turned([at for at, most in enumerate(allowed[:-1]) if most > 0])
+        if candidates and min(allowed[candidates[0]], self.budget) >= count and self._sure(ask, axis, candidates[:1]):
+            candidates = candidates[:1]
         before = self.board
         for domain in candidates:
             self.board = before.clone() if len(candidates) > 1 else before
-            got = self._fill(ask, min(count, allowed[domain]), axis, self._chosen(axis, domain))
+            got = self._fill(ask, min(count, allowed[domain]), axis, self._only[axis][domain])
             if got == count:
                 return got
             self._forget()
@@ -202,7 +219,7 @@ class Packer:
         if best < 0 or len(candidates) == 1:
             return best_got
         self.board = before
-        return self._fill(ask, min(count, allowed[best]), axis, self._chosen(axis, best))
+        return self._fill(ask, min(count, allowed[best]), axis, self._only[axis][best])
 
     def _on_axes(self, ask: Ask, count: int, axes: list[int]) -> int:
         """Several topology keys at once: pod by pod, lowest counts first."""
@@ -293,14 +310,14 @@ class Packer:
                 break
             column, fits = chosen
             alone = self._alone(ask)
-            machines = 1 if self.problem.binding or self.problem.reservations else max(1, (count - got) // fits)
+            watched = self.problem.binding or self.problem.reservations
+            machines = 1 if watched else max(1, (count - got) // fits)
             if self.board.gone:
                 self._forget()
-            for _ in range(1 if alone else min(machines, self.budget)):
-                take = min(fits, count - got)
-                self.budget -= 1
-                self.standing.put(self.board, ask, self.board.open(column), take)
-                got += take
+            machines, take = 1 if alone else min(machines, self.budget), min(fits, count - got)
+            self.standing.buy(self.board, ask, column, machines, take)
+            self.budget -= machines
+            got += machines * take
             if alone:
                 got += self._into_standing(ask, count - got, axis, domains) if got < count else 0
                 break

@@ -7,27 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
+from dovetail.planner.bulk import move_all
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.company import Company, company
+from dovetail.planner.stairs import Stairs
+
+#: For fewer machines than this it is quicker one by one.
+_SEVERAL = 6
 
 
 def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
     """Let machines to buy (all, or some) stand on the cheapest column that holds them."""
     problem = board.problem
+    chosen = board.bought() if machines is None else machines
     limited = bool(problem.binding or problem.reservations)
-    for at in board.bought() if machines is None else machines:
-        if limited or problem.diversity is not None:
-            held = holding(board, at)
-            ok = board.affordable(held, at) if limited else held
-            best = int(ok.argmax()) if ok.any() else None
-        else:
-            problem.work += 1
-            these = company(board, at)
-            best = these.stairs(board.menu, *_standing(board, at, these)).first(board.used(at))
+    if not limited and problem.diversity is None:
+        _shrink_freely(board, chosen)
+        return
+    for at in chosen:
+        held = holding(board, at)
+        ok = board.affordable(held, at) if limited else held
+        best = int(ok.argmax()) if ok.any() else None
         if best is not None and best != board.standing(at):
             board.move(at, best)
+
+
+def _shrink_freely(board: Board, machines: Iterable[int]) -> None:
+    """Where nothing is limited machines do not see each other, and all that climb the same stairs do it together."""
+    climbing: dict[Stairs, list[int]] = {}
+    for at in machines:
+        board.problem.work += 1
+        these = company(board, at)
+        climbing.setdefault(these.stairs(board.menu, *_standing(board, at, these)), []).append(at)
+    for stairs, here in climbing.items():
+        if len(here) >= _SEVERAL:
+            move_all(board, np.array(here, dtype=np.int64), stairs)
+            continue
+        for at in here:
+            best = stairs.first(board.used(at))
+            if best is not None and best != board.standing(at):
+                board.move(at, best)
 
 
 def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = None) -> Bools:

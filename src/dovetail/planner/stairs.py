@@ -12,20 +12,21 @@ from operator import ge
 
 import numpy as np
 
-from dovetail.planner.columns import Bools
+from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.menu import Menu
 
 
 class Stairs:
     """Some columns of a menu, cheapest first."""
 
-    __slots__ = ("_columns", "_highest", "_rooms")
+    __slots__ = ("_capacity", "_columns", "_highest", "_rising", "_rooms")
 
     def __init__(self, menu: Menu, chosen: Bools) -> None:
-        capacity = menu.capacity[:, chosen]
+        self._capacity = menu.capacity[:, chosen]
+        self._rising = np.maximum.accumulate(self._capacity, axis=1)
         self._columns: list[int] = chosen.nonzero()[0].tolist()
-        self._rooms: list[list[int]] = capacity.T.tolist()
-        self._highest: list[list[int]] = np.maximum.accumulate(capacity, axis=1).tolist()
+        self._rooms: list[list[int]] = self._capacity.T.tolist()
+        self._highest: list[list[int]] = self._rising.tolist()
 
     def first(self, used: Sequence[int]) -> int | None:
         """The cheapest column with room for what is used."""
@@ -34,3 +35,15 @@ class Stairs:
             if all(map(ge, self._rooms[at], used)):
                 return self._columns[at]
         return None
+
+    def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
+        """The same for many machines at once, one in each column of `used`; -1 where there is none."""
+        steps = [np.searchsorted(rising, amounts) for rising, amounts in zip(self._rising, used, strict=True)]
+        start = np.max(steps, axis=0)
+        inside = start < len(self._columns)
+        start[~inside] = 0
+        found: Ints = np.where(inside, np.array(self._columns, dtype=np.int64)[start], -1)
+        for at in np.flatnonzero(inside & (self._capacity[:, start] < used).any(axis=0)).tolist():
+            best = self.first(used[:, at].tolist())
+            found[at] = -1 if best is None else best
+        return found

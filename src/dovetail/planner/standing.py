@@ -13,6 +13,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask, Stance
 from dovetail.planner.board import Board
+from dovetail.planner.bulk import buy
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
@@ -42,6 +43,12 @@ class _Seen:
         self.yes = 0
         self.size = 0
 
+    def extend(self, end: int, yes: bool) -> None:
+        """Answer for the next machines, which are all alike."""
+        if yes:
+            self.yes |= (1 << end) - (1 << self.size)
+        self.size = end
+
     def answer(self, at: int, yes: bool) -> None:
         """Answer anew for a machine that is another now."""
         if at < self.size:
@@ -56,6 +63,8 @@ class Standing:
         self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
+        self._runs: dict[int, tuple[int, int]] = {}
+        """Machines bought together: from the first to the end, and the column that all of them stand on."""
 
     def forget(self) -> None:
         """Something other than putting pods and opening machines has happened."""
@@ -63,10 +72,12 @@ class Standing:
         self._lying.clear()
         self._full.clear()
         self._hosts.clear()
+        self._runs.clear()
 
     def moved(self, board: Board, at: int) -> None:
         """A machine to buy stands on another column, perhaps in domains that did not matter to anybody on it."""
         bit, column = 1 << at, board.column[at]
+        self._runs.clear()
         self._full = {size: full & ~bit for size, full in self._full.items()}
         for stance, seen in self._suiting.items():
             seen.answer(at, bool(stance.columns[column]))
@@ -103,7 +114,7 @@ class Standing:
             if take:
                 board.put(ask, at, take)
                 if ruled:
-                    self._close(board, ask, at)
+                    self._close(board, ask, at, lowest)
                 got += take
         self._full[size] = full
         return got
@@ -126,6 +137,8 @@ class Standing:
         seen = self._suiting.get(ask.stance)
         if seen is None:
             seen = self._suiting[ask.stance] = _Seen()
+        while (run := self._runs.get(seen.size)) is not None:
+            seen.extend(run[0], bool(ask.columns[run[1]]))
         if seen.size < board.size:
             seen.yes |= bits(board.suitable(ask, seen.size, board.size)) << seen.size
             seen.size = board.size
@@ -137,6 +150,8 @@ class Standing:
         if known is None:
             known = self._lying[id(domains)] = (_Seen(), axis, domains)
         seen = known[0]
+        while (run := self._runs.get(seen.size)) is not None:
+            seen.extend(run[0], bool(domains[board.menu.places[run[1]][axis]]))
         if seen.size < board.size:
             seen.yes |= bits(domains[board.domains[axis, seen.size : board.size]]) << seen.size
             seen.size = board.size
@@ -171,23 +186,30 @@ class Standing:
     def put(self, board: Board, ask: Ask, at: int, count: int) -> None:
         """Put pods of the ask on a machine, and note what that closes."""
         board.put(ask, at, count)
-        self._close(board, ask, at)
+        self._close(board, ask, at, 1 << at)
 
-    def _close(self, board: Board, ask: Ask, at: int) -> None:
-        bit = 1 << at
+    def buy(self, board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
+        """Open machines with so many pods of the ask on each, and note what that closes."""
+        first = board.size
+        buy(board, ask, column, machines, count)
+        self._runs[first] = (board.size, column)
+        self._close(board, ask, first, (1 << machines) - 1 << first)
+
+    def _close(self, board: Board, ask: Ask, at: int, bits: int) -> None:
+        """Note what pods of the ask close on some machines that have as many of them as one of these has."""
         for cell in ask.host_members:
             known = self._hosts.get(cell.slot)
             if known is not None:
                 here = board.host_count(cell, at)
-                known.some |= bit
+                known.some |= bits
                 if here >= cell.group.max_skew:
-                    known.full |= bit
+                    known.full |= bits
                 if here > cell.group.max_skew:
-                    known.over |= bit
+                    known.over |= bits
         for cell in ask.promised_hosts:
             known = self._hosts.get(cell.slot)
             if known is not None:
-                known.promised |= bit
+                known.promised |= bits
 
     def nobody(self, board: Board, cell: Cell) -> bool:
         """Whether a hostname cell counts no pod on any machine."""

@@ -54,17 +54,19 @@ class Targets:
         shelf = self._shelf(packer, ask, axis, domains)
         if shelf is None:
             return None
-        fits = np.minimum(shelf.fits, min(per, count))
+        per = min(per, count)
         if strategy.lavish or count == 1:
-            needed: Floats = np.ones(len(fits))
+            needed: Floats = np.ones(len(shelf.fits))
         else:
-            needed = np.maximum(count / fits, 1.0) if strategy.bulk else np.ceil(count / fits)
+            machines = count / np.minimum(shelf.fits, per)
+            needed = np.maximum(machines, 1.0) if strategy.bulk else np.ceil(machines)
         demand = ask.request * float(count) + packer.waiting * (strategy.foresight * shelf.part)
         for amount, room in zip(demand.tolist(), shelf.room, strict=True):
             if amount:
                 np.maximum(needed, amount / room, out=needed)
-        best = int((shelf.prices * needed).argmin())
-        column, most, diversity = int(shelf.columns[best]), int(fits[best]), packer.problem.diversity
+        needed *= shelf.prices
+        best = int(needed.argmin())
+        column, most, diversity = int(shelf.columns[best]), min(per, int(shelf.fits[best])), packer.problem.diversity
         return column, most if diversity is None else diversity.most(column, [ask], [0] * len(ask.request), ask, most)
 
     def domains(self, packer: Packer, ask: Ask, axis: int) -> frozenset[int]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
+from dovetail.planner.bulk import put_all
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
 from dovetail.planner.optimise.bound import Demand, Fluid, fluid, holding, sharing
@@ -174,7 +175,7 @@ class Rounding:
             if len(bins) * each > count:
                 emptiest = np.argsort(-self._slack(ask, bins), kind="stable")[:count]
                 bins, takes = bins[emptiest], takes[emptiest]
-            self.board.put_all(ask, bins, takes)
+            put_all(self.board, ask, bins, takes)
             for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
                 held[at - start][ask.number] = held[at - start].get(ask.number, 0) + take
             done = int(takes.sum())
