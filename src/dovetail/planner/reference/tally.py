@@ -6,7 +6,7 @@ domain is certain; anti-affinities block every domain that it may end in. A set 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Axis, Cell
@@ -21,7 +21,7 @@ class Tally:
     """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
 
     def __init__(self, problem: Problem, turn: int = 0) -> None:
-        self._turn = turn
+        self._turn = self._draws = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
         self._unsold = [_unsold(problem, axis) for axis in problem.axes]
         self._offered = [_offered(problem, axis) for axis in problem.axes]
@@ -83,7 +83,7 @@ class Tally:
             return counted & strict & among
         if cell.group not in ask.cls.members or counted & strict:
             return 0
-        return 1 << min(places(strict & among), key=self._turned) if strict & among else 0
+        return 1 << self._chosen(places(strict & among), {}) if strict & among else 0
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
@@ -94,11 +94,12 @@ class Tally:
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
         if not allowed:
             return 0
-        return 1 << min(allowed, key=lambda at: (counts.get(at, 0), self._turned(at)))
+        return 1 << self._chosen(allowed, counts)
 
-    def _turned(self, domain: int) -> int:
-        """The order of domains between which nothing else decides: the reference leaves it to chance."""
-        return (domain + self._turn) % 3
+    def _chosen(self, domains: Iterable[int], counts: Mapping[int, int]) -> int:
+        """The domain with fewest pods; where several have as few, the reference leaves it to chance each time."""
+        self._draws += self._turn
+        return min(domains, key=lambda at: (counts.get(at, 0), (at + self._draws) % 3))
 
     def _unfeared(self, cell: Cell, among: int) -> int:
         """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
