@@ -15,6 +15,7 @@ from datetime import timedelta
 from dovetail.cloud.protocol import Machine, MachineNotFound
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
@@ -57,9 +58,9 @@ class Garbage:
         missing = [
             claim
             for claim in tuple(context.mirror.claims.store.all())
-            if claim.is_true("Launched")
+            if claim.status.provider_id not in alive
             and claim.metadata.deletion_timestamp is None
-            and claim.status.provider_id not in alive
+            and claim.is_true("Launched")
             and await self._gone(claim.status.provider_id)
         ]
         now = context.clock.monotonic()
@@ -96,7 +97,8 @@ class Garbage:
             for machine in machines
             if machine.state == "running"
             and machine.created < oldest
-            and not owned & {machine.provider_id, machine.claim_uid}
+            and machine.provider_id not in owned
+            and machine.claim_uid not in owned
             and await self._orphaned(machine)
         ]
         self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
@@ -108,8 +110,20 @@ class Garbage:
             context.log.info(
                 "garbage collected cloudprovider instance",
                 controller="instance.garbagecollection",
+                decision=self._record(machine),
                 **{"provider-id": machine.provider_id},
             )
+
+    def _record(self, machine: Machine) -> str:
+        ledger = self._context.ledger
+        name, pool = machine.claim_name or "", machine.node_pool or ""
+        decision = Decision(
+            id=ledger.new_id(), kind="end", time=ledger.now(), reason="garbage_collected", subject=machine.provider_id,
+            summary=f"{machine.instance_type} in {machine.zone} goes: its claim {name} is not there",
+            about=tuple(filter(None, (name, pool))),
+        )  # fmt: skip
+        ledger.record(decision)
+        return decision.id
 
     async def _orphaned(self, machine: Machine) -> bool:
         """Whether the server says that the claim which the machine was bought for is not there, or has another."""
