@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from dovetail.lab.scenario.play import Outcome
+    from dovetail.lab.scenario.schema import Scenario
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -28,13 +29,12 @@ def simulate(
     # A simulation makes little garbage in cycles, and searching a large heap for it would take most of the time.
     gc.set_threshold(100_000, 50, 1000)
 
-    from dovetail.lab.scenario import seeds
     from dovetail.lab.scenario.schema import ScenarioError, read
 
     if (file is None) == (drawn is None):
         raise click.UsageError("give a scenario FILE, or --random SEED")
     try:
-        scenario = read(file) if file is not None else seeds.scenario(drawn or 0)
+        scenario = read(file) if file is not None else _drawn(drawn or 0)
         if check:
             click.echo(f"{file}: a scenario of {len(scenario.steps)} steps over {scenario.duration / 3600:g} h")
             return
@@ -56,13 +56,18 @@ def simulate(
         raise SystemExit(1)
 
 
-def _play(scenario: object, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
+def _drawn(seed: int) -> Scenario:
+    from dovetail.lab.scenario import seeds
+
+    return seeds.scenario(seed)
+
+
+def _play(scenario: Scenario, folder: Path, seed: int | None) -> tuple[Outcome, list[str]]:
     from dovetail.clock import run_virtual
     from dovetail.kube import log
     from dovetail.lab.scenario.play import play
-    from dovetail.lab.scenario.schema import Scenario, ScenarioError
+    from dovetail.lab.scenario.schema import ScenarioError
 
-    assert isinstance(scenario, Scenario)
     log.quiet()
     if scenario.autoscaler is not None:  # its parts log for operators
         from dovetail.cli.quiet import quiet_logs

@@ -10,7 +10,6 @@ from dovetail.lab.apiserver import access
 from dovetail.lab.apiserver.registry import builtin
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.status import StatusError
-from dovetail.model.kinds.convert import from_v1, to_v1
 
 #: Answers a request, or lets it pass with None.
 Door = Callable[[Request], Awaitable[Response | None]]
@@ -49,5 +48,7 @@ class LabServer(ApiServer):
 
 def _converted(obj: dict[str, Any], version: str) -> dict[str, Any]:
     """An object of ours in another generation: what a conversion webhook does on a real cluster."""
+    from dovetail.model.kinds.convert import from_v1, to_v1  # a lab without our kinds need not know them
+
     found = to_v1(obj)
     return found if version == "v1" else from_v1(found, version)
