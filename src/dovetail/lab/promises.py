@@ -97,6 +97,9 @@ class Promises:
         self._told = told or clock.now
         self._claims: dict[str, NodeClaim] = {}
         self._mates = _Mates()
+        #: The claims by the machine they have, and those whose machine is not ready yet.
+        self._owners: dict[str, str] = {}
+        self._coming: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
         self._pods: dict[str, _Resident] = {}
         self._sizes: Counter[str] = Counter()
@@ -133,18 +136,15 @@ class Promises:
     def _doubtful(self) -> Iterator[tuple[str, float]]:
         """What must not last, and for how long it may."""
         standing = {each.provider_id for each in self._cloud.standing()}
-        known = {each.status.provider_id: name for name, each in self._claims.items() if each.status.provider_id}
-        for provider in standing - known.keys():
+        for provider in standing - self._owners.keys():
             yield f"I4: machine {provider} has no claim", ORPHAN
-        for provider in known.keys() - standing:
-            yield f"I4: claim {known[provider]} has no machine", ORPHAN
+        for provider in self._owners.keys() - standing:
+            yield f"I4: claim {self._owners[provider]} has no machine", ORPHAN
         served: dict[str, str] = {}
-        for name, claim in self._claims.items():
-            if claim.metadata.deletion_timestamp is None and not claim.is_true("Initialized"):
-                for uid in _pods_of(claim):
-                    if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
-                        yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
-
+        for name, claim in self._coming.items():
+            for uid in _pods_of(claim):
+                if uid in self._pods and not self._pods[uid].node and served.setdefault(uid, name) != name:
+                    yield f"I3: {served[uid]} and {name} are both bought for pod {uid}", DOUBLE
         yield from self._unanswered()
 
     def _unanswered(self) -> Iterator[tuple[str, float]]:
@@ -207,11 +207,21 @@ class Promises:
 
     def _claim(self, event: Event) -> None:
         old = self._claims.pop(event.key, None)
-        if event.record is None:
-            self._mates.claim(old, None)
-            return
-        new = self._claims[event.key] = msgspec.convert(event.record.obj, NodeClaim, strict=False)
+        new = msgspec.convert(event.record.obj, NodeClaim, strict=False) if event.record is not None else None
         self._mates.claim(old, new)
+        self._coming.pop(event.key, None)
+        if old is not None and self._owners.get(old.status.provider_id) == event.key:
+            del self._owners[old.status.provider_id]
+        if new is None:
+            return
+        self._claims[event.key] = new
+        if new.status.provider_id:
+            self._owners[new.status.provider_id] = event.key
+        if new.metadata.deletion_timestamp is None and not new.is_true("Initialized"):
+            self._coming[event.key] = new
+        self._changed(event, old, new)
+
+    def _changed(self, event: Event, old: NodeClaim | None, new: NodeClaim) -> None:
         if event.previous is None:
             self._creation(new)
         if new.status.provider_id and not (old and old.status.provider_id):
@@ -293,9 +303,9 @@ class Promises:
         return provider_id in self._cloud.given_up or provider_id not in standing
 
     def _terminated(self, provider_id: str) -> None:
-        for claim in self._claims.values():
-            if claim.status.provider_id == provider_id and claim.metadata.deletion_timestamp is None:
-                self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
+        claim = self._claims.get(self._owners.get(provider_id, ""))
+        if claim is not None and claim.metadata.deletion_timestamp is None:
+            self._break(f"I8: machine {provider_id} is terminated and its claim {claim.name} is not deleted")
 
 
 def _counts(claim: NodeClaim) -> bool:
