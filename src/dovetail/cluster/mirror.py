@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cluster import machines
+from dovetail.cluster import machines, stages
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
@@ -22,6 +22,7 @@ from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.reflector import Change, Reflector
+from dovetail.kube.store import Index
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -53,8 +54,8 @@ class Mirror:
         self._required: list[Reflector[Any]] = []
 
         self.pods = self._watch(kinds.PODS, Pod, self._pod, keep=self._slimmer.keep)
-        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=keep_node)
-        self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim)
+        self.nodes = self._watch(kinds.NODES, Node, self._node, keep=keep_node, stage=stages.of_node)
+        self.claims = self._watch(kinds.NODECLAIMS, NodeClaim, self._claim, stage=stages.of_claim)
         self.pools = self._watch(kinds.NODEPOOLS, NodePool)
         self.daemonsets = self._watch(kinds.DAEMONSETS, DaemonSet)
         self.namespaces = self._watch(kinds.NAMESPACES, Namespace)
@@ -67,7 +68,7 @@ class Mirror:
         self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
 
-        self._tell_claim = self._teller(kinds.NODECLAIMS, self._claim)
+        self._tell_claim = self._teller(kinds.NODECLAIMS)
         self.synced = asyncio.Event()
         self.reservations = Reservations()
         self.memory = Memory()
@@ -209,9 +210,8 @@ class Mirror:
     def promise(self, pod: Pod, target: Target, until: float | None = None) -> None:
         before = self.reservations.of(pod.metadata.uid)
         self.reservations.promise(pod.metadata.uid, target, until)
-        for each in (before, target):
-            if each is not None:
-                self._repopulate(each)
+        for each in filter(None, (before, target)):
+            self._repopulate(each)
 
     def break_promise(self, uid: str) -> None:
         target = self.reservations.release(uid)
@@ -381,19 +381,19 @@ class Mirror:
 
     def _watch(
         self, resource: kinds.Resource, kind: type[T], handler: Callable[[Change[T]], None] | None = None, *,
-        optional: bool = False, keep: Callable[[T, T | None], T] | None = None,
+        optional: bool = False, keep: Callable[[T, T | None], T] | None = None, stage: Index[T] | None = None,
     ) -> Reflector[T]:  # fmt: skip
-        tell = self._teller(resource, handler)
-        reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep)
+        if handler is not None:
+            self.listen(resource, handler)
+        tell, indices = self._teller(resource), {stages.STAGE: stage} if stage is not None else None
+        reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep, indices=indices)
         (self._optional if optional else self._required).append(reflector)
         return reflector
 
-    def _teller(self, resource: kinds.Resource, handler: Callable[[Change[T]], None] | None) -> Listener:
+    def _teller(self, resource: kinds.Resource) -> Listener:
         listeners = self._listeners.setdefault(resource.name, [])
 
-        def tell(change: Change[T]) -> None:
-            if handler is not None:
-                handler(change)
+        def tell(change: Change[Any]) -> None:
             for listener in listeners:
                 listener(change)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dovetail.cloud.aws.reservations import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
+from dovetail.cluster.stages import RESERVED, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
@@ -34,10 +35,8 @@ class Reserved:
     async def look(self) -> None:
         held = [
             claim
-            for claim in self._context.mirror.claims.store.all()
-            if claim.metadata.labels.get(keys.CAPACITY_TYPE) == "reserved"
-            and claim.status.provider_id
-            and claim.metadata.deletion_timestamp is None
+            for claim in self._context.mirror.claims.store.by(STAGE, RESERVED)
+            if claim.status.provider_id and claim.metadata.deletion_timestamp is None
         ]
         if not held:
             return

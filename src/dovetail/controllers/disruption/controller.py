@@ -13,10 +13,10 @@ from datetime import timedelta
 from functools import partial
 
 from dovetail.clock import beside, stopwatch
-from dovetail.cluster import keys
+from dovetail.cluster.stages import DISRUPTED, RESTLESS, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
-from dovetail.controllers.disruption import announcing, blockers, expiration
+from dovetail.controllers.disruption import announcing, blockers
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.balance import Balance
 from dovetail.controllers.disruption.candidates import candidate, prices
@@ -35,8 +35,6 @@ from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodepool import NodePool
-from dovetail.model.nodes import Node
-from dovetail.model.taints import same
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool
 
@@ -147,8 +145,8 @@ class Disruption:
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
         context, mirror, busy = self._context, self._context.mirror, self.queue.busy()
-        marked = [claim for claim in mirror.claims.store.all() if claim.condition("DisruptionReason") is not None]
-        tainted = [node for node in mirror.nodes.store.all() if node.spec.taints and _disrupted(node)]
+        marked = mirror.claims.store.by(STAGE, DISRUPTED)
+        tainted = mirror.nodes.store.by(STAGE, DISRUPTED)
         suspects = {claim.name: claim for claim in (*marked, *map(mirror.claim_for, tainted)) if claim is not None}
         for claim in suspects.values():
             node = mirror.node_for(claim)
@@ -162,7 +160,7 @@ class Disruption:
         """Machines past their date, each with its own command; nobody's budget holds them back."""
         context, acted = self._context, False
         known = prices(pools)
-        for claim in expiration.due(context.mirror.claims.store.all(), context.clock.now()):
+        for claim in self._occasions.expired():
             node = context.mirror.node_for(claim)
             if context.mirror.going(claim, node):
                 continue
@@ -269,10 +267,8 @@ class Disruption:
         mirror = self._context.mirror
         settles = {pool.name for pool in self._settling() if not pool.static}
         return any(
-            not claim.is_true("Consolidatable")
-            and claim.node_pool in settles
-            and not mirror.going(claim, mirror.node_for(claim))
-            for claim in mirror.claims.store.all()
+            claim.node_pool in settles and not mirror.going(claim, mirror.node_for(claim))
+            for claim in mirror.claims.store.by(STAGE, RESTLESS)
         )
 
     def _in_motion(self) -> frozenset[str]:
@@ -280,8 +276,8 @@ class Disruption:
         mirror, settles = self._context.mirror, {pool.name for pool in self._settling()}
         nodes = [
             mirror.node_for(claim)
-            for claim in mirror.claims.store.all()
-            if not claim.is_true("Consolidatable") and claim.node_pool in settles
+            for claim in mirror.claims.store.by(STAGE, RESTLESS)
+            if claim.node_pool in settles
         ]
         empty = [each.node for each in self._quiet() if each.empty]
         return frozenset((*empty, *(node.metadata.name for node in nodes if node is not None)))
@@ -334,10 +330,6 @@ class Disruption:
             told = [each for each in reasons if each.code not in ("DELETING", "NOT_INITIALIZED")]
             if claim is not None and told:
                 self._context.notices.blocked(node, claim, blockers.together(told))
-
-
-def _disrupted(node: Node) -> bool:
-    return any(same(each, keys.DISRUPTED_TAINT) for each in node.spec.taints)
 
 
 def _kind(proposal: Proposal) -> str:

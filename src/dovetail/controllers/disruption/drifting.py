@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from dovetail.cluster.stages import DRIFTED, STAGE
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import blocking, candidate, prices
@@ -47,9 +48,9 @@ class Drifting:
         context = self._context
         known, now = prices(pools), context.clock.now()
         found: list[tuple[bool, datetime, str, Candidate]] = []
-        for claim in context.mirror.claims.store.all():
+        for claim in context.mirror.claims.store.by(STAGE, DRIFTED):
             marked = claim.condition("Drifted")
-            if marked is None or marked.status != "True" or marked.last_transition_time is None:
+            if marked is None or marked.last_transition_time is None:
                 continue
             node = context.mirror.node_for(claim)
             if node is not None and not blocking(context, node, claim, now, waive_pods=True):

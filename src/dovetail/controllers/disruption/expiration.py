@@ -6,9 +6,11 @@ for its pods cannot be had within a while the machine goes all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
+from dovetail.cluster.mirror import Mirror
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import NODECLAIMS
 from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
@@ -31,7 +33,32 @@ def remaining(claim: NodeClaim, now: datetime) -> float:
     return min(1.0, max(0.0, (end - now) / (end - created)))
 
 
-def due(claims: Iterable[NodeClaim], now: datetime) -> list[NodeClaim]:
-    """Claims past their date, oldest date first."""
-    dated = [(when, claim.name, claim) for claim in claims if (when := date(claim)) is not None and when <= now]
-    return [claim for _, _, claim in sorted(dated, key=lambda row: row[:2])]
+class Expiries:
+    """The dates of all claims, noted as they come."""
+
+    def __init__(self, mirror: Mirror) -> None:
+        self._store = mirror.claims.store
+        self._dates: dict[str, datetime] = {}
+        for claim in self._store.all():
+            self._note(claim.name, claim)
+        mirror.listen(NODECLAIMS, self._changed)
+
+    def _changed(self, change: Change[NodeClaim]) -> None:
+        if change.old is None or change.new is None:  # what a claim asks for never changes
+            self._note(change.key, change.new)
+
+    def _note(self, name: str, claim: NodeClaim | None) -> None:
+        when = date(claim) if claim is not None else None
+        if when is None:
+            self._dates.pop(name, None)
+        else:
+            self._dates[name] = when
+
+    def first(self) -> datetime | None:
+        """When somebody expires next, or did already."""
+        return min(self._dates.values(), default=None)
+
+    def due(self, now: datetime) -> list[NodeClaim]:
+        """Claims past their date, oldest date first."""
+        dated = sorted((when, name) for name, when in self._dates.items() if when <= now)
+        return [claim for claim in map(self._store.get, (name for _, name in dated)) if claim is not None]

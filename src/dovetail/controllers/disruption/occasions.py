@@ -44,6 +44,7 @@ class Occasions:
         self._settled_at = -1
         self._until = 0.0
         self._offers: list[tuple[InstanceType, ...]] = []
+        self._expiries = expiration.Expiries(context.mirror)
         context.mirror.listen(PODS, self._pod)
         context.mirror.listen(NODES, self._node)
         context.mirror.listen(NODECLAIMS, self._claim)
@@ -56,8 +57,8 @@ class Occasions:
         The next is due at `again`, an instant of the loop's clock, or when a machine expires.
         """
         self._settled_at = count if settled else -1
-        dates = map(self._expiry, self._context.mirror.claims.store.all())
-        self._until = min(again, self._context.clock.monotonic() + SETTLED_FOR, *dates)
+        expiry = self.instant(self._expiries.first())
+        self._until = min(again, self._context.clock.monotonic() + SETTLED_FOR, expiry)
 
     @property
     def none(self) -> bool:
@@ -80,8 +81,9 @@ class Occasions:
         clock = self._context.clock
         return math.inf if date is None else clock.monotonic() + (date - clock.now()).total_seconds() + 0.001
 
-    def _expiry(self, claim: NodeClaim) -> float:
-        return self.instant(expiration.date(claim))
+    def expired(self) -> list[NodeClaim]:
+        """Claims past their date, oldest date first."""
+        return self._expiries.due(self._context.clock.now())
 
     # -- what the watches say
 
@@ -107,7 +109,7 @@ class Occasions:
             self.count += 1
             return
         if old is None:
-            self._until = min(self._until, self._expiry(new))
+            self._until = min(self._until, self.instant(expiration.date(new)))
         came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _COMING)
         self.count += came or any(new.is_true(kind) != bool(old and old.is_true(kind)) for kind in _EITHER_WAY)
         if came:

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from dovetail.cloud.aws.awsauth import refusal
 from dovetail.cloud.protocol import MachineNotFound
+from dovetail.cluster.stages import JOINING, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
@@ -35,9 +36,7 @@ class Joining:
 
     async def look(self) -> None:
         now = self._context.clock.now()
-        for claim in tuple(self._context.mirror.claims.store.all()):
-            if claim.is_true("Registered") or claim.metadata.deletion_timestamp is not None:
-                continue
+        for claim in self._context.mirror.claims.store.by(STAGE, JOINING):
             launched = claim.condition("Launched")
             if launched is None or launched.status != "True" or launched.last_transition_time is None:
                 continue
