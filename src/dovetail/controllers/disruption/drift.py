@@ -7,7 +7,8 @@ taken down whole fleets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from datetime import timedelta
 
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds import hashes
@@ -20,8 +21,8 @@ POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "Insta
 
 #: Seconds between the two times a cloud must say it.
 AGAIN = 60.0
-#: A type that cannot be found drifts no machine younger than this, in seconds.
-YOUNG = 3600.0
+#: A type that cannot be found drifts no machine younger than this.
+YOUNG = timedelta(hours=1)
 
 
 def static(claim: NodeClaim, pool: NodePool) -> str | None:
@@ -44,13 +45,12 @@ def static(claim: NodeClaim, pool: NodePool) -> str | None:
     return None
 
 
-def type_gone(claim: NodeClaim, types: Iterable[InstanceType]) -> str | None:
+def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None:
     """Whether a complete list no longer has the machine's type and place. An empty list says nothing."""
-    known = {each.name: each for each in types}
     labels = claim.metadata.labels
-    if not known or INSTANCE_TYPE not in labels:
+    if not types or INSTANCE_TYPE not in labels:
         return None
-    found = known.get(labels[INSTANCE_TYPE])
+    found = types.get(labels[INSTANCE_TYPE])
     if found is None:
         return TYPE_GONE
     kinds = {labels.get(CAPACITY_TYPE), "on-demand"} if labels.get(CAPACITY_TYPE) == "reserved" else {

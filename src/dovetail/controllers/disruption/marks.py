@@ -23,13 +23,14 @@ from dovetail.controllers.worker import Again, Worker, every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 
 #: Seconds between two rounds of asking the cloud.
 LOOK = 300.0
-#: Pod events closer together than this are one.
+#: Pod events closer together than this are one, and so are questions about what is on offer.
 TOGETHER = timedelta(seconds=10)
 
 
@@ -41,12 +42,21 @@ class _Opinion(msgspec.Struct, frozen=True):
     said: str | None
 
 
+class _Demand(msgspec.Struct, frozen=True):
+    """What machines are held against: their pool and its class, and the versions of both."""
+
+    pool: NodePool
+    node_class: Mapping[str, Any]
+    version: tuple[object, ...]
+
+
 class Marks:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._suspects: dict[str, tuple[str, float]] = {}
         self._opinions: dict[str, _Opinion] = {}
         self._events: dict[str, datetime] = {}
+        self._offered: dict[str, tuple[tuple[object, ...], float, Mapping[str, InstanceType]]] = {}
         self._worker = Worker("nodeclaim.disruption", self._reconcile, context.log, context.chance)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODEPOOLS, self._pool_changed)
@@ -165,7 +175,8 @@ class Marks:
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
         """What the cloud says, once it has been asked again after a while and says the same."""
-        said = await self._opinion(claim, pool)
+        demand = self._demanded(pool) if claim.status.provider_id else None
+        said = await self._opinion(claim, demand) if demand is not None else None
         uid = claim.metadata.uid
         if said is None:
             self._suspects.pop(uid, None)
@@ -180,45 +191,57 @@ class Marks:
     async def _round(self) -> None:
         """Hear again what the cloud says of all its machines; a claim is looked at where it is news."""
         context = self._context
+        demands = {pool.name: self._demanded(pool) for pool in context.mirror.pools.store.all()}
         for machine in await context.cloud.machines():
             claim = context.mirror.owner(machine.provider_id)
             known = self._opinions.get(claim.metadata.uid) if claim is not None else None
-            pool = context.mirror.pools.store.get(claim.node_pool or "") if claim is not None else None
-            if claim is None or pool is None or known is None:
+            demand = demands.get(claim.node_pool or "") if claim is not None else None
+            if claim is None or demand is None or known is None:
                 continue
-            if await self._opinion(claim, pool, machine) != known.said:
+            if await self._opinion(claim, demand, machine) != known.said:
                 self._worker.add(claim.name)
 
-    async def _opinion(self, claim: NodeClaim, pool: NodePool, machine: Machine | None = None) -> str | None:
-        """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
+    def _demanded(self, pool: NodePool) -> _Demand | None:
+        """None while the pool's class is missing."""
         node_class = self._context.offers.node_class(pool)
-        if node_class is None or not claim.status.provider_id:
+        if node_class is None:
             return None
         version = node_class.get("metadata", {}).get("resourceVersion")
-        about = (pool.metadata.generation, version, claim.is_true("Initialized"))
+        return _Demand(pool, node_class, (pool.metadata.generation, version))
+
+    async def _opinion(self, claim: NodeClaim, demand: _Demand, machine: Machine | None = None) -> str | None:
+        """What the cloud says. It is asked anew for new facts, or after a while; pods coming and going are neither."""
+        about = (*demand.version, claim.is_true("Initialized"))
         now, uid = self._context.clock.monotonic(), claim.metadata.uid
         known = self._opinions.get(uid)
         if known is None or known.about != about or now - known.since >= drift.AGAIN:
-            known = _Opinion(about, now, await self._cloud_says(claim, pool, node_class, machine))
+            known = _Opinion(about, now, await self._cloud_says(claim, demand, machine))
             self._opinions[uid] = known
         return known.said
 
-    async def _cloud_says(
-        self, claim: NodeClaim, pool: NodePool, node_class: Mapping[str, Any], machine: Machine | None
-    ) -> str | None:
-        context = self._context
-        created = claim.metadata.creation_timestamp
-        if created is not None and (context.clock.now() - created).total_seconds() > drift.YOUNG:
-            gone = drift.type_gone(claim, await context.offers.types(pool))
+    async def _cloud_says(self, claim: NodeClaim, demand: _Demand, machine: Machine | None) -> str | None:
+        context, meta = self._context, claim.metadata
+        if meta.creation_timestamp is not None and context.clock.now() - meta.creation_timestamp > drift.YOUNG:
+            gone = drift.type_gone(claim, await self._types(demand))
             if gone is not None:
                 return gone
-        if not node_class:
+        if not demand.node_class:
             return None
         try:
             there = machine or await context.cloud.get(claim.status.provider_id)
         except MachineNotFound:
             return None  # gone is garbage collection's business
-        return await context.cloud.drift(msgspec.to_builtins(claim), there, node_class)
+        told = {"metadata": {"name": meta.name, "labels": meta.labels, "annotations": meta.annotations}}
+        return await context.cloud.drift(told, there, demand.node_class)
+
+    async def _types(self, demand: _Demand) -> Mapping[str, InstanceType]:
+        """What is on offer by name; machines that are looked at together are held against the same list."""
+        name, now = demand.pool.name, self._context.clock.monotonic()
+        known = self._offered.get(name)
+        if known is None or known[0] != demand.version or now - known[1] >= TOGETHER.total_seconds():
+            types = {each.name: each for each in await self._context.offers.types(demand.pool)}
+            known = self._offered[name] = (demand.version, now, types)
+        return known[2]
 
 
 def _since(claim: NodeClaim, conditions: Conditions, now: datetime) -> datetime | None:
