@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
@@ -13,6 +12,7 @@ from dovetail.controllers.worker import every
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
+from dovetail.model.nodes import Node
 
 PERIOD = 5.0
 #: Seconds between two writes of decisions, at least.
@@ -27,9 +27,11 @@ class Observer:
         self._context = context
         self._forgot = context.clock.monotonic()
         self._told: dict[Cause, str] = {}
-        self._changed = True
-        for kind in (NODECLAIMS, NODES):
-            context.mirror.listen(kind, self._note)
+        #: Machines that changed since the last look, and of all that should be well whether they are.
+        self._changed = {claim.name for claim in context.mirror.claims.store.all()}
+        self._well: dict[str, bool] = {}
+        context.mirror.listen(NODECLAIMS, lambda change: self._changed.add(change.key))
+        context.mirror.listen(NODES, self._node_changed)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -42,8 +44,9 @@ class Observer:
             await self._context.ledger.news()
             await every(SOON, self._context.ledger.save, "observer", self._context.log, times=1)
 
-    def _note(self, change: Change[Any]) -> None:
-        self._changed = True
+    def _node_changed(self, change: Change[Node]) -> None:
+        claims = (self._context.mirror.claim_for(node) for node in (change.old, change.new) if node is not None)
+        self._changed.update(claim.name for claim in claims if claim is not None)
 
     async def look(self) -> None:
         context = self._context
@@ -54,7 +57,6 @@ class Observer:
         metrics.synced.set(int(mirror.synced.is_set()))
         metrics.node_count.set(len(mirror.nodes.store))
         if self._changed:
-            self._changed = False
             self._health()
         context.safety.review()
         self._tell()
@@ -74,13 +76,15 @@ class Observer:
 
     def _health(self) -> None:
         mirror = self._context.mirror
-        total = unhealthy = 0
-        for claim in mirror.claims.store.all():
-            if claim.is_true("Initialized") and claim.metadata.deletion_timestamp is None:
-                total += 1
+        for name in self._changed:
+            claim = mirror.claims.store.get(name)
+            self._well.pop(name, None)
+            if claim is not None and claim.is_true("Initialized") and claim.metadata.deletion_timestamp is None:
                 node = mirror.node_for(claim)
-                unhealthy += node is None or not node.ready
-        self._context.safety.health(unhealthy, total)
+                self._well[name] = node is not None and node.ready
+        self._changed.clear()
+        well = sum(self._well.values())
+        self._context.safety.health(len(self._well) - well, len(self._well))
 
     def _tell(self) -> None:
         """Safe mode, when it comes, changes and goes: on every pool, whose machines now stay, and in the ledger."""
