@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate
+from dovetail.kube.reflector import Change
+from dovetail.kube.resources import PODS
 from dovetail.model.pods import Pod
 
 HOUR = 3600.0
@@ -20,14 +22,23 @@ class Moves:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._moved: dict[str, deque[float]] = {}
+        self._sizes = Counter(map(owner, context.mirror.pods.store.all()))
+        context.mirror.listen(PODS, self._pod_changed)
+
+    def _pod_changed(self, change: Change[Pod]) -> None:
+        for pod, by in ((change.new, 1), (change.old, -1)):
+            if pod is not None:
+                whose = owner(pod)
+                self._sizes[whose] += by
+                if not self._sizes[whose]:
+                    del self._sizes[whose]
 
     def free(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The machines on which everybody may still be moved this hour."""
         self._forget()
         if not self._moved:
             return list(candidates)
-        sizes = Counter(map(owner, self._context.mirror.pods.store.all()))
-        left = {whose: AN_HOUR * max(1, sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
+        left = {whose: AN_HOUR * max(1, self._sizes[whose]) - len(moved) for whose, moved in self._moved.items()}
         most = min(left.values())  # who has fewer pods than that has not too many of anybody's
         return [each for each in candidates if len(each.pods) <= most or self._may(each, left)]
 

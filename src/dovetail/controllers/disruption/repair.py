@@ -184,9 +184,7 @@ class Repair:
         context = self._context
         if each.diagnosis.action is RepairAction.REBOOT and not each.escalated:
             return await self._reboot(each, machine)
-        staged = await stage(
-            context, pools, machine, terminate_first=context.settings.gate("TerminateFirstRepair"), guarded=True
-        )
+        staged = await stage(context, pools, machine, terminate_first=context.settings.gate("TerminateFirstRepair"))
         if isinstance(staged, Refused):
             if staged.why:
                 context.notices.blocked(each.node, each.claim, staged.why)

@@ -12,7 +12,6 @@ import msgspec
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import keeping, thinning
 from dovetail.controllers.disruption.allowances import Allowances
-from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
 from dovetail.controllers.disruption.thinning import Room
@@ -36,14 +35,12 @@ class Simulation:
 
     def __init__(
         self, context: Context, pools: Sequence[Pool], closed: Collection[str] = (),
-        asked: Sequence[Candidate] = (), *, guarded: bool = False,
+        asked: Sequence[Candidate] = (),
     ) -> None:  # fmt: skip
         """`closed` are machines where nobody should be moved to: they are in motion, or about to go.
 
         Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
-        `guarded`: pods that nobody may ask to leave are moved as well.
         """
-        self._guarded = guarded
         waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
         snapshot = context.cutter.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
@@ -141,8 +138,8 @@ class Simulation:
 
     def _moved(self, candidate: Candidate) -> list[Pod]:
         if candidate.node not in self._pods:
-            found = movable(self._context, candidate.node, guarded=self._guarded)
-            self._pods[candidate.node] = [pod for pod in found if pod.metadata.key not in self._waiting]
+            found = map(self._context.mirror.pods.store.get, candidate.pods)
+            self._pods[candidate.node] = [pod for pod in found if pod and pod.metadata.key not in self._waiting]
         return self._pods[candidate.node]
 
 

@@ -46,16 +46,13 @@ class Refused(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-async def stage(
-    context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool, guarded: bool = False
-) -> Staged | Refused:
-    """`guarded`: pods that nobody may ask to leave are planned for as well."""
+async def stage(context: Context, pools: Sequence[Pool], each: Candidate, *, terminate_first: bool) -> Staged | Refused:
     pool = context.mirror.pools.store.get(each.pool)
     if pool is not None and pool.static:
         return await _copied(context, pool, each, terminate_first=terminate_first)
     if not each.pods:
         return Staged()
-    simulation = Simulation(context, pools, guarded=guarded)
+    simulation = Simulation(context, pools)
     plan = simulation.without((each,))
     if plan is not None:
         return Staged(plan=plan)
