@@ -128,3 +128,18 @@ def test_a_zone_that_no_pool_sells_is_closed_to_pods_that_others_must_not_have_n
     run = Run(*fearful, *pods(1), nodes=(node("n1", zone="z9"),))
     assert [each.place for each in run.outcome.placed] == [-1]
     assert [each.place for each in Run(*pods(1), nodes=(node("n1", zone="z9"),)).outcome.placed] == [0]
+
+
+def test_a_spread_over_pools_knows_only_those_that_have_machines() -> None:
+    """So it is given up for machines to buy, and all go onto one."""
+    soft = spread("karpenter.sh/nodepool", whenUnsatisfiable="ScheduleAnyway")
+    run = Run(*pods(4, cpu="100m", **soft), pools=(pool("a"), pool("b")))
+    assert (run.loads, run.given_up) == ([4], 4)
+
+
+def test_types_that_a_pool_cannot_buy_are_domains_of_a_spread_all_the_same() -> None:
+    """Nothing of that kind will ever run there, so the others stay at the skew."""
+    rule = spread("kubernetes.io/arch")
+    arm = kind("arm", 2, 8, 0.05, labels={"kubernetes.io/arch": ("arm64",)})
+    needs = ({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ("small",)},)
+    assert Run(*pods(3, **rule), pools=(pool(types=(SMALL, arm), requirements=needs),)).left == 2

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Axis, Cell
+from dovetail.planner.clauses import holds
+from dovetail.planner.flavours import pool_clauses
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.problem import Problem
 
@@ -23,8 +27,12 @@ class Tally:
     def __init__(self, problem: Problem, turn: int = 0) -> None:
         self._turn = self._draws = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
-        self._unsold = [_unsold(problem, axis) for axis in problem.axes]
-        self._offered = [_offered(problem, axis) for axis in problem.axes]
+        named = [_named(problem, axis.key) for axis in problem.axes]
+        self._unsold = [len(each.difference(axis.values)) for each, axis in zip(named, problem.axes, strict=True)]
+        """How many domains pools name that nobody sells: the reference sees them all the same, empty for ever."""
+        self._offered = [_places_of(axis, each) for each, axis in zip(named, problem.axes, strict=True)]
+        self._known = [offered | bits({int(at) for at in axis.nodes if at >= 0})
+                       for offered, axis in zip(self._offered, problem.axes, strict=True)]  # fmt: skip
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
@@ -36,7 +44,7 @@ class Tally:
             if self._owners[cell.index]:
                 self.feared.add(group)
             if not cell.host:
-                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist())
+                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist()) & self._known[cell.place]
 
     def host_admits(self, ask: Ask, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
@@ -77,13 +85,14 @@ class Tally:
         if cell.group.kind == SPREAD:
             return self._lowest(ask, cell, strict, among)
         if cell.group.kind == ANTI:
-            return self._clear(self._members, cell, among & strict)
+            return self._clear(self._members, cell, among & strict & self._known[cell.place])
         counted = bits(self._members[cell.index])
         if counted & strict & among:
             return counted & strict & among
         if cell.group not in ask.cls.members or counted & strict:
             return 0
-        return 1 << self._chosen(places(strict & among), {}) if strict & among else 0
+        found = strict & among & self._known[cell.place]
+        return 1 << self._chosen(places(found), {}) if found else 0
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
@@ -128,22 +137,36 @@ class Tally:
             tally[at] = tally.get(at, 0) + 1
 
 
-def _unsold(problem: Problem, axis: Axis) -> int:
-    """Domains that pools name and nobody sells: the reference sees them all the same, empty for ever."""
-    named = {
-        value
-        for pool in problem.pools
-        for each in pool.requirements
-        if each.key == axis.key and each.operator == "In"
-        for value in each.values
-    }
-    return len(named.difference(axis.values))
+def _named(problem: Problem, key: str) -> set[str]:
+    """The domains that pools speak of: of every type, whether or not the pool could buy it, and those they list.
+
+    The name of the pool itself is none of them.
+    """
+    found: set[str] = set()
+    for pool in problem.pools if key != NODEPOOL else ():
+        rules = [each for each in pool_clauses(pool) if each[0] == key]
+        if key in pool.labels:
+            found.add(pool.labels[key])
+            continue
+        values = {value for kind in pool.types for value in _values(kind, key)}
+        values.update(value for _, operator, listed in rules if operator == "In" for value in listed)
+        found.update(value for value in values if all(holds(each, value) for each in rules))
+    return found
 
 
-def _offered(problem: Problem, axis: Axis) -> int:
-    """The domains in which pools could buy."""
-    sold = problem.columns.by_label(axis.key)
-    return bits(at for at, value in enumerate(axis.values) if sold.get(value, 0) & problem.columns.available)
+def _values(kind: InstanceType, key: str) -> Iterable[str]:
+    """What a label may be on machines of a type."""
+    if key == INSTANCE_TYPE:
+        return (kind.name,)
+    if key == ZONE:
+        return {each.zone for each in kind.offerings if each.available}
+    if key == CAPACITY_TYPE:
+        return {each.capacity_type for each in kind.offerings if each.available}
+    return kind.labels.get(key, ())
+
+
+def _places_of(axis: Axis, values: set[str]) -> int:
+    return bits(at for at, value in enumerate(axis.values) if value in values)
 
 
 def _counted(counts: list[int]) -> dict[int, int]:
