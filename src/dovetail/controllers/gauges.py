@@ -124,8 +124,7 @@ class Gauges(Collector):
         limit = _family("nodepools_limit", "Limits of a NodePool.", ("resource_type", "nodepool"))
         usage = _family("nodepools_usage", "Resources of a NodePool.", ("resource_type", "nodepool"))
         for pool in self._mirror.pools.store.all():
-            claims = self._mirror.claims_of(pool.name)
-            used = pools.usage(resources(claim.status.capacity) for claim in claims)
+            used = pools.usage(self._mirror.claims_of(pool.name))
             for family, amounts in ((limit, resources(pool.spec.limits)), (usage, used)):
                 for kind, amount in amounts.items():
                     family.add_metric([kind, pool.name], _plain(kind, amount))

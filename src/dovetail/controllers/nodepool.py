@@ -135,8 +135,7 @@ class NodePools:
             conditions.false(kind, *health.why(pool.name))
 
     def _counted(self, pool: NodePool, node_class: Mapping[str, Any] | None) -> dict[str, Any]:
-        claims = self._context.mirror.claims_of(pool.name)
-        used = pools.usage(resources(claim.status.capacity) for claim in claims)
+        used = pools.usage(self._context.mirror.claims_of(pool.name))
         return {
             "resources": format_resources(used),
             "nodes": used["nodes"],
