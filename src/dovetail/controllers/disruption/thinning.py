@@ -69,8 +69,7 @@ def removable(
     keep = DEAR * (fresh or 0.0) / max(1, sum(len(each.pods) for each in candidates))
     free = there.free.copy()
     alive = np.ones(len(free), dtype=bool)
-    load = {each.node: [there.size(pod) for pod in pods[each.node]] for each in candidates}
-    by_row: dict[int, list[Amounts]] = {there.row[name]: sizes for name, sizes in load.items() if name in there.row}
+    came: dict[int, list[Amounts]] = {}
     found = []
     for each in sorted(candidates, key=_worth):
         row = there.row.get(each.node)
@@ -79,12 +78,13 @@ def removable(
         if fresh is not None and cost <= fresh * (1 + CLOSE) and each.price < keep * len(each.pods):
             continue
         alive[row] = False
-        placed = _place(by_row[row], free, alive)
+        leaving = [*map(there.size, pods[each.node]), *came.get(row, ())]
+        placed = _place(leaving, free, alive)
         if placed is None:
             alive[row] = True
             continue
         for size, target in placed:
-            by_row.setdefault(target, []).append(size)
+            came.setdefault(target, []).append(size)
         left[each.pool] -= 1
         cost -= each.price
         found.append(each)
