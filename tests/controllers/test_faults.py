@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
 from dovetail.cloud.simulated.market import Market, Stock
 from dovetail.controllers.provisioning import planning
+from dovetail.controllers.safety import Cause
 from dovetail.kube import resources as kinds
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
@@ -132,6 +134,33 @@ def test_failing_launches_enter_safe_mode_and_success_ends_it(tell: Tell) -> Non
         assert not world.autoscaler.problems()
 
     tell(story, market=Market(error_rate=1.0))
+
+
+@pytest.mark.parametrize(("call", "deed"), [("machines", "list machines"), ("terminate", "end machines")])
+def test_a_cloud_that_no_longer_lets_us_give_machines_back_stops_disruption(tell: Tell, call: str, deed: str) -> None:
+    """Otherwise replacements would be bought for machines that cannot be ended."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption={"consolidateAfter": "Never"})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(30)
+        may = getattr(world.cloud, call)
+
+        async def denied(*_: Any) -> Any:
+            raise CloudError(UNAUTHORIZED, "no", Remedy.OPERATOR)
+
+        setattr(world.cloud, call, denied)
+        await world.kube.delete(kinds.NODECLAIMS, (await world.list(kinds.NODECLAIMS))[0]["metadata"]["name"])
+        await asyncio.sleep(60)
+        assert world.autoscaler.safety.causes() == {Cause.CLOUD_DENIES: f"we may not {deed}: no"}
+        assert any(f"we may not {deed}" in each for each in world.autoscaler.problems())
+        setattr(world.cloud, call, may)
+        await asyncio.sleep(90)
+        assert not world.autoscaler.safety.safe_mode
+
+    tell(story)
 
 
 def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,10 @@ class Remedy(StrEnum):
     OPERATOR = "operator"
 
 
+#: The reason of an error that says we may not, or no longer.
+UNAUTHORIZED = "Unauthorized"
+
+
 class CloudError(Exception):
     """`reason` is CamelCase, fit for a condition; `remedy` is what a controller does about it.
 

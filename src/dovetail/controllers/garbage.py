@@ -48,7 +48,8 @@ class Garbage:
         await every(PERIOD, self.collect, "garbagecollection", self._context.log, again=HASTE)
 
     async def collect(self) -> None:
-        machines = await self._context.cloud.machines()
+        with self._context.safety.cloud("list machines"):
+            machines = await self._context.cloud.machines()
         await self._orphan_claims(machines)
         await self._orphan_machines(machines)
 
@@ -104,7 +105,8 @@ class Garbage:
         self._orphans = {each.provider_id: self._orphans.get(each.provider_id, now) for each in orphans}
         for machine in self._certain(orphans, len(machines)):
             try:
-                await context.cloud.terminate(machine.provider_id)
+                with context.safety.cloud("end machines"):
+                    await context.cloud.terminate(machine.provider_id)
             except MachineNotFound:
                 continue
             context.log.info(

@@ -8,12 +8,15 @@ a cause that only a new attempt could lift lapses after a while, so that the att
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.clock import Clock
+from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, MachineNotFound
 from dovetail.controllers.metrics import Metrics
 
 
@@ -22,14 +25,19 @@ class Cause(StrEnum):
     REGISTRATIONS_FAIL = "registrations-fail"
     STALE_VIEW = "stale-view"
     NOT_AUTHORISED = "not-authorised"
+    CLOUD_DENIES = "cloud-denies"
     MANY_UNHEALTHY = "many-unhealthy"
     BROKEN_INVARIANT = "broken-invariant"
 
 
 #: Causes with which a pending pod would get no machine.
-DISABLING = frozenset({Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL})
+DISABLING = frozenset(
+    {Cause.STALE_VIEW, Cause.NOT_AUTHORISED, Cause.CLOUD_DENIES, Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL}
+)
 #: Causes that are told of by attempts, and after how many seconds without another they lapse.
-LAPSING, LAPSE = frozenset({Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.BROKEN_INVARIANT}), 900.0
+LAPSING, LAPSE = frozenset(
+    {Cause.LAUNCHES_FAIL, Cause.REGISTRATIONS_FAIL, Cause.CLOUD_DENIES, Cause.BROKEN_INVARIANT}
+), 900.0
 #: A view this old, in seconds, is no ground for removing anything.
 STALE_AFTER = 60.0
 #: The share of unhealthy machines above which something bigger is wrong.
@@ -54,6 +62,7 @@ class Safety:
         self._log = log
         self._standing: dict[Cause, Standing] = {}
         self._failed = 0
+        self._denied: dict[str, str] = {}
         self._joined: deque[bool] = deque(maxlen=JOINS)
         for cause in Cause:
             metrics.safe_mode.labels(cause).set(0)
@@ -92,7 +101,32 @@ class Safety:
             self._failed = 0 if cause is Cause.LAUNCHES_FAIL else self._failed
             if cause is Cause.REGISTRATIONS_FAIL:
                 self._joined.clear()
+            if cause is Cause.CLOUD_DENIES:
+                self._denied.clear()
             self.set(cause, None)
+
+    @contextmanager
+    def cloud(self, deed: str) -> Iterator[None]:
+        """Around a call that machines cannot be given back without: that it is refused stands until it is let pass."""
+        try:
+            yield
+        except MachineNotFound:
+            self._let(deed)
+            raise
+        except CloudError as problem:
+            if problem.reason == UNAUTHORIZED:
+                self._denied[deed] = problem.message
+                self.set(Cause.CLOUD_DENIES, self._denials())
+            raise
+        else:
+            self._let(deed)
+
+    def _let(self, deed: str) -> None:
+        if self._denied.pop(deed, None) is not None:
+            self.set(Cause.CLOUD_DENIES, self._denials())
+
+    def _denials(self) -> str | None:
+        return "; ".join(f"we may not {deed}: {why}" for deed, why in self._denied.items()) or None
 
     def launch(self, succeeded: bool, why: str = "") -> None:
         """The outcome of a launch. One success is proof enough that machines can be had again."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
 from dovetail.model.reasons import REASONS
 
 #: Fleet errors that say "not this offering, not now".
@@ -76,11 +76,11 @@ _IMAGE = "check amiSelectorTerms of the EC2NodeClass"
 _UNKNOWN = Meaning("LaunchFailed", Remedy.RETRY, "CLOUD_ERROR")
 _THROTTLED = Meaning("RequestLimitExceeded", Remedy.RETRY, "THROTTLED")
 _CREDENTIALS = Meaning(
-    "Unauthorized", Remedy.OPERATOR, "UNAUTHORIZED",
+    UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED",
     "renew the credentials (IRSA annotation, pod identity association or profile)",
 )
 _CAPACITY = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING")
-_FORBIDDEN = Meaning("Unauthorized", Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
+_FORBIDDEN = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
 _NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
 _FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
 _GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")

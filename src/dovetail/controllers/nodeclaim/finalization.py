@@ -75,7 +75,8 @@ async def _lost(context: Context, claim: NodeClaim) -> str:
 async def _terminated(context: Context, claim: NodeClaim, provider_id: str) -> bool:
     """Ask for the machine's end; True once the cloud no longer knows it."""
     try:
-        await context.cloud.terminate(provider_id)
+        with context.safety.cloud("end machines"):
+            await context.cloud.terminate(provider_id)
         gone = False
     except MachineNotFound:
         gone = True

@@ -149,7 +149,8 @@ class Termination:
         if not node.spec.provider_id:
             return True
         try:
-            await self._context.cloud.terminate(node.spec.provider_id)
+            with self._context.safety.cloud("end machines"):
+                await self._context.cloud.terminate(node.spec.provider_id)
         except MachineNotFound:
             return True
         return False
