@@ -149,12 +149,16 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class ScaledLoop(asyncio.SelectorEventLoop):
-    """Real sockets, `speed` seconds to the second. The speed may change while it runs."""
+    """Real sockets, `speed` seconds to the second. The speed may change while it runs.
+
+    Only waiting is hastened. Work takes the time it takes: else whoever asks for more speed than there are processors
+    would find that every deadline has passed.
+    """
 
     def __init__(self, speed: float = 1.0) -> None:
         self._speed = speed
-        self._zero = time.monotonic()
-        self._base = 0.0
+        #: Our time and the wall's when the pace last changed, and the pace since: one value, since threads read it.
+        self._since = (0.0, time.monotonic(), 1.0)
         selector = _ScaledSelector()
         selector.loop = self
         super().__init__(selector)
@@ -170,18 +174,33 @@ class ScaledLoop(asyncio.SelectorEventLoop):
     def speed(self, speed: float) -> None:
         if not speed > 0:
             raise ValueError(f"speed must be above 0, not {speed!r}")
-        self._base, self._zero = self.time(), time.monotonic()
         self._speed = speed
 
     def time(self) -> float:
-        return self._base + (time.monotonic() - self._zero) * self._speed
+        ours, theirs, pace = self._since
+        return ours + (time.monotonic() - theirs) * pace
+
+    @contextmanager
+    def hastened(self) -> Iterator[None]:
+        """While the loop waits."""
+        self._go_on(self._speed)
+        try:
+            yield
+        finally:
+            self._go_on(1.0)
+
+    def _go_on(self, pace: float) -> None:
+        self._since = (self.time(), time.monotonic(), pace)
 
 
 class _ScaledSelector(selectors.DefaultSelector):
     loop: ScaledLoop
 
     def select(self, timeout: float | None = None) -> _Ready:
-        return super().select(None if timeout is None else timeout / self.loop.speed)
+        if self.loop.speed == 1 or (timeout is not None and timeout <= 0):
+            return super().select(timeout)
+        with self.loop.hastened():
+            return super().select(None if timeout is None else timeout / self.loop.speed)
 
 
 def wall() -> datetime:

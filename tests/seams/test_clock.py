@@ -197,6 +197,21 @@ def test_a_scaled_loop_runs_faster_than_the_wall() -> None:
     assert 0.09 < time.monotonic() - began < MOMENT
 
 
+def test_work_on_a_scaled_loop_is_not_hastened() -> None:
+    """Deadlines mean what they say even where the machine is too slow for the speed that was asked for."""
+
+    async def main() -> tuple[float, float]:
+        await asyncio.sleep(1)
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+        before = loop.time()
+        while time.monotonic() - began < 0.02:
+            pass
+        return loop.time() - before, time.monotonic() - began
+
+    counted, worked = run_scaled(main(), speed=1000)
+    assert 0.01 < counted <= worked
+
+
 def test_a_scaled_loop_keeps_time_continuous_when_its_speed_changes() -> None:
     loop = ScaledLoop(100)
     try:

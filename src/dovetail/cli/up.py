@@ -35,7 +35,7 @@ _LOG = "DOVETAIL_LAB_LOG"
 @click.option("--boot", default=None, type=click.FloatRange(0, 3600),
               help="Seconds until a bought machine joins; 25 to 35 by default.")  # fmt: skip
 @click.option("--speed", default=1.0, show_default=True, type=click.FloatRange(0, 10000, min_open=True),
-              help="Seconds of the lab to one of yours.")  # fmt: skip
+              help="Seconds of the lab to one of yours, while it waits.")  # fmt: skip
 @click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
 @click.option("--data", type=_FOLDER, default=None, help="Keep the cluster in this folder across restarts.")
 @click.option("--kubeconfig", "config", type=_FILE, default=Path("kubeconfig.yaml"), show_default=True)
