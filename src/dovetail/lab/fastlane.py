@@ -55,6 +55,7 @@ class FastLane:
         #: What is new about the pod that is being written, and what it is a copy of.
         self._writing: tuple[Parts | None, Mold | None] = _UNKNOWN
         self._chance = server.chance.child("fastlane")
+        self._said = _Said()
         server.store.observers.append(self._changed)
 
     async def close(self) -> None:
@@ -250,7 +251,7 @@ class FastLane:
             return False
         old = pod.get("status") or {}
         if "$setElementOrder/conditions" in given:
-            status = _as_kubelet(old, given)
+            status = _as_kubelet(old, given, self._said(given["conditions"]))
         elif given.keys() <= _SCHEDULERS:
             status = _as_scheduler(old, given)
         else:
@@ -262,12 +263,24 @@ class FastLane:
         return True
 
 
-def _as_kubelet(old: Json, given: Mapping[str, Any]) -> Json:
+class _Said:
+    """Conditions without what is not said. Pods that do the same at the same instant come with the same list."""
+
+    def __init__(self) -> None:
+        self._given: list[Json] = []
+        self._kept: list[Json] = []
+
+    def __call__(self, given: list[Json]) -> list[Json]:
+        if given is not self._given:
+            self._given, self._kept = given, [_condition(each) for each in given]
+        return self._kept
+
+
+def _as_kubelet(old: Json, given: Mapping[str, Any], conditions: list[Json]) -> Json:
     """Its conditions in its order, others' behind them, everything else replaced."""
-    conditions = [_condition(each) for each in given["conditions"]]
     ours = {each["type"] for each in conditions}
     others = [each for each in old.get("conditions", ()) if each["type"] not in ours]
-    status = {**old, **given, "conditions": [*conditions, *others]}
+    status = {**old, **given, "conditions": [*conditions, *others] if others else conditions}
     del status["$setElementOrder/conditions"]
     return status
 

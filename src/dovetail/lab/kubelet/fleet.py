@@ -34,6 +34,7 @@ from dovetail.lab.machines import Machine
 from dovetail.lab.recorder import Involved, Recorder
 
 _CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
+_IN_ORDER = {"$setElementOrder/conditions": [{"type": kind} for kind in _CONDITIONS]}
 RETRY_SECONDS = 1.0
 _KEPT_TEXTS = 512
 
@@ -349,8 +350,7 @@ class Fleet:
     async def _patch(self, run: PodRun, now: float) -> None:
         seat = self.seats[run.node]
         status = status_of(run, seat.machine.ip, now, lambda at: self.stamp(seat, at))
-        status["$setElementOrder/conditions"] = [{"type": kind} for kind in _CONDITIONS]
-        body: dict[str, Any] = {"metadata": {"uid": run.uid}, "status": status}
+        body: dict[str, Any] = {"metadata": {"uid": run.uid}, "status": status | _IN_ORDER}
         meta = run.pod.metadata
         await self._kube.patch(
             PODS, meta.name, body, meta.namespace, kind="strategic", subresource="status", type=_Nothing

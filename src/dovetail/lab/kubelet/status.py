@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from dovetail.lab.kubelet.containerrun import ContainerRun, Ended
@@ -11,6 +12,8 @@ from dovetail.lab.kubelet.podrun import PodRun
 
 #: Seconds of the loop to the text of an instant.
 Stamp = Callable[[float], str]
+#: A condition's type and status, why, and in words.
+_Item = tuple[str, str, str, str]
 
 
 def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, Any]:
@@ -38,13 +41,13 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
 
 def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[str, Any]]:
     over = phase in ("Succeeded", "Failed")
-    items = [("PodReadyToStartContainers", "True" if run.sandbox and not over else "False", "", "")]
+    items: list[_Item] = [("PodReadyToStartContainers", "True" if run.sandbox and not over else "False", "", "")]
     items.append(("Initialized", *_initialized(run, phase)))
     ready = _ready(run, phase)
     items.append(("Ready", *_gated(run, ready)))
     items.append(("ContainersReady", *ready))
     items.append(("PodScheduled", "True", "", ""))
-    return [_condition(run, item, now, stamp) for item in items]
+    return _written(tuple([(*item, stamp(_since(run, item, now))) for item in items]), run.pod.metadata.generation)
 
 
 def _initialized(run: PodRun, phase: str) -> tuple[str, str, str]:
@@ -92,21 +95,30 @@ def _list(names: list[str]) -> str:
     return f"[{' '.join(names)}]"
 
 
-def _condition(run: PodRun, item: tuple[str, str, str, str], now: float, stamp: Stamp) -> dict[str, Any]:
-    kind, status, reason, message = item
+def _since(run: PodRun, item: _Item, now: float) -> float:
+    """When the condition took the status that it has."""
+    kind, status = item[:2]
     before = run.transitions.get(kind)
     if before is None or before[0] != status:
         before = run.transitions[kind] = (status, now)
-    condition: dict[str, Any] = {
-        "type": kind,
-        "status": status,
-        "lastProbeTime": None,
-        "lastTransitionTime": stamp(before[1]),
-        "observedGeneration": run.pod.metadata.generation,
-    }
-    condition["reason"] = reason or None
-    condition["message"] = message or None
-    return condition
+    return before[1]
+
+
+@lru_cache(maxsize=256)
+def _written(items: tuple[tuple[str, str, str, str, str], ...], generation: int) -> list[dict[str, Any]]:
+    """The conditions of many pods that do the same at the same instant: one list for all of them."""
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "lastProbeTime": None,
+            "lastTransitionTime": since,
+            "observedGeneration": generation,
+            "reason": reason or None,
+            "message": message or None,
+        }
+        for kind, status, reason, message, since in items
+    ]
 
 
 def container_status(run: ContainerRun, uid: str, stamp: Stamp, *, init: bool = False) -> dict[str, Any]:
