@@ -124,7 +124,9 @@ class View:
         nodes = f"{total} node{'' if total == 1 else 's'}" + ("" if up == total else f", {up} ready")
         order = ("running", "starting", "pending", "failed", "done", "going")
         pods = ", ".join(f"{counts[name]} {name}" for name in order if counts[name])
-        return f"{nodes}; pods: {pods or 'none'}"
+        faults = self._running.lab.faults
+        broken = sorted({each.kind for each in faults.now.values()}) if faults is not None else []
+        return f"{nodes}; pods: {pods or 'none'}" + (f"; broken: {', '.join(broken)}" if broken else "")
 
     def _screen(self) -> RenderableType:
         from rich.console import Group

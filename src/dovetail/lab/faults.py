@@ -97,11 +97,11 @@ class Faults:
             self._ends.pop(name)[1]()
 
     def _mend(self) -> str:
-        names = sorted(self.now)
-        for name in names:
+        broken = self._broken()
+        for name in sorted(self.now):
             self.end(name)
         self._until = min(self._until, self._clock.monotonic())
-        return f"mended: {', '.join(names)}" if names else "nothing was broken"
+        return f"mended: {', '.join(broken)}" if broken else "nothing was broken"
 
     @property
     def restless(self) -> bool:
@@ -205,17 +205,26 @@ class Faults:
 
     def _knock(self, request: Request) -> Response:
         if request.method == "GET":
-            return _status(200, "", "\n".join(self._broken()) or "nothing is broken")
+            return _status(200, "", "\n".join(self._told()) or "nothing is broken")
         try:
             fault = msgspec.json.decode(request.body, type=Fault, dec_hook=decode)
             return _status(200, "", self.strike(fault))
         except (msgspec.DecodeError, UnknownFault) as problem:
             return _status(400, "BadRequest", str(problem))
 
-    def _broken(self) -> Iterator[str]:
-        """What is broken, a line each."""
+    def _broken(self) -> dict[str, float]:
+        """What is broken, and until when; what one strike did to several nodes in one word."""
+        struck: dict[int, list[str]] = {}
+        for name, fault in sorted(self.now.items()):
+            struck.setdefault(id(fault), []).append(name)
+        return {
+            names[0] if len(names) == 1 else f"{self.now[names[0]].kind} of {len(names)} nodes": self._ends[names[0]][0]
+            for names in struck.values()
+        }
+
+    def _told(self) -> Iterator[str]:
         now = self._clock.monotonic()
-        for name, (until, _) in sorted(self._ends.items()):
+        for name, until in self._broken().items():
             yield f"{name}, for good" if until == math.inf else f"{name}, {until - now:.0f} s more"
 
     async def stream(self, frames: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -184,6 +184,15 @@ def test_what_is_broken_for_good_can_be_told_and_mended(lab_run: Run) -> None:
     lab_run(body, nodes=1)
 
 
+def test_every_kubelet_is_one_word(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        living.lab.faults.strike(Fault(kind="kubelet-silent", node="*"))
+        assert await _knock(living, "GET", None) == "kubelet-silent of 3 nodes, 60 s more"
+        assert await _knock(living, "POST", {"kind": "mend"}) == "mended: kubelet-silent of 3 nodes"
+
+    lab_run(body, nodes=3)
+
+
 async def _knock(living: Any, method: str, body: dict[str, Any] | None) -> str:
     response = await living.kube.request(method, PATH, body=body)
     return str(msgspec.json.decode(response.body)["message"])
