@@ -7,6 +7,8 @@ are drained before that.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from dovetail.cloud.aws.reservations import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
@@ -57,9 +59,10 @@ class Reserved:
     async def _demote(self, claim: NodeClaim, machine: Machine) -> None:
         labels = {keys.CAPACITY_TYPE: machine.capacity_type} | dict.fromkeys(_LABELS)
         body = {"metadata": {"labels": labels}}
-        try:
-            if claim.status.node_name:
+        if claim.status.node_name:
+            with suppress(NotFound):  # the machine may be without a node for a while: its claim is true all the same
                 await self._context.kube.patch(NODES, claim.status.node_name, body)
+        try:
             await self._context.kube.patch(NODECLAIMS, claim.name, body)
         except NotFound:
             return
