@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dovetail.controllers.conditions import CLAIM, POOL, Conditions, truncated
+from dovetail.controllers.conditions import CLAIM, POOL, Conditions, instant, stamp, truncated
 from dovetail.model.meta import Condition
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,3 +67,11 @@ def test_conditions_are_written_sorted_and_whole() -> None:
 def test_long_messages_are_cut_to_what_an_event_holds() -> None:
     assert truncated("x" * 2000) == "x" * 1021 + "..."
     assert truncated("short") == "short"
+
+
+def test_an_instant_is_read_as_it_is_written_and_nonsense_is_none() -> None:
+    assert instant(stamp(NOW)) == NOW
+    assert instant("2026-01-01T01:00:00+01:00") == CREATED
+    assert instant("2026-01-01T00:00:00") == CREATED, "in UTC where it does not say"
+    assert instant("tomorrow") is None
+    assert instant("") is None

@@ -10,10 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.clock import EPOCH
 from dovetail.cloud.protocol import CloudError, RebootRejected, RebootUnsupported, Remedy
 from dovetail.cloud.simulated.market import Market
+from dovetail.cluster.keys import REBOOTS
+from dovetail.controllers import rebooting
+from dovetail.controllers.conditions import stamp
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
+from dovetail.model.kinds.nodeclaim import NodeClaim
 
 Tell = Callable[..., None]
 GATES = {**Settings().feature_gates, "NodeRepair": True}
@@ -329,3 +334,12 @@ def test_a_reboot_goes_on_after_the_process_was_killed(tell: Tell) -> None:
         assert world.cloud.calls["reboot"] == 1
 
     tell(story, market=Market(boot=(20.0, 20.0)), only=SMALL, feature_gates=GATES)
+
+
+def test_reboots_that_nobody_can_read_do_not_count() -> None:
+    now = EPOCH + timedelta(hours=1)
+    lately = ",".join(["yesterday", stamp(EPOCH), "", "2026-13-01"])
+    told = {"metadata": {"annotations": {REBOOTS: lately}}}
+    assert not rebooting.exhausted(msgspec.convert(told, NodeClaim), now)
+    told = {"metadata": {"annotations": {REBOOTS: f"{lately},{stamp(EPOCH)}"}}}
+    assert rebooting.exhausted(msgspec.convert(told, NodeClaim), now)

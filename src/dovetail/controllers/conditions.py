@@ -7,7 +7,7 @@ dependents and is never set by hand. A transition time moves only when the statu
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -159,6 +159,15 @@ def manifest(condition: Condition) -> dict[str, Any]:
 def stamp(instant: datetime) -> str:
     """An instant in Kubernetes' words."""
     return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def instant(text: str) -> datetime | None:
+    """The instant that a text means, in UTC where it does not say; None where nobody can read it."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def truncated(message: str, limit: int = 1024) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.cloud.protocol import CloudError, MachineNotFound, RebootRejected, RebootUnsupported
 from dovetail.cluster import keys
 from dovetail.controllers import logs, tainting
-from dovetail.controllers.conditions import Conditions, of_claim, stamp, status_patch
+from dovetail.controllers.conditions import Conditions, instant, of_claim, stamp, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline, drain
@@ -217,7 +217,7 @@ class Rebooting:
         if result == "invalid_request":
             await self._ended(claim, FAILED, why)
         else:
-            grace = _grace(claim)
+            grace = _bound(claim)
             if grace is not None:
                 await deadline.tighten(context, claim, grace)
             await delete(context, claim, "unhealthy", bound=grace)
@@ -237,7 +237,7 @@ class Rebooting:
 def _lately(claim: NodeClaim, now: datetime) -> list[datetime]:
     """The reboots of the last day."""
     texts = filter(None, claim.metadata.annotations.get(keys.REBOOTS, "").split(","))
-    return [at for at in map(datetime.fromisoformat, texts) if now - at < DAY]
+    return [at for at in map(instant, texts) if at is not None and now - at < DAY]
 
 
 def _grace(claim: NodeClaim) -> float | None:
@@ -249,6 +249,14 @@ def _grace(claim: NodeClaim) -> float | None:
     if seconds < 0:
         raise ValueError(f"reboot termination grace period must be non-negative, got {text!r}")
     return seconds
+
+
+def _bound(claim: NodeClaim) -> float | None:
+    """The same for a machine that goes: what cannot be read binds nobody."""
+    try:
+        return _grace(claim)
+    except ValueError:
+        return None
 
 
 def _requested_at(claim: NodeClaim) -> datetime:

@@ -39,7 +39,7 @@ async def finalize(context: Context, claim: NodeClaim) -> Again:
 async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
     """With a grace period the end has a date, written where the drain reads it."""
     grace, deleted = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
-    if grace is None or deleted is None or keys.TERMINATION_TIMESTAMP in claim.metadata.annotations:
+    if grace is None or deleted is None or deadline.of(claim) is not None:
         return claim
     end = deleted + timedelta(seconds=parse_duration(grace).total_seconds())
     body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: stamp(end)}}}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from dovetail.cluster import keys
-from dovetail.controllers.conditions import stamp
+from dovetail.controllers.conditions import instant, stamp
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.resources import NODECLAIMS
@@ -16,9 +16,9 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
 def of(claim: NodeClaim | None) -> datetime | None:
-    """When everything must be gone, if the claim has a date."""
+    """When everything must be gone, if the claim has a date that can be read."""
     text = claim.metadata.annotations.get(keys.TERMINATION_TIMESTAMP) if claim else None
-    return datetime.fromisoformat(text.replace("Z", "+00:00")) if text is not None else None
+    return instant(text) if text is not None else None
 
 
 def words(end: datetime) -> str:
