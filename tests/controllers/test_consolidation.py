@@ -11,6 +11,7 @@ import pytest
 from dovetail.controllers.disruption import balance, consolidation, costs
 from dovetail.controllers.disruption.commands import Candidate, Command, Reason, old_words
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.planner.plan import Choice, Cost, Machine, Plan
 
@@ -88,6 +89,20 @@ def test_a_replacement_keeps_the_variety_that_its_pool_insists_on_or_is_none() -
     assert {**insists, "values": ["t0", "t1"]} in found.plan.machines[0].requirements
     found = consolidation.evaluate([candidate("a", 0.12)], lambda _: plan(wanted), spot_to_spot=False)
     assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER"
+
+
+def test_a_replacement_is_as_varied_as_its_pool_insists_in_whatever_label() -> None:
+    insists = {"key": "example.com/family", "operator": "Exists", "minValues": 2}
+    wanted = msgspec.structs.replace(machine(0.1, 0.15, 0.3), requirements=(insists,))
+    families = {"t0": "c", "t1": "c", "t2": "m"}
+    sold = {
+        name: InstanceType(name=name, capacity={}, overhead={}, labels={"example.com/family": (family,)}, offerings=())
+        for name, family in families.items()
+    }
+    found = consolidation.evaluate([candidate("a", 0.2)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
+    assert isinstance(found, Rejection) and found.code == "NOT_CHEAPER", "what is cheaper is of one family"
+    found = consolidation.evaluate([candidate("a", 0.4)], lambda _: plan(wanted), spot_to_spot=False, types=sold)
+    assert isinstance(found, Proposal)
 
 
 def test_a_machine_of_unknown_price_is_never_moved_for_cost() -> None:

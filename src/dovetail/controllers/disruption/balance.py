@@ -15,7 +15,7 @@ from dovetail.clock import beside
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import Offered, candidate
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, evaluate, rank
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, rank
 from dovetail.controllers.metrics import snake
 
 K = 2
@@ -68,8 +68,7 @@ class Balance:
         alone = rank(best.candidates)[:ALONE] if len(best.candidates) > 1 else []
 
         def think() -> list[Proposal | Rejection]:
-            spot, baseline = asked.spot_to_spot, asked.baseline
-            return [evaluate((each,), asked.simulate, spot_to_spot=spot, baseline=baseline) for each in alone]
+            return [asked.evaluate((each,)) for each in alone]
 
         for found in await beside(think):
             if isinstance(found, Proposal) and not self.objections(found, known):

@@ -14,7 +14,7 @@ from types import MappingProxyType
 import msgspec
 
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.controllers.disruption.narrowing import cheaper, cheapest
+from dovetail.controllers.disruption.narrowing import Types, cheaper, cheapest
 from dovetail.planner.plan import Machine, Plan
 
 #: A saving below this share of what is removed is not worth anybody's trouble.
@@ -36,6 +36,7 @@ SEARCHED = 6
 #: In a fleet that costs at most this share more, each pod that is moved must save this share of a pod's cost.
 NEAR, PAYS = 0.15, 1.0
 
+NO_TYPES: Types = MappingProxyType({})
 Simulate = Callable[[Sequence[Candidate]], Plan | None]
 Allow = Callable[[Sequence[Candidate]], bool]
 
@@ -66,9 +67,10 @@ def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def evaluate(
-    candidates: Sequence[Candidate], simulate: Simulate, *, spot_to_spot: bool, baseline: float = 0.0
-) -> Proposal | Rejection:
-    """Whether removing exactly these machines pays."""
+    candidates: Sequence[Candidate], simulate: Simulate, *, spot_to_spot: bool, baseline: float = 0.0,
+    types: Types = NO_TYPES,
+) -> Proposal | Rejection:  # fmt: skip
+    """Whether removing exactly these machines pays. `types` say how different offerings are."""
     before = sum(each.price or 0.0 for each in candidates)
     plan = simulate(candidates)
     if plan is None:
@@ -80,14 +82,14 @@ def evaluate(
     spot = all(each.capacity_type == "spot" for each in candidates)
     machines = []
     for machine in plan.machines:
-        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price))
+        limited = cheaper(machine, ceiling - (plan.cost.per_hour - machine.price), types)
         if limited is None:
             return Rejection("NOT_CHEAPER", "can't replace with a cheaper node")
         if spot and limited.choice.capacity_type == "spot":
             problem = _spot_to_spot(limited, len(candidates), spot_to_spot)
             if problem is not None:
                 return problem
-            limited = cheapest(limited, SPOT_CHOICES) if len(candidates) == 1 else limited
+            limited = cheapest(limited, SPOT_CHOICES, types) if len(candidates) == 1 else limited
         machines.append(limited)
     plan = msgspec.structs.replace(plan, machines=tuple(machines))
     return Proposal(candidates=tuple(candidates), plan=plan, saving=before + baseline - plan.cost.per_hour)
@@ -111,6 +113,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     refused: Mapping[str, Rejection] = MappingProxyType({})
     spot_to_spot: bool = False
     baseline: float = 0.0
+    types: Types = NO_TYPES
+
+    def evaluate(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
+        """Whether removing exactly these machines pays."""
+        return evaluate(
+            candidates, simulate or self.simulate, spot_to_spot=self.spot_to_spot, baseline=self.baseline,
+            types=self.types,
+        )  # fmt: skip
 
 
 def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal | None, dict[str, Rejection]]:
@@ -158,10 +168,7 @@ class _Judge:
 
     def __call__(self, candidates: Sequence[Candidate], simulate: Simulate | None = None) -> Proposal | Rejection:
         self.asked += 1
-        question = self._question
-        return evaluate(
-            candidates, simulate or question.simulate, spot_to_spot=question.spot_to_spot, baseline=question.baseline
-        )
+        return self._question.evaluate(candidates, simulate)
 
     def above(self, best: Proposal | None, share: float) -> bool | None:
         """Whether the fleet would still cost so much more than a fresh one; None if nobody knows."""

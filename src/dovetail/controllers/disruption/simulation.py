@@ -46,6 +46,7 @@ class Simulation:
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
         self._waiting = {pod.metadata.key for pod in waiting}
+        self._types = context.mirror.types
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
         for each in asked:
@@ -70,7 +71,7 @@ class Simulation:
             simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
             removals=tuple(self.removals(candidates, there, allowances.left, fresh)) if above > vain else (),
             thinned=tuple(self.thinned(candidates, there, allowances.left, fresh)), fresh=fresh, above=above,
-            refused=refused, spot_to_spot=spot_to_spot, baseline=self.baseline(),
+            refused=refused, spot_to_spot=spot_to_spot, baseline=self.baseline(), types=self._types,
         )  # fmt: skip
 
     def without(
