@@ -17,7 +17,7 @@ from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.labels import INSTANCE_TYPE, ZONE
+from dovetail.model.labels import INSTANCE_TYPE, RESERVED, SPOT, ZONE
 
 #: kind -> (event, what it says, reason in metrics); a rebalance recommendation moves nobody.
 _MEANING = {
@@ -36,6 +36,8 @@ _MEANING = {
 }  # fmt: skip
 #: What messages are called in log and metrics that end nothing.
 _QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
+#: What there is too little of when machines are called back.
+_SHORT = {"spot-interruption": SPOT, "reservation-interruption": RESERVED}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
 PAUSE, LOOK, SELDOM = 5.0, 60.0, 600.0
@@ -119,9 +121,10 @@ class Interruptions:
                 continue
             event, words, reason = _MEANING[message.kind]
             context.notices.machine(node, claim, "Warning", event, words)
-            if message.kind == "spot-interruption":
+            if message.kind in _SHORT:
                 labels = claim.metadata.labels
-                context.cloud.unavailable.mark((labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), "spot"))
+                offering = (labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), _SHORT[message.kind])
+                context.cloud.unavailable.mark(offering)
             if claim.metadata.deletion_timestamp is None and claim.metadata.uid not in self._ended:
                 await self._end(claim, message, reason)
 
