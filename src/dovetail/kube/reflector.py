@@ -165,9 +165,10 @@ class Reflector(Generic[T]):
     def _told(self, news: News) -> None:
         """What a server in the same process tells is always the newest."""
         self._alive()
-        held = self.store.get(news.key)
-        obj = self._readable(lambda: news.view(self._type, held), lambda: news.raw)
-        if obj is None:
+        try:
+            obj = news.view(self._type, self.store.get(news.key))
+        except msgspec.ValidationError as problem:
+            self._pass_over(news.raw, problem)
             return
         if news.gone:
             self._remove(news.key, obj)
@@ -176,8 +177,10 @@ class Reflector(Generic[T]):
         self.version = str(news.version)
 
     def _accept(self, raw: msgspec.Raw, gone: bool) -> None:
-        obj = self._readable(lambda: decode(raw, self._type), lambda: raw)
-        if obj is None:
+        try:
+            obj = decode(raw, self._type)
+        except msgspec.ValidationError as problem:
+            self._pass_over(raw, problem)
             return
         namespace, name, uid, version = meta(obj)
         key = f"{namespace}/{name}" if namespace else name
@@ -187,14 +190,10 @@ class Reflector(Generic[T]):
             self._put(key, obj)
         self.version = version
 
-    def _readable(self, read: Callable[[], T], raw: Callable[[], bytes | msgspec.Raw]) -> T | None:
-        """The object; one that does not decode is reported and passed over."""
-        try:
-            return read()
-        except msgspec.ValidationError as problem:
-            self._report(BadObject(self.resource.name, key_of_raw(raw()), str(problem)))
-            self.version = decode(raw(), Head).metadata.resource_version
-            return None
+    def _pass_over(self, raw: bytes | msgspec.Raw, problem: msgspec.ValidationError) -> None:
+        """An object that does not decode is reported, and no more."""
+        self._report(BadObject(self.resource.name, key_of_raw(raw), str(problem)))
+        self.version = decode(raw, Head).metadata.resource_version
 
     def _known_better(self, key: str, uid: str, version: str) -> bool:
         """Whether a writer of ours has already put a newer state of the object into the store."""

@@ -37,8 +37,8 @@ class PodGarbage:
     def _pod_changed(self, old: PodView | None, new: PodView | None) -> None:
         if new is None:
             return
-        node = new.spec.node_name
-        if node and node not in self._lost and self._kit.nodes.synced.is_set() and self._kit.nodes.get(node) is None:
+        node, nodes = new.spec.node_name, self._kit.nodes
+        if node and nodes.get(node) is None and node not in self._lost and nodes.synced.is_set():
             self._lose(node)
         if not node and new.metadata.deletion_timestamp is not None:
             self._wake.set()

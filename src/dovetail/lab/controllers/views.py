@@ -201,6 +201,8 @@ class PodView(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def claims(self) -> tuple[str, ...]:
         """The names of the PersistentVolumeClaims it mounts."""
+        if not self.spec.volumes:
+            return ()
         names = []
         for volume in self.spec.volumes:
             if volume.persistent_volume_claim is not None:

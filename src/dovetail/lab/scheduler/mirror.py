@@ -226,7 +226,7 @@ def _images(node: Node | None) -> object:
 
 def _smaller(before: PodInfo, now: PodInfo) -> bool:
     """Whether a pod holds less of anything than it did."""
-    return any(now.held.get(name, 0) < amount for name, amount in before.held.items())
+    return now.held != before.held and any(now.held.get(name, 0) < amount for name, amount in before.held.items())
 
 
 def _same_to_us(old: Pod, new: Pod) -> bool:

@@ -189,14 +189,16 @@ def _shape(pod: Pod) -> Shape:
 
 def _as_asked(pod: Pod) -> bool:
     """Whether every container runs with what its spec asks for: then no resize is in flight."""
-    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    if all(each.resources is None for each in statuses):
+    status, spec = pod.status, pod.spec
+    told = [
+        (each.name, each.resources.requests, each.allocated_resources)
+        for each in (*status.container_statuses, *status.init_container_statuses)
+        if each.resources is not None
+    ]
+    if not told:
         return True
-    asked = {each.name: each.resources.requests for each in (*pod.spec.containers, *pod.spec.init_containers)}
-    return all(
-        each.resources is None or asked.get(each.name) == each.resources.requests == each.allocated_resources
-        for each in statuses
-    )
+    asked = {each.name: each.resources.requests for each in (*spec.containers, *spec.init_containers)}
+    return not [name for name, given, allocated in told if not asked.get(name) == given == allocated]
 
 
 def pod_info(pod: Pod) -> PodInfo:
