@@ -87,7 +87,8 @@ class Lab:
         self.fleet = Fleet(kubelet, clock, chance.child("fleet"), self._kubelet_events, self.parts.pace)
         self.controllers: ControllerManager | None = None
         self.metrics = Metrics(self.fleet, clock, self._services)
-        self.faults: Faults | None = None
+        own = server is not None
+        self.faults = Faults(self.fleet, clock, chance.child("faults"), own_server=own) if self.parts.faults else None
         self.invariants: Invariants | None = None
         self._seen = Reflector(self.kube, SERVICES)
         self._extras = extras
@@ -165,8 +166,7 @@ class Lab:
             return
         self.server.doors.append(self.metrics.door)
         self.server.logs = Logs(self.fleet, self.clock).read
-        if self.parts.faults:
-            self.faults = Faults(self.fleet, self.clock, self.chance.child("faults"))
+        if self.faults is not None:
             self.server.doors.insert(0, self.faults.door)
             self.server.stream = self.faults.stream
         if self.parts.check:

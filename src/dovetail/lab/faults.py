@@ -19,7 +19,7 @@ from dovetail.clock import Clock
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import routes
 from dovetail.lab.apiserver.status import CHANGED, conflict
-from dovetail.lab.faultkinds import Fault, UnknownFault, unknown
+from dovetail.lab.faultkinds import KINDS, Fault, UnknownFault, unknown
 from dovetail.lab.kubelet.fleet import Fleet
 from dovetail.lab.seconds import decode
 
@@ -38,7 +38,7 @@ class Faults:
     `strikes` are the kinds, to which others may add; each calls `last` with what ends it.
     """
 
-    def __init__(self, fleet: Fleet, clock: Clock, chance: Chance) -> None:
+    def __init__(self, fleet: Fleet, clock: Clock, chance: Chance, *, own_server: bool = True) -> None:
         self._fleet = fleet
         self._clock = clock
         self._chance = chance
@@ -64,12 +64,16 @@ class Faults:
             "watch-twice": self._switch,
             "watch-gulps": self._switch,
         }
+        if not own_server:
+            self.strikes = {kind: strike for kind, strike in self.strikes.items() if KINDS[kind].node}
 
     def strike(self, fault: Fault) -> str:
         """Break it; returns what was done, in words."""
         if fault.kind == MEND:
             return self._mend()
         strike = self.strikes.get(fault.kind)
+        if strike is None and fault.kind in KINDS:
+            raise UnknownFault(f"{fault.kind} breaks the lab's own API server, and this one is Kubernetes'")
         if strike is None:
             raise unknown(fault.kind, (*self.strikes, MEND))
         self._until = max(self._until, self._over(fault))
@@ -189,7 +193,7 @@ class Faults:
 
     async def door(self, request: Request) -> Response | None:
         if request.path == PATH:
-            return self._knock(request)
+            return self.knock(request)
         slow = self.now.get("api-slow")
         if slow is not None:
             await asyncio.sleep(slow.much)
@@ -203,7 +207,8 @@ class Faults:
             return _status(409, "Conflict", _conflict(request.path))
         return None
 
-    def _knock(self, request: Request) -> Response:
+    def knock(self, request: Request) -> Response:
+        """Strike what a request asks for, or tell what is broken."""
         if request.method == "GET":
             return _status(200, "", "\n".join(self._told()) or "nothing is broken")
         try:

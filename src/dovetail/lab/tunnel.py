@@ -30,7 +30,8 @@ class Tunnel:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        return (f"--egress-selector-config-file={self._settings}",)
+        """Machines are called by their addresses: nobody could look their names up."""
+        return (f"--egress-selector-config-file={self._settings}", "--kubelet-preferred-address-types=InternalIP")
 
     async def listen(self) -> asyncio.Server:
         through = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": str(self._socket)}}}

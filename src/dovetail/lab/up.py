@@ -27,6 +27,7 @@ from dovetail.lab.aws.eks import Eks, EksSettings
 from dovetail.lab.bare import Bare, StartError, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.extension import extended, mounted
+from dovetail.lab.faults import PATH
 from dovetail.lab.kubelet.endpoint import Endpoint
 from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.kubelet.logs import Logs
@@ -167,7 +168,8 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
                 clock = Clock(asyncio.get_running_loop())
                 lab = Lab(transport, clock, Chance(seed), parts, extras=extras)
                 eks = _eks(settings, plane.server, plane.certificate.read_bytes())
-                async with extended(lab.kube, lab.metrics), mounted(Endpoint(Logs(lab.fleet, clock)), clock) as port:
+                kubelets = Endpoint(Logs(lab.fleet, clock), {PATH: lab.faults.knock} if lab.faults is not None else {})
+                async with extended(lab.kube, lab.metrics), mounted(kubelets, clock) as port:
                     way.kubelets = port
                     yield Running(lab, settings, plane.server, seed, eks)
             finally:

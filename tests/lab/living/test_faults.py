@@ -13,7 +13,7 @@ from living_manifests import deployment
 from dovetail.kube.errors import ApiError, Conflict
 from dovetail.kube.resources import DEPLOYMENTS, NODES
 from dovetail.lab.faultkinds import Fault, UnknownFault
-from dovetail.lab.faults import PATH
+from dovetail.lab.faults import PATH, Faults
 from dovetail.lab.seconds import Seconds
 
 Run = Callable[..., None]
@@ -180,6 +180,16 @@ def test_what_is_broken_for_good_can_be_told_and_mended(lab_run: Run) -> None:
         assert await _knock(living, "POST", {"kind": "mend"}) == "nothing was broken"
         await living.kube.create(DEPLOYMENTS, deployment(replicas=1))
         await living.available("web", 1)
+
+    lab_run(body, nodes=1)
+
+
+def test_the_api_server_of_others_is_not_ours_to_break(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        faults = Faults(living.lab.fleet, living.lab.clock, living.lab.chance, own_server=False)
+        with pytest.raises(UnknownFault, match="api-slow breaks the lab's own API server, and this one is Kubernetes'"):
+            faults.strike(Fault(kind="api-slow"))
+        assert faults.strike(Fault(kind="kubelet-silent")).endswith(" is silent for 60 s")
 
     lab_run(body, nodes=1)
 

@@ -47,6 +47,13 @@ def test_a_kubelet_knows_only_its_own_pods_and_lets_nobody_into_them() -> None:
     assert asked("/metrics").status == 404
 
 
+def test_a_kubelet_of_the_lab_answers_for_the_lab_too() -> None:
+    rooms = {"/lab/faults": lambda request: Response(status=200, body=request.body)}
+    endpoint = Endpoint(Spoken(), rooms)  # type: ignore[arg-type]
+    answer = asyncio.run(endpoint.handle(Request(method="POST", path="/lab/faults", body=b"struck")))
+    assert answer.body == b"struck"
+
+
 async def through(asked_for: bytes, kubelets: int | None) -> bytes:
     """The first line that the tunnel answers, and what comes after it."""
     async with tunnel() as way:

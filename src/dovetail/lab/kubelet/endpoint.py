@@ -1,9 +1,12 @@
 """What a kubelet answers when the API server calls it: logs. One endpoint speaks for every machine of the lab.
 
-The path names the pod, and a pod is on one machine only, so nobody needs to know which kubelet was called.
+The path names the pod, and a pod is on one machine only, so nobody needs to know which kubelet was called. Around a
+real control plane it is also where `dovetail fault` knocks, by way of any node: only the lab knows such a path.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver.registry import Refusal
@@ -16,13 +19,16 @@ _STREAMS = {"exec": "exec", "attach": "attach", "portForward": "portforward"}
 
 
 class Endpoint:
-    """`/containerLogs/NAMESPACE/POD/CONTAINER`; streams into a container are refused."""
+    """`/containerLogs/NAMESPACE/POD/CONTAINER`; streams into a container are refused. `rooms` answer other paths."""
 
-    def __init__(self, logs: Logs) -> None:
+    def __init__(self, logs: Logs, rooms: Mapping[str, Callable[[Request], Response]] | None = None) -> None:
         self.address = ""
         self._logs = logs
+        self._rooms = rooms or {}
 
     async def handle(self, request: Request) -> Response:
+        if request.path in self._rooms:
+            return self._rooms[request.path](request)
         kind, *rest = request.path.strip("/").split("/")
         if kind in _STREAMS:
             return _said(501, unavailable(_STREAMS[kind]))
