@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
+import pytest
+
 from dovetail.cloud.simulated.market import Market
+from dovetail.controllers import explanation
 from dovetail.controllers.ledger import Decision, Refusal
 from dovetail.kube import resources as kinds
 from tests.controllers.test_explanation import QUICK, Tell, _guarded, ask
@@ -123,3 +127,37 @@ def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
         assert ask(world, "claim", name).subject == f"node/{(await world.bound())['p0']}"
 
     tell(story, market=Market(boot=(30.0, 40.0)))
+
+
+def test_a_machine_that_is_gone_tells_what_was_decided_last(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=QUICK)
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(30)
+        node, (claim,) = (await world.bound())["p0"], await world.list(kinds.NODECLAIMS)
+        await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+        await asyncio.sleep(120)
+        for kind, name in (("node", node), ("claim", claim["metadata"]["name"])):
+            line = ask(world, kind, name).line
+            assert re.match(r"is gone; last was d-\w+ at .*: consolidation delete, terminating", line)
+        with pytest.raises(explanation.Unknown, match="node/other is not in the cluster"):
+            ask(world, "node", "other")
+
+    tell(story)
+
+
+def test_a_budget_that_a_schedule_shuts_tells_when_it_opens(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        shut = [{"nodes": "0", "schedule": "TZ=Asia/Seoul 0 9 * * *", "duration": "2h"}]
+        await world.pool(disruption={"consolidateAfter": "30s", "budgets": shut})
+        world.start()
+        await world.pods(1)
+        await world.until(world.all_bound)
+        await asyncio.sleep(10)
+        window = "schedule TZ=Asia/Seoul 0 9 * * * for 2h, opens 2026-01-01T02:00:00Z"
+        told = f"budget Drifted: 0 of 1 may go now (nodes: 0, {window})"
+        assert told in ask(world, "nodepool", "default").details
+
+    tell(story)

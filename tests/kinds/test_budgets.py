@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.model.kinds.budgets import UNLIMITED, allowance, ever_opens
+from dovetail.model.kinds.budgets import UNLIMITED, allowance, ever_opens, opens
 from dovetail.model.kinds.nodepool import Budget
 
 NOON = datetime(2026, 3, 4, 12, 0, tzinfo=UTC)
@@ -81,3 +81,12 @@ def test_adding_a_budget_never_allows_more(nodes: list[str], more: str, total: i
     budgets = [Budget(nodes=each) for each in nodes]
     before = allowance(budgets, "Empty", total, NOON).nodes
     assert allowance([*budgets, Budget(nodes=more)], "Empty", total, NOON).nodes <= before
+
+
+def test_when_a_budget_opens_is_the_end_of_the_last_window_that_shuts_it() -> None:
+    day = Budget(nodes="0", schedule="0 9 * * *", duration="8h")
+    late = Budget(nodes="0", schedule="TZ=Asia/Seoul 0 20 * * *", duration="7h")  # from 11:00 to 18:00 in UTC
+    assert opens([day], "Empty", 10, NOON) == NOON.replace(hour=17)
+    assert opens([day, late], "Empty", 10, NOON) == NOON.replace(hour=18)
+    assert opens([day, Budget(nodes="0", reasons=("Drifted",))], "Drifted", 10, NOON) is None
+    assert opens([Budget(nodes="1")], "Empty", 10, NOON) == NOON

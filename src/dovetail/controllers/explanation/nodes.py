@@ -26,7 +26,7 @@ from dovetail.model.quantity import resources
 def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     found = mirror.nodes.store.get(name)
     if found is None:
-        raise Unknown(f"node/{name} is not in the cluster")
+        return gone("node", name, decisions)
     claim = mirror.claim_for(found)
     if claim is None:
         return Answer(subject=f"node/{name}", line="is not ours: no NodeClaim has its provider id; nothing touches it")
@@ -64,11 +64,21 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     )  # fmt: skip
 
 
+def gone(kind: str, name: str, decisions: Sequence[Decision]) -> Answer:
+    """A machine that is no more: what was last decided about it, if anything was."""
+    about = [each for each in decisions if concerns(each, name)]
+    if not about:
+        raise Unknown(f"{kind}/{name} is not in the cluster")
+    last = about[-1]
+    line = f"is gone; last was {last.id} at {last.time}: {last.summary}"
+    return Answer(subject=f"{kind}/{name}", line=line, deep=story(about[-10:]))
+
+
 def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime) -> Answer:
     """A NodeClaim: its node, or why it has none yet."""
     found = mirror.claims.store.get(name)
     if found is None:
-        raise Unknown(f"nodeclaim/{name} is not in the cluster")
+        return gone("nodeclaim", name, decisions)
     there = mirror.node_for(found)
     if there is not None:
         return node(mirror, decisions, there.metadata.name, now)

@@ -12,7 +12,7 @@ from dovetail.controllers.disruption.refusals import FOR
 from dovetail.controllers.explanation import pools
 from dovetail.controllers.explanation.answer import dollars, others
 from dovetail.controllers.ledger import Decision
-from dovetail.controllers.provisioning.pending import reschedulable
+from dovetail.controllers.provisioning.pending import returning
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -28,13 +28,13 @@ class Outlook:
         self._claim = claim
         self._now = now
         self._pool: NodePool | None = mirror.pools.store.get(claim.node_pool or "")
-        self.empty = not any(reschedulable(pod, mirror.guards) for pod in mirror.pods_on(node.metadata.name))
+        self.empty = not any(map(returning, mirror.pods_on(node.metadata.name)))
         self.kept = self._last_look(about)
 
     @property
     def reason(self) -> str:
         """What it would go for, as budgets call it."""
-        if self._claim.is_true("Drifted"):
+        if self._claim.is_true("Drifted") or (self._pool is not None and self._pool.static):
             return "Drifted"
         return "Empty" if self.empty else "Underutilized"
 

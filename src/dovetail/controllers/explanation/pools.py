@@ -94,4 +94,7 @@ def allowance(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> str
     schedule = found.decided_by.schedule if found.decided_by else None
     text = f"budget {reason}: {free} of {counted} may go now ({by}"
     text += f", schedule {schedule} for {found.decided_by.duration}" if schedule and found.decided_by else ""
+    if found.nodes < 1:
+        opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
+        text += f", opens {opens:%Y-%m-%dT%H:%M:%SZ}" if opens is not None else ""
     return text + (f", {consuming} going or not ready)" if consuming else ")")

@@ -72,16 +72,22 @@ def of(budget: Budget, total: int) -> int:
 
 
 def ever_opens(budgets: Sequence[Budget], reason: str, total: int, now: datetime, days: int = 366) -> bool:
-    """Whether some minute of the coming time allows at least one disruption.
+    """Whether some minute of the coming time allows at least one disruption."""
+    return opens(budgets, reason, total, now, days) is not None
+
+
+def opens(budgets: Sequence[Budget], reason: str, total: int, now: datetime, days: int = 366) -> datetime | None:
+    """The first moment from now on that allows at least one disruption, if there is one.
 
     Only the ends of windows can open what is shut, so only they are looked at.
     """
     if allowance(budgets, reason, total, now).nodes > 0:
-        return True
+        return now
     shut = [budget for budget in budgets if covers(budget, reason) and of(budget, total) == 0]
-    return all(budget.schedule is not None for budget in shut) and any(
-        allowance(budgets, reason, total, end).nodes > 0 for budget in shut for end in _ends(budget, now, days)
-    )
+    if any(budget.schedule is None for budget in shut):
+        return None
+    ends = sorted(end for budget in shut for end in _ends(budget, now, days))
+    return next((end for end in ends if allowance(budgets, reason, total, end).nodes > 0), None)
 
 
 def _ends(budget: Budget, now: datetime, days: int) -> list[datetime]:
