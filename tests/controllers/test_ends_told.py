@@ -21,7 +21,7 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         await running(world, 1)
         (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
         world.cloud.interrupt([world.cloud.standing()[0].provider_id.rsplit("/", 1)[-1]] * 2)
-        await world.until(lambda: gone_is(world, name), within=60)
+        await world.until(lambda: _gone(world, name), within=60)
         assert (await told(world, "SpotInterrupted")).keys() == {"Node", "NodeClaim"}
         ending = await told(world, "TerminatingOnInterruption")
         assert ending["Node"]["message"] == "Interruption triggered termination for the Node"
@@ -34,10 +34,23 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         for asked in (name, claim["metadata"]["name"], "default"):
             assert decision in world.autoscaler.ledger.about(asked)
 
-    async def gone_is(world: Any, name: str) -> bool:
-        return name not in await nodes(world)
+    tell(story)
+
+
+def test_that_a_machine_ends_which_we_end_ourselves_is_no_news(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (name,), (claim,) = await nodes(world), await world.list(kinds.NODECLAIMS)
+        await world.kube.delete(kinds.NODECLAIMS, claim["metadata"]["name"])
+        world.cloud.interrupt([claim["status"]["providerID"]], "instance-terminated")
+        await world.until(lambda: _gone(world, name), within=60)
+        assert not await told(world, "InstanceTerminating")
 
     tell(story)
+
+
+async def _gone(world: Any, name: str) -> bool:
+    return name not in await nodes(world)
 
 
 def test_a_pool_knows_the_machines_it_gave_back(tell: Tell) -> None:

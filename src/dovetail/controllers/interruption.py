@@ -120,12 +120,15 @@ class Interruptions:
                 self._log("received interruption", claim, message)
                 continue
             event, words, reason = _MEANING[message.kind]
+            going = claim.metadata.deletion_timestamp is not None or claim.metadata.uid in self._ended
+            if going and message.kind == "instance-terminated":
+                continue  # that is what we asked for
             context.notices.machine(node, claim, "Warning", event, words)
             if message.kind in _SHORT:
                 labels = claim.metadata.labels
                 offering = (labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), _SHORT[message.kind])
                 context.cloud.unavailable.mark(offering)
-            if claim.metadata.deletion_timestamp is None and claim.metadata.uid not in self._ended:
+            if not going:
                 await self._end(claim, message, reason)
 
     async def _end(self, claim: NodeClaim, message: Interruption, reason: str) -> None:
