@@ -13,7 +13,9 @@ from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 def minimum(cell: Cell, counts: list[int]) -> int:
     """The smallest count over the domains that a spread looks at."""
     among = cell.among
-    return min([counts[at] for at in among]) if among and len(among) >= cell.group.min_domains else 0
+    if not among or len(among) < cell.group.min_domains:
+        return 0
+    return min(counts) if len(among) == len(counts) else min([counts[at] for at in among])
 
 
 def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
@@ -21,12 +23,13 @@ def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> 
     mine = cell in ask.own
     if cell.group.kind == SPREAD:
         top = minimum(cell, counts) + cell.group.max_skew
-        among = set(cell.among)
         for at, count in enumerate(counts):
-            if at not in among or count > top:
+            if count > top:
                 allowed[at] = 0
-            elif mine:
-                allowed[at] = min(allowed[at], top - count)
+            elif mine and top - count < allowed[at]:
+                allowed[at] = top - count
+        for at in cell.beyond:
+            allowed[at] = 0
         allowed[-1] = 0
     elif cell.group.kind == ANTI:
         for at, count in enumerate(counts):

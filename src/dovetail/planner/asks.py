@@ -66,7 +66,7 @@ class Ties:
     """The cells that pods own and those that count them: on the hostname key, and over domains."""
 
     __slots__ = (
-        "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
+        "axes", "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
         "promised_domains", "promised_hosts", "ruled", "settling", "wishes",
     )  # fmt: skip
 
@@ -79,7 +79,9 @@ class Ties:
         my_hosts = [cell for cell in owned.hosts if cell.group in members]
         my_domains = [cell for cell in owned.domains if cell.group in members]
         self.own = frozenset((*my_hosts, *my_domains))
+        self.axes = list(dict.fromkeys([cell.place for cell in (*owned.domains, *counting.domains)]))
         self.keys = list(dict.fromkeys([cell.group.key for cell in (*owned.domains, *counting.domains)]))
+        """The topology keys that matter to them, beside the hostname; `axes` are their numbers."""
         self.companions = [cell for cell in my_hosts if cell.group.kind == AFFINITY]
         """Affinities to their own kind on one machine; `settling` are those over domains."""
         self.settling = [cell for cell in my_domains if cell.group.kind == AFFINITY]

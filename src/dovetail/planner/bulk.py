@@ -54,6 +54,13 @@ def move_all(board: Board, machines: Ints, stairs: Stairs) -> None:
     board.stamp = object()
 
 
+def used_by_all(board: Board) -> list[list[int]]:
+    """What the pods on each of the machines to buy take of it."""
+    bought = slice(board.existing, board.size)
+    used: list[list[int]] = (board.menu.capacity[:, board.column[bought]] - board.free[:, bought]).T.tolist()
+    return used
+
+
 def _count(board: Board, ask: Ask, at: int, total: int) -> None:
     """Count pods where a machine lies."""
     for cell in ask.domain_members:

@@ -45,12 +45,12 @@ class Axis:
 class Cell:
     """A group with its starting counts. `axis` is None on the hostname key; `place` is its number among the axes.
 
-    `universe` are the domains that a spread takes its minimum over, `among` their numbers.
+    `universe` are the domains that a spread takes its minimum over, `among` their numbers, `beyond` those of the others.
     """
 
     __slots__ = (
-        "among", "axis", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index", "owners",
-        "place", "slot", "universe",
+        "among", "axis", "beyond", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index",
+        "owners", "place", "slot", "universe",
     )  # fmt: skip
 
     def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
@@ -61,6 +61,7 @@ class Cell:
         self.place = place
         self.host = axis is None
         self.among: list[int] = []
+        self.beyond: list[int] = []
         self.counts: Ints = np.zeros(0, dtype=np.int64)
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
@@ -100,6 +101,7 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
     cell.universe = _universe(cell, columns, tolerations)
     cell.among = cell.universe.nonzero()[0].tolist()
+    cell.beyond = (~cell.universe).nonzero()[0].tolist()
 
 
 def _universe(cell: Cell, columns: Columns, tolerations: tuple[Toleration, ...] | None) -> Bools:

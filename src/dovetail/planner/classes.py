@@ -46,15 +46,17 @@ class PodClass:
         "count", "error", "index", "kind", "levels", "members", "pods", "priority", "requests", "shape", "storage",
     )  # fmt: skip
 
-    def __init__(self, index: int, shape: Shape, storage: Storage, kind: Kind, priority: int) -> None:
+    def __init__(
+        self, index: int, shape: Shape, storage: Storage, kind: Kind, priority: int, pods: list[str]
+    ) -> None:
         self.index = index
         self.shape = shape
         self.storage = storage
         self.kind = kind
         self.levels = kind.levels
         self.members = kind.members
-        self.pods: list[str] = []
-        self.count = 0
+        self.pods = pods
+        self.count = len(pods)
         self.requests: Mapping[str, int] = shape.requests
         self.priority = priority
         self.error = shape.error or storage.error
@@ -80,9 +82,10 @@ def classes_of(
         key = (kind, shape.takes, drivers, storage.error, shape.error, priority)
         found = merged.get(key)
         if found is None:
-            found = merged[key] = PodClass(len(merged), shape, storage, kind, priority)
-        found.pods += pods
-        found.count += len(pods)
+            merged[key] = PodClass(len(merged), shape, storage, kind, priority, pods)
+        else:
+            found.pods += pods
+            found.count += len(pods)
     return list(merged.values()), groups
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
 from dovetail.planner.board import Board
+from dovetail.planner.bulk import used_by_all
 from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
 from dovetail.planner.demand import ATTACH
@@ -45,12 +46,13 @@ class Launcher:
         self._wished: dict[object, int] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
+        self._used = used_by_all(board)
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = daemons_take(self.columns)
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[self._rows[self.board.standing(at)]]
-        used = self.board.used(at)
+        used = self._used[at - self.board.existing]
         pool = self.problem.pools[column.pool]
         offer = self._offer(self.offerings(at, column, used), column, pool)
         choices = self._choices(offer)

@@ -59,11 +59,12 @@ class Packer:
 
     def place(self, ask: Ask, count: int) -> int:
         """Put up to `count` pods of the ask somewhere; returns how many found a place."""
-        if not ask.restricted:
+        axes = ask.ties.axes
+        if not axes:
             return self._fill(ask, count, None, None)
-        if len(ask.keys) == 1:
-            return self._on_axis(ask, count, self.board.axis_at[ask.keys[0]])
-        return self._on_axes(ask, count, [self.board.axis_at[key] for key in ask.keys])
+        if len(axes) == 1:
+            return self._on_axis(ask, count, axes[0])
+        return self._on_axes(ask, count, axes)
 
     def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
         """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""

@@ -16,7 +16,8 @@ from dovetail.planner.asks import Ask, Stance, Ties
 from dovetail.planner.board import Board
 from dovetail.planner.classes import Kind, PodClass
 from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.groups import AFFINITY, ANTI, Group
+from dovetail.planner.groups import AFFINITY, SPREAD, Group
+from dovetail.planner.menu import Menu
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.sizing import shrink
@@ -217,6 +218,7 @@ def demands(problem: Problem) -> np.ndarray[tuple[int, int], np.dtype[np.float64
 
 
 def _place_class(packer: Packer, one: PodClass, count: int) -> int:
+    """Put pods of a class somewhere, on the highest rung that takes them; returns how many found no place."""
     if one.error:
         return count
     for ask in packer.problem.rungs(one):
@@ -229,18 +231,18 @@ def _place_class(packer: Packer, one: PodClass, count: int) -> int:
 def class_order(problem: Problem, strategy: Strategy) -> list[PodClass]:
     """The classes in the order in which they are placed."""
     classes = problem.classes
-    priority = [-one.priority for one in classes] if strategy.by_priority else [0] * len(classes)
+    priority: list[Key] = [[-one.priority for one in classes]] if strategy.by_priority else []
     if strategy.order == "reference":
-        keys: list[Key] = [priority, *zip(*map(reference_key, classes), strict=True)]
+        keys = [*priority, *zip(*map(reference_key, classes), strict=True)]
     else:
         keys = _leading(problem, strategy, priority)
     return [classes[at] for at in np.lexsort([np.asarray(key) for key in reversed(keys)]).tolist()]
 
 
-def _leading(problem: Problem, strategy: Strategy, priority: list[int]) -> list[Key]:
+def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[Key]:
     """What decides on the order, for each class: who is leaned on, who is important, who has little choice."""
     ties = [problem.ladders[kind][0].ties for kind in problem.kinds]
-    found: list[Key] = [_each(problem, _depths(problem.kinds, ties)), priority]
+    found: list[Key] = [_each(problem, _depths(problem.kinds, ties)), *priority]
     if problem.nodes:
         found.append(_unrooted(problem))
     if strategy.order == "zones":
@@ -282,12 +284,16 @@ def reference_key(one: PodClass) -> tuple[float, ...]:
 def _openness(problem: Problem) -> list[int]:
     """How many domains each class may choose among where others look at it: those with little choice go first."""
     stances = [ask.stance for ask in problem.first_asks]
-    choice = {
-        stance: sum(len(np.unique(lying[stance.columns])) for lying in problem.menu.domains) if stance.keys else 0
-        for stance in dict.fromkeys(stances)
-    }
+    choice = {stance: _domains(problem.menu, stance) if stance.keys else 0 for stance in dict.fromkeys(stances)}
     most = max(choice.values(), default=0)
     return [choice[stance] or most for stance in stances]
+
+
+def _domains(menu: Menu, stance: Stance) -> int:
+    """How many domains of all axes a stance leaves."""
+    columns = stance.columns
+    key = ("open to", id(columns))
+    return menu.recall(key, columns, lambda: sum(len(np.unique(lying[columns])) for lying in menu.domains))
 
 
 def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
@@ -297,8 +303,9 @@ def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
         [
             cell.group
             for cell in (*each.host_owned, *each.domain_owned)
-            if cell not in each.own
-            and (cell.group.kind == AFFINITY or (cell.group.kind == ANTI and cell in each.wishes))
+            if cell.group.kind != SPREAD
+            and cell not in each.own
+            and (cell.group.kind == AFFINITY or cell in each.wishes)
         ]
         for each in ties
     ]
