@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from dovetail.cluster.keys import DECISION, REBOOTS, TERMINATION_TIMESTAMP
 from dovetail.kube import resources as kinds
 
 Tell = Callable[..., None]
@@ -223,6 +224,47 @@ def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
     tell(story)
 
 
+def test_what_is_called_back_is_not_bought_again_for_a_while(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2)
+        (machine,) = world.cloud.standing()
+        world.cloud.interrupt([machine.provider_id], "reservation-interruption")
+        await asyncio.sleep(5)
+        assert world.cloud.unavailable.has(machine.instance_type, machine.zone, "reserved")
+        assert not world.cloud.unavailable.has(machine.instance_type, machine.zone, "spot")
+
+    tell(story)
+
+
+def test_a_date_that_nobody_can_read_holds_no_machine_for_ever(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 1)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        name = claim["metadata"]["name"]
+        notes = {TERMINATION_TIMESTAMP: "soon", REBOOTS: "yesterday,,2026"}
+        await world.kube.patch(kinds.NODECLAIMS, name, {"metadata": {"annotations": notes}})
+        await world.kube.delete(kinds.NODECLAIMS, name)
+
+        async def ended() -> bool:
+            return name not in [each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)]
+
+        await world.until(ended, within=300)
+
+    tell(story)
+
+
+def test_that_a_machine_stays_is_told_with_the_id_of_the_decision(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await running(world, 2)
+        await asyncio.sleep(900)
+        said = [each for each in await world.list(kinds.EVENTS) if each["reason"] == "Unconsolidatable"]
+        ids = {each["metadata"]["annotations"][DECISION] for each in said}
+        kept = {each.id for each in world.autoscaler.context.ledger.decisions() if each.kind == "keep"}
+        assert ids and ids <= kept
+
+    tell(story)
+
+
 def test_a_pods_own_protection_is_told_when_it_holds_ends_or_cannot_be_read(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await running(world, 2)
@@ -272,6 +314,27 @@ def test_two_half_empty_machines_become_one_and_nobody_is_left_out(tell: Tell) -
         assert world.said("disrupting node(s)")
 
     tell(story)
+
+
+def test_the_best_is_thought_of_once_all_machines_are_quiet(tell: Tell) -> None:
+    """The best of a part is not the best, and a look at a part comes to nothing most of the time."""
+
+    async def story(world: Any) -> None:
+        def thoughts() -> float:
+            name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
+            labels = {"reason": "underutilized", "consolidation_type": ""}
+            return world.autoscaler.metrics.registry.get_sample_value(name, labels) or 0.0
+
+        await running(world, 6, cpu="1500m", disruption={**QUICK, "consolidateAfter": "5m"})
+        await asyncio.sleep(900)
+        before = thoughts()
+        await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
+        await asyncio.sleep(200)
+        assert thoughts() == before > 0
+        await asyncio.sleep(300)
+        assert thoughts() > before
+
+    tell(story, only=("m.large",))
 
 
 def test_a_machine_at_its_cheapest_is_left_alone_for_hours(tell: Tell) -> None:

@@ -14,6 +14,8 @@ import msgspec
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cluster.keys import DO_NOT_DISRUPT
 from dovetail.controllers.context import Context
+from dovetail.controllers.disruption.consolidation import Proposal
+from dovetail.controllers.disruption.controller import Wish
 from dovetail.controllers.disruption.occasions import SETTLED_FOR, Occasions
 from dovetail.controllers.disruption.refusals import DEARER, SEARCHED_FOR, Refusals
 from dovetail.kube.reflector import Change
@@ -22,6 +24,7 @@ from dovetail.kube.store import Store
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.plan import Cost, Plan
 from dovetail.planner.snapshot import Pool
 
 
@@ -79,6 +82,15 @@ def test_who_comes_gives_no_occasion_and_who_leaves_does() -> None:
         assert found.count == 4 and found.woken.is_set()
 
     run_virtual(main())
+
+
+def test_a_wish_holds_while_all_that_it_was_made_from_is_there() -> None:
+    one, other = object(), object()
+    proposal = Proposal(candidates=(), plan=Plan(placements={}, machines=(), cost=Cost(per_hour=0.0)), saving=1.0)
+    wish = Wish(proposal, 0.0, ((one,), (other,)))
+    assert wish.still(((one,), (other,)))
+    assert not wish.still(((one, other), ()))
+    assert not wish.still(((one,), (object(),)))
 
 
 def test_a_settled_fleet_is_looked_at_again_in_time() -> None:

@@ -100,11 +100,11 @@ class Notices:
 
     def machine(
         self, node: Node | None, claim: NodeClaim | None, kind: Literal["Normal", "Warning"], reason: str,
-        message: str, *, dedupe: float = DEDUPE,
+        message: str, *, dedupe: float = DEDUPE, decision: str = "",
     ) -> bool:  # fmt: skip
         """The same on a machine's node and on its claim: people look at either. Whether anything was said."""
         about = [each for each in (node, claim) if each is not None]
-        return sum(self.publish(each, kind, reason, message, dedupe=dedupe) for each in about) > 0
+        return sum(self.publish(each, kind, reason, message, dedupe=dedupe, decision=decision) for each in about) > 0
 
     def blocked(self, node: Node | None, claim: NodeClaim | None, why: str) -> None:
         """Why a machine may not be disrupted now."""

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import math
+import operator
 from collections.abc import Awaitable, Sequence
 from datetime import timedelta
 from functools import partial
+from itertools import chain
+from typing import NamedTuple
 
 from dovetail.clock import beside, stopwatch
 from dovetail.cluster.stages import DISRUPTED, RESTLESS, STAGE
@@ -45,9 +48,27 @@ TOGETHER = 0.5
 SAID, SAID_OF_ALL = 900.0, 3600.0
 #: How long a decision to consolidate, or to remove an empty machine, must hold before it is carried out.
 VALIDATION = 15.0
-#: How long a wish, or the next thought after one in vain, waits in seconds for machines where pods still come and go:
-#: the best of a part is not the best.
-GATHERING = 60.0
+#: How long a wish, or the next thought, waits in seconds for machines where pods still come and go: the best of a part
+#: is not the best. Where pools ask for a longer quiet than that, a thought waits for it as well, up to so long.
+GATHERING, PATIENCE = 60.0, 600.0
+
+
+#: What an answer depends on, as lists of things.
+Seen = tuple[tuple[object, ...], ...]
+
+
+class Wish(NamedTuple):
+    """A proposal, since when it holds, and what it was made from."""
+
+    proposal: Proposal
+    since: float
+    seen: Seen
+
+    def still(self, seen: Seen) -> bool:
+        """Whether everything is as it was, so that the same question would have the same answer."""
+        return list(map(len, self.seen)) == list(map(len, seen)) and all(
+            map(operator.is_, chain.from_iterable(self.seen), chain.from_iterable(seen))
+        )
 
 
 class Disruption:
@@ -60,7 +81,7 @@ class Disruption:
         self._balance = Balance(context)
         self._refusals = Refusals()
         self._occasions = Occasions(context)
-        self._proposal: tuple[Proposal, float] | None = None
+        self._wish: Wish | None = None
         self._census = Census(context)
         #: Why each machine stays, as of the last pass: what `explain` and the events tell.
         self.field = Field()
@@ -71,6 +92,8 @@ class Disruption:
         self._waiting = False
         self._again = math.inf
         self._thought = -math.inf
+        #: Since when a thought waits for machines to be quiet.
+        self._wanted: float | None = None
 
     async def run(self) -> None:
         self.queue.resume()  # before anything is cleaned up that a command still holds
@@ -86,8 +109,8 @@ class Disruption:
 
     async def _pause(self, seconds: float) -> None:
         seconds = min(seconds, self._occasions.left())
-        if self._proposal is not None:
-            held = self._context.clock.monotonic() - self._proposal[1]
+        if self._wish is not None:
+            held = self._context.clock.monotonic() - self._wish.since
             due = VALIDATION if held < VALIDATION - 0.5 else GATHERING  # machines that become quiet before wake us
             seconds = min(seconds, max(1.0, due - held))
         try:
@@ -112,7 +135,7 @@ class Disruption:
         if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):
             return True
         if context.safety.safe_mode:
-            self._proposal = None
+            self._wish = None
             return False
         pools = await context.offers.all()
         self._occasions.sold(pools)
@@ -130,7 +153,7 @@ class Disruption:
         if await self._consolidate(pools):
             return True
         self._waiting |= self._drifting.waiting
-        self._occasions.passed(count, not self._waiting and self._proposal is None, self._again)
+        self._occasions.passed(count, not self._waiting and self._wish is None, self._again)
         return False
 
     async def _timed(self, reason: str, method: Awaitable[bool]) -> bool:
@@ -196,16 +219,19 @@ class Disruption:
             return await self._hold(None)
         allowed = Allowances(context, Reason.UNDERUTILIZED, self._census.totals())
         now, restless = context.clock.monotonic(), self._restless()
-        if self._proposal is not None:
-            held = now - self._proposal[1] + 0.001
+        if self._wish is not None:
+            held = now - self._wish.since + 0.001
             if held < VALIDATION or (held < GATHERING and restless):
                 return False
-        elif now - self._thought < GATHERING and restless:
-            self._again = min(self._again, self._thought + GATHERING)
+        elif restless and now < self._think_at(now):
+            self._again = min(self._again, self._think_at(now))
             return False
-        self._thought = now
-        vain = -math.inf if self._proposal is not None else self._refusals.vain(now, restless=restless)
+        self._thought, self._wanted = now, None
+        vain = -math.inf if self._wish is not None else self._refusals.vain(now, restless=restless)
         simulation = Simulation(context, pools, self._in_motion(), ready)
+        seen = (*simulation.seen, tuple(ready))
+        if self._wish is not None and self._wish.still(seen) and allowed.fits(self._wish.proposal.candidates):
+            return await self._hold(self._wish.proposal)
         refused = self._refusals.still(ready, pools, now)
         ask = partial(
             simulation.question, ready, allowed, refused, vain=vain,
@@ -227,18 +253,18 @@ class Disruption:
             self.stays |= objections
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
-        return await self._hold(best)
+        return await self._hold(best, seen)
 
-    async def _hold(self, best: Proposal | None) -> bool:
+    async def _hold(self, best: Proposal | None, seen: Seen = ()) -> bool:
         """Carry out what has been worth it for a while; one that has just turned up must hold first."""
-        held, self._proposal = self._proposal, None
+        held, self._wish = self._wish, None
         if best is None:
             if held is not None:
-                self._context.metrics.failed_validations.labels(_kind(held[0])).inc()
-                announcing.dropped(self._context, held[0], self.stays)
+                self._context.metrics.failed_validations.labels(_kind(held.proposal)).inc()
+                announcing.dropped(self._context, held.proposal, self.stays)
             return False
         if held is None:
-            self._proposal = (best, self._context.clock.monotonic())
+            self._wish = Wish(best, self._context.clock.monotonic(), seen)
             announcing.wished(self._context, best)
             return False
         return await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
@@ -271,6 +297,16 @@ class Disruption:
             for claim in mirror.claims.store.by(STAGE, RESTLESS)
         )
 
+    def _think_at(self, now: float) -> float:
+        """When to think if pods come and go until then."""
+        if self._wanted is None:
+            self._wanted = now
+        quiet = max((pool.spec.disruption.quiet_time or timedelta() for pool in self._settling()), default=timedelta())
+        until = self._thought + GATHERING
+        if quiet.total_seconds() > GATHERING:
+            until = max(until, self._wanted + min(PATIENCE, quiet.total_seconds() + GATHERING))
+        return until
+
     def _in_motion(self) -> frozenset[str]:
         """Machines of ours where pods come and go just now, and those that stand empty: no place to move anybody to."""
         mirror, settles = self._context.mirror, {pool.name for pool in self._settling()}
@@ -293,11 +329,11 @@ class Disruption:
 
     # -- what is told
 
-    def _record_stay(self, candidate: Candidate, why: Rejection) -> None:
+    def _record_stay(self, decision: str, candidate: Candidate, why: Rejection) -> None:
         ledger = self._context.ledger
         ledger.record(
             Decision(
-                id=ledger.new_id(), kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
+                id=decision, kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
                 subject=candidate.node, before=candidate.price, detail={"saving": why.saving, "needed": why.needed},
             )
         )  # fmt: skip
@@ -318,9 +354,10 @@ class Disruption:
     def _tell_stay(self, each: Candidate, why: Rejection, pause: float) -> None:
         claim = self._context.mirror.claims.store.get(each.claim)
         node = self._context.mirror.nodes.store.get(each.node)
-        text = why.message[:1].upper() + why.message[1:]
-        if claim and self._context.notices.machine(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause):
-            self._record_stay(each, why)
+        text, decision = why.message[:1].upper() + why.message[1:], self._context.ledger.new_id()
+        tell = self._context.notices.machine
+        if claim and tell(node, claim, "Normal", "Unconsolidatable", text, dedupe=pause, decision=decision):
+            self._record_stay(decision, each, why)
 
     def _tell_field(self) -> None:
         """On every machine that may not be disrupted: the reasons that are not its own state."""

@@ -23,7 +23,7 @@ from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision, quoted
 from dovetail.planner.shape import Shape, shape_of
-from dovetail.planner.snapshot import NodeState, Pool, Snapshot
+from dovetail.planner.snapshot import NodeState, Pool
 
 #: Seconds' worth of work for a plan that may be carried out.
 EFFORT = 0.5
@@ -53,8 +53,9 @@ class Simulation:
             self._moved(each)
 
     @property
-    def snapshot(self) -> Snapshot:
-        return self._snapshot
+    def seen(self) -> tuple[tuple[object, ...], ...]:
+        """What answers depend on: the machines, those who wait, and what is for sale."""
+        return self._snapshot.nodes, self._snapshot.pending, self._snapshot.pools
 
     def question(
         self, candidates: Sequence[Candidate], allowances: Allowances, refused: Mapping[str, Rejection], *,
