@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -10,7 +9,6 @@ import msgspec
 from dovetail.cluster import keys
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.adopt import PROVISIONER_ANNOTATION
-from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import PROVISIONER_NAME
 from dovetail.model.nodes import Taint
@@ -71,19 +69,6 @@ def types_by_name(pools: Iterable[Pool]) -> dict[str, InstanceType]:
         for t in pool.types:
             found.setdefault(t.name, t)
     return found
-
-
-def usage(claims: Iterable[NodeClaim]) -> dict[str, int]:
-    """The sum of machines' capacities, `nodes` among it, starting from the resources a status always shows.
-
-    Most machines are alike, and what is alike is read once.
-    """
-    total = dict.fromkeys(("cpu", "memory", "pods", "ephemeral-storage", "nodes"), 0)
-    for capacity, count in Counter(tuple(claim.status.capacity.items()) for claim in claims).items():
-        total["nodes"] += count
-        for name, amount in resources(dict(capacity)).items():
-            total[name] = total.get(name, 0) + amount * count
-    return total
 
 
 def _taint(taint: object) -> Taint:

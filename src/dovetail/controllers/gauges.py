@@ -8,7 +8,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from dovetail.clock import Clock
-from dovetail.cluster import keys, pools
+from dovetail.cluster import keys
+from dovetail.cluster.holdings import Holdings
 from dovetail.cluster.machines import paid, price
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.ledger import Ledger
@@ -29,6 +30,7 @@ class Gauges(Collector):
 
     def __init__(self, mirror: Mirror, clock: Clock, ledger: Ledger) -> None:
         self._mirror = mirror
+        self._holdings = Holdings(mirror)
         self._ledger = ledger
         self._clock = clock
 
@@ -124,8 +126,7 @@ class Gauges(Collector):
         limit = _family("nodepools_limit", "Limits of a NodePool.", ("resource_type", "nodepool"))
         usage = _family("nodepools_usage", "Resources of a NodePool.", ("resource_type", "nodepool"))
         for pool in self._mirror.pools.store.all():
-            used = pools.usage(self._mirror.claims_of(pool.name))
-            for family, amounts in ((limit, resources(pool.spec.limits)), (usage, used)):
+            for family, amounts in ((limit, resources(pool.spec.limits)), (usage, self._holdings.of(pool.name))):
                 for kind, amount in amounts.items():
                     family.add_metric([kind, pool.name], _plain(kind, amount))
         yield limit

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cluster import pools
+from dovetail.cluster.holdings import Holdings
 from dovetail.controllers.conditions import FALSE, POOL, TRUE, Conditions, manifest
 from dovetail.controllers.context import Context
 from dovetail.controllers.worker import Again, Worker
@@ -31,6 +31,7 @@ class NodePools:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._holdings = Holdings(context.mirror)
         self._worker = Worker("nodepool", self.reconcile, context.log, context.chance, workers=5)
         context.mirror.listen(NODEPOOLS, self._pool_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -135,7 +136,7 @@ class NodePools:
             conditions.false(kind, *health.why(pool.name))
 
     def _counted(self, pool: NodePool, node_class: Mapping[str, Any] | None) -> dict[str, Any]:
-        used = pools.usage(self._context.mirror.claims_of(pool.name))
+        used = self._holdings.of(pool.name)
         return {
             "resources": format_resources(used),
             "nodes": used["nodes"],
