@@ -93,7 +93,9 @@ class Interruptions:
 
     async def _handle(self, batch: Sequence[Interruption]) -> list[Interruption]:
         """Act on messages; those that need not come back."""
-        done = []
+        done: list[Interruption] = []
+        if not batch:
+            return done
         claims = tuple(self._context.mirror.claims.store.all())
         by_id = {_machine(claim.status.provider_id): claim for claim in claims}
         self._ended &= {claim.metadata.uid for claim in claims}
