@@ -291,10 +291,8 @@ class Promises:
     def _removal(self, claim: NodeClaim) -> None:
         if _reason(claim) not in ("Drifted", "Underutilized", "Unhealthy") or self._lost(claim.status.provider_id):
             return
-        for each in self._claims.values():
-            note = each.metadata.annotations.get(COMMAND, "")
-            waited = each.is_true("Initialized") or each.metadata.deletion_timestamp is not None
-            if f'"claim":"{claim.name}"' in note and not waited:
+        for each in self._coming.values():
+            if f'"claim":"{claim.name}"' in each.metadata.annotations.get(COMMAND, ""):
                 self._break(f"I7: {claim.name} goes before its replacement {each.name} is ready")
 
     def _lost(self, provider_id: str) -> bool:
