@@ -5,19 +5,18 @@ A lab that people type into has them; a simulation does without.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
-from importlib.resources import files
 from typing import Any
 
 from dovetail.lab.apiserver import managedfields
 from dovetail.lab.apiserver.kinds.bootstrap import MANAGER, Host
+from dovetail.lab.apiserver.kinds.types import packaged
 
 
 def seed_defaults(host: Host, now: datetime) -> None:
     """Create what is missing of them."""
     instant = now.strftime("%Y-%m-%dT%H:%M:%SZ")
-    rows = json.loads((files("dovetail.lab.apiserver") / "data/defaults.json").read_text())
+    rows = packaged("defaults.json")
     for group, plural, obj in (*rows, _token_tracking(now), _identity(now)):
         resource = host.registry.stored(group, plural)
         metadata = obj["metadata"]

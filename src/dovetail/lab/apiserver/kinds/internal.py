@@ -9,8 +9,9 @@ from __future__ import annotations
 import difflib
 import json
 from functools import cache
-from importlib.resources import files
 from typing import Any
+
+from dovetail.lab.apiserver.kinds.types import packaged
 
 _ZEROS: dict[str, Any] = {"string": "", "bool": False, "int32": 0, "int64": 0, "int": 0, "float64": 0}
 _POD_SECURITY = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
@@ -18,7 +19,7 @@ _POD_SECURITY = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "
 
 @cache
 def _table() -> dict[str, list[list[str]]]:
-    table: dict[str, list[list[str]]] = json.loads((files("dovetail.lab.apiserver") / "data/internal.json").read_text())
+    table: dict[str, list[list[str]]] = packaged("internal.json")
     return table
 
 

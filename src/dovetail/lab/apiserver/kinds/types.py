@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from dovetail.lab.apiserver.registry import Field, Schema, ValueKind
 
+_DATA = Path(__file__).parent.parent / "data"
 _META = "k8s.io/apimachinery/pkg/apis/meta/v1"
 _SPECIAL: dict[str, ValueKind] = {
     f"{_META}.Time": "time",
@@ -47,9 +48,14 @@ _PACKAGES = {
 }
 
 
+def packaged(name: str) -> Any:
+    """A table that comes with the server."""
+    return msgspec.json.decode((_DATA / name).read_bytes())
+
+
 @cache
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((files("dovetail.lab.apiserver") / "data/types.json").read_text())
+    table: dict[str, Any] = packaged("types.json")
     return table
 
 
@@ -61,7 +67,7 @@ def go_types() -> dict[str, Any]:
 @cache
 def resources() -> list[dict[str, Any]]:
     """The served resources as discovery lists them."""
-    rows: list[dict[str, Any]] = json.loads((files("dovetail.lab.apiserver") / "data/resources.json").read_text())
+    rows: list[dict[str, Any]] = packaged("resources.json")
     return rows
 
 
@@ -221,10 +227,11 @@ def _expression(text: str) -> Schema:
         items = _expression(text[2:])
         star = "*" if text[2:].startswith("*") else ""
         return Schema(kind="array", name=f"[]{star}{items.name}", items=items)
-    if found := re.match(r"map\[([^\]]+)\](.*)$", text):
-        items = _expression(found[2])
-        star = "*" if found[2].startswith("*") else ""
-        return Schema(kind="map", name=f"map[{_short(found[1])}]{star}{items.name}", items=items)
+    if text.startswith("map["):
+        key, _, value = text.removeprefix("map[").partition("]")
+        items = _expression(value)
+        star = "*" if value.startswith("*") else ""
+        return Schema(kind="map", name=f"map[{_short(key)}]{star}{items.name}", items=items)
     if text in _SCALARS:
         return Schema(kind=_SCALARS[text], name=text, bits=_BITS.get(text, 0))
     return _named(text)
