@@ -223,8 +223,8 @@ class Disruption:
             held = now - self._wish.since + 0.001
             if held < VALIDATION or (held < GATHERING and restless):
                 return False
-        elif restless and now < self._think_at(now):
-            self._again = min(self._again, self._think_at(now))
+        elif restless and now < (then := self._think_at(now)):
+            self._again = min(self._again, then)
             return False
         self._thought, self._wanted = now, None
         vain = -math.inf if self._wish is not None else self._refusals.vain(now, restless=restless)
