@@ -181,8 +181,12 @@ class Kube:
         timeout: int | None = None,
         initial: bool = False,
         quiet: float | None = None,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[RawEvent, None]:
-        """Events with undecoded objects. An ERROR event is raised; `quiet` seconds of silence raise `Disconnected`."""
+        """Events with undecoded objects. An ERROR event is raised; `quiet` seconds of silence raise `Disconnected`.
+
+        `opened` is called once the server lets us watch: it may have nothing to say for long.
+        """
         query: Query = (("watch", "1"), ("allowWatchBookmarks", "true"))
         query += query_of(labelSelector=labels, fieldSelector=fields, timeoutSeconds=timeout)
         if initial:
@@ -191,6 +195,8 @@ class Kube:
         response = await self.request("GET", resource.path(namespace), query, retries=NEVER)
         if response.stream is None:
             raise Disconnected(f"watch of {resource.name}: the server answered without a stream")
+        if opened is not None:
+            opened()
         async with aclosing(frames(response.stream, quiet)) as lines:
             async for line in lines:
                 event = _EVENT.decode(line)

@@ -109,10 +109,6 @@ class Reflector(Generic[T]):
                 self._note(problem, failures)
             await asyncio.sleep(self._pause(failures))
 
-    def reached(self, resource_version: str) -> bool:
-        """Whether the mirror has seen everything up to a version (as of a write of ours)."""
-        return bool(self.version) and int(self.version) >= int(resource_version)
-
     async def _relist(self) -> None:
         listing = await self._kube.list(
             self.resource, self._namespace, labels=self._labels, fields=self._fields, type=self._type, limit=self._page
@@ -147,7 +143,7 @@ class Reflector(Generic[T]):
         seconds = WATCH_SECONDS + int(self._chance.random() * WATCH_SECONDS)
         events = self._kube.watch_raw(
             self.resource, self._namespace, labels=self._labels, fields=self._fields,
-            resource_version=self.version, timeout=seconds, quiet=seconds + GRACE_SECONDS,
+            resource_version=self.version, timeout=seconds, quiet=seconds + GRACE_SECONDS, opened=self._alive,
         )  # fmt: skip
         async with aclosing(events):
             async for event in events:
