@@ -6,7 +6,7 @@ promised a place (nominated) and are not there yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -43,13 +43,14 @@ class Memory:
     def __init__(self) -> None:
         self._answers: dict[str, tuple[NodeInfo, int, Rejection | None]] = {}
 
-    def ask(self, fit: Fit, info: NodeInfo) -> Rejection | None:
-        known = self._answers.get(info.name)
-        if known is not None and known[0] is info and known[1] == info.generation:
-            return known[2]
-        answer = fit.check(info)
-        self._answers[info.name] = (info, info.generation, answer)
-        return answer
+    def ask(self, fit: Fit, nodes: Iterable[NodeInfo]) -> Iterator[tuple[NodeInfo, Rejection | None]]:
+        """One node after the other, and what it says."""
+        answers = self._answers
+        for info in nodes:
+            known = answers.get(info.name)
+            if known is None or known[0] is not info or known[1] != info.generation:
+                known = answers[info.name] = (info, info.generation, fit.check(info))
+            yield info, known[2]
 
     def trim(self, nodes: int) -> None:
         """Forget it all once most of it is of nodes that are gone."""
@@ -72,12 +73,13 @@ def schedule(
     enough = nodes_to_find(len(nodes))
     feasible: list[NodeInfo] = []
     rejections: dict[str, Rejection] = {}
-    if nominated or not fit.plain:
-        memory = None
-    if memory is not None:
+    answers: Iterator[tuple[NodeInfo, Rejection | None]]
+    if memory is None or nominated or not fit.plain:
+        answers = ((info, passes(fit, info, nominated)) for info in nodes)
+    else:
         memory.trim(total)
-    for info in nodes:
-        rejection = passes(fit, info, nominated) if memory is None else memory.ask(fit, info)
+        answers = memory.ask(fit, nodes)
+    for info, rejection in answers:
         if rejection is not None:
             rejections[info.name] = rejection
             continue

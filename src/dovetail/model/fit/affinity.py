@@ -26,13 +26,18 @@ class AffinityState:
         asks = bool(pod.shape.affinity or pod.shape.anti_affinity)
         meant: dict[Kind, bool] = {}
         for info in cluster.nodes.values():
-            for other in info.vocal.values():
-                self._count_forbidden(other, info, 1)
-            for kind, count in info.kinds.items() if asks else ():
-                if kind not in meant:
-                    meant[kind] = self._means(kind)
-                if meant[kind]:
-                    self._count_own(kind, info, count)
+            if info.vocal:
+                for other in info.vocal.values():
+                    self._count_forbidden(other, info, 1)
+            if asks:
+                self._count_meant(info, meant)
+
+    def _count_meant(self, info: NodeInfo, meant: dict[Kind, bool]) -> None:
+        for kind, count in info.kinds.items():
+            if kind not in meant:
+                meant[kind] = self._means(kind)
+            if meant[kind]:
+                self._count_own(kind, info, count)
 
     @property
     def idle(self) -> bool:
