@@ -6,9 +6,12 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from living_manifests import pod
 
 from dovetail.kube.resources import CONFIGMAPS, NODES, PODS
+from dovetail.lab.kubelet.podrun import accept
+from dovetail.lab.kubelet.views import KubeletPod
 
 Run = Callable[..., None]
 
@@ -99,3 +102,12 @@ def test_a_node_short_of_memory_evicts_who_is_furthest_above_its_request(lab_run
         assert await pressed(living) == "False"
 
     lab_run(body, nodes=1)
+
+
+def test_a_pod_that_is_told_to_go_at_once_has_its_sandbox_made_first() -> None:
+    """Else whoever makes and whoever ends pods could race for ever at one moment of virtual time."""
+    started = msgspec.json.decode(msgspec.json.encode(pod("web")), type=KubeletPod)
+    for told, gone in ((5.0, 5.3), (5.2, 5.3), (60.0, 60.0)):
+        run = accept(started, "10.64.0.2", 5.0, lambda pod, container: None)
+        run.stop(told, 30.0, [])
+        assert run.stopping == gone

@@ -162,7 +162,10 @@ class PodRun(msgspec.Struct):
             run.stage, run.due = ("over" if run.ended is not None else run.stage), math.inf
 
     def stop(self, now: float, grace: float, notes: Notes) -> None:
-        """Begin to terminate: every running container is told, and gets at most `grace` seconds."""
+        """Begin to terminate: every running container is told, and gets at most `grace` seconds.
+
+        A sandbox that is being made is made first. So nobody can make and end pods faster than time passes.
+        """
         if self.stopping is not None:
             self.stopping = min(self.stopping, now + grace)
             return
@@ -173,7 +176,7 @@ class PodRun(msgspec.Struct):
             notes.append(("Normal", "Killing", f"Stopping container {run.spec.name}", run.field))
             wanted = run.behaviour.stop_seconds
             slowest = max(slowest, grace if wanted is None else min(grace, wanted + _pre_stop(run.spec)))
-        self.stopping = now + slowest
+        self.stopping = max(now + slowest, self.accepted + SANDBOX_SECONDS)
 
     def finish(self, now: float) -> None:
         """The last container has ended."""
