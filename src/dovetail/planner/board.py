@@ -363,7 +363,8 @@ class Board:
 
     def bought(self) -> list[int]:
         """The machines to buy that stand."""
-        return [at for at, column in enumerate(self.column[: self.size].tolist()) if column >= 0]
+        first = self.existing
+        return [at for at, column in enumerate(self.column[first : self.size].tolist(), first) if column >= 0]
 
     def changed(self, before: Board) -> list[int]:
         """The machines to buy on which something is other than on the board this one was cloned from."""

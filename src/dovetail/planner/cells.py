@@ -45,7 +45,7 @@ class Axis:
 class Cell:
     """A group with its starting counts. `axis` is None on the hostname key; `place` is its number among the axes.
 
-    `universe` are the domains that a spread takes its minimum over, `among` their numbers, `beyond` those of the others.
+    `universe` are the domains that a spread takes its minimum over, `among` their numbers, `beyond` those of others.
     """
 
     __slots__ = (

@@ -196,6 +196,8 @@ def _pod_order(pod: Pod) -> tuple[str, str, str, str, int, str]:
     """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short."""
     meta = pod.metadata
     made = meta.creation_timestamp
+    if meta.uid:
+        return (made.isoformat() if made is not None else "", meta.uid, meta.namespace, "", 0, meta.name)
     stem, _, ordinal = meta.name.rpartition("-")
     number = int(ordinal) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else -1
     return (made.isoformat() if made is not None else "", meta.uid, meta.namespace, stem, number, meta.name)

@@ -35,4 +35,5 @@ class Memory:
                 self.tables[name].clear()
 
     def table(self, name: str) -> dict[Any, Any]:
-        return self.tables.setdefault(name, {})
+        found = self.tables.get(name)
+        return self.tables.setdefault(name, {}) if found is None else found

@@ -54,7 +54,7 @@ class Problem:
 
     def _compile(self) -> None:
         snapshot = self.snapshot
-        there = sum(len(node.pods) for node in snapshot.nodes)
+        there = sum([len(node.pods) for node in snapshot.nodes])
         snapshot.memory.trim(pods=len(snapshot.pending) + there, nodes=len(snapshot.nodes))
         roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
@@ -107,7 +107,9 @@ class Problem:
                 where = self.fears.setdefault(group, {})
                 for row, count in rows.items():
                     where[row] = where.get(row, 0) + count
-        taints = {pool.taints for pool in self.pools} | {node.taints for node in self.nodes if node.taints}
+        self.tainted = {node.taints for node in self.nodes if node.taints}
+        """The taints of machines that are there and have some."""
+        taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
         number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
@@ -232,7 +234,7 @@ class Problem:
             return
         self.rows = np.flatnonzero(ok)
         self.free = np.ascontiguousarray(self.free[:, self.rows])
-        self.nodes = [self.nodes[at] for at in self.rows]
+        self.nodes = [self.nodes[at] for at in self.rows.tolist()]
         keep_rows(list(self.cells.values()), self.axes, self.rows)
 
     # -- asks ---------------------------------------------------------------------------------------------------
@@ -359,6 +361,8 @@ class Problem:
         ok = self._nodes_passing(level.terms)
         if kind.alternatives != ((),):
             ok = ok & self._nodes_passing(kind.alternatives)
+        if not self.tainted:
+            return ok
         key = (kind.tolerations, level.bears_prefer)
         known = self._known_taints.get(key)
         if known is None:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from dovetail.planner.packer import Packer
 
 
+#: After so many machines that turn out to be full for a size of pod, all are asked again at once.
+_STALE = 8
+
+
 class _Hosts:
     """A hostname cell over all machines: where it counts some, as many as its skew, more, and where it is promised."""
 
@@ -98,7 +102,7 @@ class Standing:
             return 0
         packer.problem.work += 1
         choosy = packer.problem.diversity is not None
-        got = 0
+        got = missed = 0
         while left and got < count:
             lowest = left & -left
             left ^= lowest
@@ -106,6 +110,10 @@ class Standing:
             take = board.holds(ask, at, count - got)
             if not take:
                 full |= lowest
+                missed += 1
+                if missed == _STALE:
+                    full = bits(~board.roomy(ask))
+                    left &= ~full
                 continue
             if take > 1 and ruled:
                 take = board.cap(ask, at, take, lenient)

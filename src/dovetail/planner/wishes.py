@@ -53,7 +53,8 @@ def wishes_of(problem: Problem) -> dict[int, Wishes]:
 
 
 def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
-    return {pool.taints for pool in problem.pools} | {node.taints for node in problem.nodes if node.taints}
+    there = {node.taints for node in problem.nodes if node.taints} if problem.tainted else set()
+    return {pool.taints for pool in problem.pools} | there
 
 
 def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> Wishes:
