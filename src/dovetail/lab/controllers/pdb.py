@@ -5,14 +5,16 @@ The eviction door spends `disruptionsAllowed`; this controller counts it anew wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 
 from dovetail.autoscalers.hpa.proposal import go_text
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import PDBS, REPLICASETS, STATEFULSETS, Resource
+from dovetail.lab.controllers.coverage import Coverage
 from dovetail.lab.controllers.deployment.rollout import replicas, share
 from dovetail.lab.controllers.deployment.status import find, without
 from dovetail.lab.controllers.instants import parse, stamp
@@ -26,43 +28,39 @@ from dovetail.model.selector import LabelSelector
 DELETION_TIMEOUT = timedelta(minutes=2)
 
 #: The replicas an owner asks for; None if there is no such owner.
-Scale = Callable[[Owner, str], int | None]
+Scale = Callable[[Owner], int | None]
 
 
 class NoController(ValueError):
     """A pod's owner has no scale that could be counted."""
 
 
-def expected(pdb: Json, pods: Sequence[PodView], scale: Scale) -> tuple[int, int, list[str]]:
-    """(expected pods, desired healthy, names of pods without a controller)."""
+def expected(pdb: Json, pods: Coverage, scale: Scale) -> tuple[int, int, bool]:
+    """(expected pods, desired healthy, whether any of the pods that were counted has no controller)."""
     spec = pdb["spec"]
     limit, minimum = spec.get("maxUnavailable"), spec.get("minAvailable")
     if limit is None and isinstance(minimum, int):
-        return len(pods), minimum, []
+        return len(pods), minimum, False
     if limit is None and minimum is None:
-        return 0, 0, []
-    total, unmanaged = _total(pods, scale)
+        return 0, 0, False
+    total = _total(pods, scale)
     if limit is not None:
-        return total, max(0, total - share(limit, total, up=True)), unmanaged
-    return total, share(minimum, total, up=True), unmanaged
+        return total, max(0, total - share(limit, total, up=True)), None in pods.owners
+    return total, share(minimum, total, up=True), None in pods.owners
 
 
-def _total(pods: Sequence[PodView], scale: Scale) -> tuple[int, list[str]]:
-    counts: dict[str, int] = {}
-    unmanaged = []
-    for pod in pods:
-        owner = pod.metadata.controller
-        if owner is None:
-            unmanaged.append(pod.metadata.name)
-        elif owner.uid not in counts:
-            count = scale(owner, pod.metadata.namespace)
-            if count is None:
-                raise NoController(f'found no controllers for pod "{pod.metadata.name}"')
-            counts[owner.uid] = count
-    return sum(counts.values()), unmanaged
+def _total(pods: Coverage, scale: Scale) -> int:
+    total = 0
+    for owner in pods.owners:
+        count = scale(owner) if owner is not None else 0
+        if count is None:
+            lost = (pod for pod in pods if pod.metadata.controller and scale(pod.metadata.controller) is None)
+            raise NoController(f'found no controllers for pod "{next(lost).metadata.name}"')
+        total += count
+    return total
 
 
-def still_disrupted(pdb: Json, pods: Sequence[PodView], now: datetime) -> dict[str, str]:
+def still_disrupted(pdb: Json, pods: Coverage, now: datetime) -> dict[str, str]:
     """Evicted pods whose deletion has not been seen yet, while it may still come."""
     noted: Mapping[str, str] = pdb.get("status", {}).get("disruptedPods", {})
     if not noted:
@@ -76,10 +74,10 @@ def still_disrupted(pdb: Json, pods: Sequence[PodView], now: datetime) -> dict[s
     }
 
 
-def status_of(pdb: Json, pods: Sequence[PodView], counts: tuple[int, int], now: datetime) -> Json:
+def status_of(pdb: Json, pods: Coverage, counts: tuple[int, int], now: datetime) -> Json:
     total, desired = counts
     disrupted = still_disrupted(pdb, pods, now)
-    healthy = sum(ready(pod) and not terminating(pod) and pod.metadata.name not in disrupted for pod in pods)
+    healthy = pods.healthy(but=disrupted)
     allowed = max(0, healthy - desired) if total > 0 else 0
     generation = pdb["metadata"].get("generation", 0)
     status: Json = {
@@ -122,8 +120,7 @@ class DisruptionBudgets:
             kit.store(resource).listen(self._owner_changed)
         self.worker = Worker("disruption", self._reconcile, gather=0.02)
         self._selectors: dict[str, LabelSelector | None] = {}
-        #: The pods of each budget, as they were when they last changed in a way that counts.
-        self._covered: dict[str, dict[str, PodView]] = {}
+        self._covered: dict[str, Coverage] = {}
         self._budgets.listen(self._changed)
         kit.pods.listen(self._pod_changed)
 
@@ -144,9 +141,9 @@ class DisruptionBudgets:
         """A budget covers the pods that its selector means, from now on followed one by one."""
         self._selectors[key] = selector
         space = self._kit.pods.by("namespace", key.partition("/")[0]) if selector is not None else ()
-        self._covered[key] = {
-            pod.metadata.key: pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)
-        }
+        self._covered[key] = Coverage(
+            pod for pod in space if selector is not None and selector.matches(pod.metadata.labels)
+        )
 
     def _owner_changed(self, old: Json | None, new: Json | None) -> None:
         if new is None or (old is not None and old["spec"].get("replicas") == new["spec"].get("replicas")):
@@ -163,12 +160,12 @@ class DisruptionBudgets:
         after = before if new is None or (old is not None and _labels_stay(old, new)) else self._covering(new)
         for key in before:
             if new is None or key not in after:
-                self._covered[key].pop(pod.metadata.key, None)
+                self._covered[key].drop(pod.metadata.key)
             self.worker.add(key)
         if new is not None and len(after) > 1:
             self._warn(new, after[0])
         for key in after if new is not None else ():
-            self._covered[key][pod.metadata.key] = pod
+            self._covered[key].put(pod)
             self.worker.add(key)
 
     def _warn(self, pod: PodView, key: str) -> None:
@@ -191,12 +188,12 @@ class DisruptionBudgets:
         if pdb is None:
             return None
         now = self._kit.now()
-        pods = tuple(self._covered.get(key, {}).values())
+        pods = self._covered.get(key) or Coverage()
         about = Involved.of("policy/v1", "PodDisruptionBudget", pdb["metadata"])
         if not pods:
             self._kit.recorder.normal(about, "NoPods", "No matching pods found")
         try:
-            total, desired, unmanaged = expected(pdb, pods, self._scale)
+            total, desired, unmanaged = expected(pdb, pods, partial(self._scale, pdb["metadata"]["namespace"]))
         except NoController as problem:
             text = f"Failed to calculate the number of expected pods: {problem}"
             self._kit.recorder.warning(about, "CalculateExpectedPodCountFailed", text)
@@ -210,7 +207,7 @@ class DisruptionBudgets:
         await self._write(pdb, status)
         return DELETION_TIMEOUT.total_seconds() if status.get("disruptedPods") else None
 
-    def _scale(self, owner: Owner, namespace: str) -> int | None:
+    def _scale(self, namespace: str, owner: Owner) -> int | None:
         resource = self._owners.get(owner.kind)
         item = self._kit.store(resource).get(f"{namespace}/{owner.name}") if resource is not None else None
         if item is None or item["metadata"]["uid"] != owner.uid:

@@ -1,0 +1,56 @@
+"""The pods of one disruption budget, counted as they change: a look at five thousand pods costs what changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from dovetail.lab.controllers.pods import ready, terminating
+from dovetail.lab.controllers.views import Owner, PodView
+
+
+class Coverage:
+    """Pods in the order they came, as they were when they last changed in a way that counts."""
+
+    def __init__(self, pods: Iterable[PodView] = ()) -> None:
+        self._pods: dict[str, PodView] = {}
+        self._healthy = 0
+        #: How many pods each owner manages, and how many (None) nobody does.
+        self.owners: Counter[Owner | None] = Counter()
+        for pod in pods:
+            self.put(pod)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def __iter__(self) -> Iterator[PodView]:
+        return iter(self._pods.values())
+
+    def put(self, pod: PodView) -> None:
+        old = self._pods.get(pod.metadata.key)
+        if old is not None:
+            self._count(old, -1)
+        self._pods[pod.metadata.key] = pod
+        self._count(pod, 1)
+
+    def drop(self, key: str) -> None:
+        old = self._pods.pop(key, None)
+        if old is not None:
+            self._count(old, -1)
+
+    def healthy(self, but: Collection[str]) -> int:
+        """How many are ready and stay, but for those of these names."""
+        if not but:
+            return self._healthy
+        return sum(_healthy(pod) and pod.metadata.name not in but for pod in self)
+
+    def _count(self, pod: PodView, step: int) -> None:
+        self._healthy += step * _healthy(pod)
+        owner = pod.metadata.controller
+        self.owners[owner] += step
+        if not self.owners[owner]:
+            del self.owners[owner]
+
+
+def _healthy(pod: PodView) -> bool:
+    return ready(pod) and not terminating(pod)
