@@ -79,3 +79,14 @@ def test_what_is_remembered_of_machines_is_what_looking_again_would_find(
     cheapest = {at: int(holding(board, at).argmax()) for at in board.bought()}
     shrink(board)
     assert {at: int(board.column[at]) for at in board.bought()} == cheapest
+
+
+def test_a_machine_bought_where_another_stood_is_found_like_any_other() -> None:
+    """Its place is not behind the others, and asking about it ends."""
+    problem = Problem(Snapshot(pools=(pool(),), pending=tuple(pod(f"web-{at}") for at in range(3))))
+    packer = Packer(problem, Strategy(ceiling=0.1))
+    (ask,) = problem.rungs(problem.classes[0])
+    assert packer.place(ask, 1) == 1
+    packer.board.clear(packer.board.bought()[0])
+    assert [packer.place(ask, 1) for _ in range(2)] == [1, 1]
+    assert [sum(held.values()) for held in packer.board.contents] == [2]

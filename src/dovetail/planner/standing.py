@@ -198,8 +198,11 @@ class Standing:
 
     def buy(self, board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
         """Open machines with so many pods of the ask on each, and note what that closes."""
-        first = board.size
+        first, again = board.size, bool(board.gone)
         buy(board, ask, column, machines, count)
+        if again:  # some of them stand where others stood before
+            self.forget()
+            return
         self._runs[first] = (board.size, column)
         self._close(board, ask, first, (1 << machines) - 1 << first)
 
