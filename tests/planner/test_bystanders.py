@@ -67,3 +67,15 @@ def test_those_with_a_spread_of_their_own_are_levelled_for_others(solve: Solve) 
     owned[1]["labelSelector"] = {"matchLabels": {"tier": "back"}}
     owners = pods(12, cpu="100m", labels={"app": "web", "tier": "back"}, topologySpreadConstraints=owned)
     assert not solve(*big, *owners).unschedulable
+
+
+def test_pods_on_their_way_out_keep_others_away_to_the_end_but_balance_nothing(solve: Solve) -> None:
+    """The scheduler asks them until they are gone; a spread does not count them."""
+    gone = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    shy = pods(1, "shy", cpu="100m", **near("podAntiAffinity", HOSTNAME), **gone)
+    left = pods(1, "old", cpu="100m", labels={"app": "web"}, **gone)
+    assert [place.node for place in solve(*pods(1), nodes=(node("n1", pods=shy),)).placements.values()] == [None]
+    apart = pods(1, **near("podAntiAffinity", HOSTNAME))
+    assert [place.node for place in solve(*apart, nodes=(node("n1", pods=left),)).placements.values()] == [None]
+    level = pods(1, **spread(HOSTNAME))
+    assert [place.node for place in solve(*level, nodes=(node("n1", pods=left),)).placements.values()] == ["n1"]

@@ -77,12 +77,14 @@ _SERVED: Counter[str] = Counter()
 class NodeFacts:
     """What the pods on one machine amount to."""
 
-    __slots__ = ("claims", "daemon_used", "labels", "ports", "shapes", "unserved", "used")
+    __slots__ = ("claims", "daemon_used", "labels", "leaving", "ports", "shapes", "unserved", "used")
 
     def __init__(self, node: NodeState, memory: Memory) -> None:
         self.labels = node_labels(node)
         self.daemon_used: dict[str, Mapping[str, int]] = {}
         self.shapes: dict[Shape, int] = {}
+        self.leaving: tuple[Shape, ...] = ()
+        """Of pods on their way out: nobody counts on them any more, but they keep others away to the end."""
         self.ports: frozenset[tuple[str, str, int]] = _NONE
         self.claims: frozenset[tuple[str, str | None]] = _NONE
         self.used: dict[str, int] = {}
@@ -101,7 +103,9 @@ class NodeFacts:
             self.claims |= frozenset(shape.claims)
         if shape.daemon:
             self.daemon_used[shape.controller] = shape.requests
-        if not pod.terminating:
+        if pod.terminating:
+            self.leaving = (*self.leaving, shape)
+        else:
             self.shapes[shape] = self.shapes.get(shape, 0) + 1
 
     def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
@@ -115,7 +119,7 @@ class NodeFacts:
         twin = object.__new__(NodeFacts)
         twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, self.daemon_used
         twin.ports, twin.claims = self.ports, self.claims
-        twin.used, twin.shapes = dict(self.used), dict(self.shapes)
+        twin.used, twin.shapes, twin.leaving = dict(self.used), dict(self.shapes), self.leaving
         for pod, shape in gone:
             twin._take(pod, shape)
         for pod, shape in come:
@@ -127,10 +131,13 @@ class NodeFacts:
             return
         for name, amount in shape.amounts:
             self.used[name] -= amount
-        if not pod.terminating:
-            self.shapes[shape] -= 1
-            if not self.shapes[shape]:
-                del self.shapes[shape]
+        if pod.terminating:
+            at = self.leaving.index(shape)
+            self.leaving = (*self.leaving[:at], *self.leaving[at + 1 :])
+            return
+        self.shapes[shape] -= 1
+        if not self.shapes[shape]:
+            del self.shapes[shape]
 
     def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
         """Work out what daemons that belong here, and are not here yet, will still take."""

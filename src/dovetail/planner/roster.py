@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.fleet import Daemon, NodeFacts, facts_of
-from dovetail.planner.groups import Group
+from dovetail.planner.groups import ANTI, Group
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape
 from dovetail.planner.snapshot import NodeState, Snapshot
@@ -49,6 +49,8 @@ class Roster:
         self._free: dict[str, Ints] = {}
         self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
         self._shapes: dict[Shape, dict[int, int]] = {}
+        self._parting: set[int] = set()
+        """The slots of machines with pods on their way out."""
         self._by_pair: dict[Pair, dict[Shape, None]] = {}
 
     def sync(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], daemon_key: tuple[object, ...]) -> None:
@@ -119,6 +121,7 @@ class Roster:
         for shape in self._known[slot].shapes:
             del self._shapes[shape][slot]
         self._held[slot], self._known[slot] = _NOWHERE, _NOTHING
+        self._parting.discard(slot)
         self._spare.append(slot)
 
     def _replace(self, slot: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
@@ -130,6 +133,7 @@ class Roster:
         for shape, count in fact.shapes.items():
             if before.shapes.get(shape) != count:
                 self._where(shape)[slot] = count
+        (self._parting.add if fact.leaving else self._parting.discard)(slot)
         for name, free in self._free.items():
             free[slot] = self._room(slot, name)
         for key, (known, codes) in self._codes.items():
@@ -184,6 +188,8 @@ class Roster:
             slots = self._shapes[shape]
             if slots and group.counts(shape.namespace, shape.labels):
                 here[list(slots)] += list(slots.values())
+        for slot in self._parting if group.kind == ANTI else ():
+            here[slot] += sum(group.counts(shape.namespace, shape.labels) for shape in self._known[slot].leaving)
         return here[self._order]
 
     def _candidates(self, group: Group) -> list[Shape]:
@@ -195,13 +201,18 @@ class Roster:
 
     def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
         """The shapes of running pods that will not have others near, and on which rows they are."""
-        found = [
-            (shape, slots)
-            for shape, slots in self._shapes.items()
-            if slots and any(not near.weight for near in shape.anti)
-        ]
+        found = {shape: dict(slots) for shape, slots in self._shapes.items() if slots and _fears(shape)}
+        for slot in self._parting:
+            for shape in self._known[slot].leaving:
+                if _fears(shape):
+                    slots = found.setdefault(shape, {})
+                    slots[slot] = slots.get(slot, 0) + 1
         row = {slot: at for at, slot in enumerate(self._line)} if found else {}
-        return [(shape, {row[slot]: count for slot, count in slots.items()}) for shape, slots in found]
+        return [(shape, {row[slot]: count for slot, count in slots.items()}) for shape, slots in found.items()]
+
+
+def _fears(shape: Shape) -> bool:
+    return any(not near.weight for near in shape.anti)
 
 
 def roster_of(snapshot: Snapshot) -> Roster:
