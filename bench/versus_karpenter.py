@@ -85,8 +85,7 @@ class Problem:
 
     def _broken(self) -> dict[str, str]:
         """The pods that Karpenter places against the rules, and why."""
-        claims = {each["metadata"]["name"] for each in self.by_kind.get("NodeClaim", ())}
-        placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items() if name not in claims}
+        placements = {key: Placement(node=name) for key, name in self.theirs["existing"].items()}
         machines = []
         for at, each in enumerate(self.theirs["machines"] or ()):
             choice = Choice(instance_type=each["instanceType"], zone=each["zone"], price=each["price"],
