@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
 
 from dovetail.kube import resources as kinds
 from tests.controllers.conftest import types
+from tests.controllers.test_explanation import ask
 from tests.controllers.test_giving_back import QUICK, Tell, nodes, running
 
 BALANCED = {**QUICK, "consolidationPolicy": "Balanced"}
@@ -41,6 +43,9 @@ def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tel
         word = "approved" if moved else "rejected"
         line = f'karpenter_consolidation_moves_total{{decision="{word}",nodepool="default",policy="balanced"}}'
         assert line in world.autoscaler.metrics.text().decode()
+        if not moved:
+            told_best = [each for each in ask(world, "node", *before).details if each.startswith("best alternative")]
+            assert re.search(r": 1 x m.large \((spot|on-demand)\); the saving is not worth", told_best[0])
 
     tell(story, sold=sold(small))
 

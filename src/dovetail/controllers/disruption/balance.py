@@ -15,7 +15,7 @@ from dovetail.clock import beside
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.candidates import Offered, candidate
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, rank
+from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, instead, rank
 from dovetail.controllers.metrics import snake
 
 K = 2
@@ -88,7 +88,8 @@ class Balance:
             score = weigh(saving, _cost(mine), _price(every), _cost(every))
             self._tell(name, proposal, mine, score)
             if not score.approved:
-                why = Rejection("NOT_BALANCED", "the saving is not worth the disruption", saving, score.needed)
+                text = "the saving is not worth the disruption"
+                why = Rejection("NOT_BALANCED", text, saving, score.needed, instead(proposal.plan))
                 found |= {each.node: why for each in mine}
         return found
 

@@ -8,6 +8,7 @@ their place must be cheaper whichever of its offerings is sold.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -52,12 +53,22 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejection(msgspec.Struct, frozen=True):
-    """The best that was found for one machine, why it is not done, and what it would have had to save."""
+    """The best that was found for one machine, why it is not done, and what it would have had to save.
+
+    `instead` is what would have been bought in its place.
+    """
 
     code: str
     message: str
     saving: float | None = None
     needed: float | None = None
+    instead: str = ""
+
+
+def instead(plan: Plan) -> str:
+    """What a plan buys, in words."""
+    bought = Counter(f"{each.choice.instance_type} ({each.choice.capacity_type})" for each in plan.machines)
+    return ", ".join(f"{count} x {what}" for what, count in bought.items()) or "nothing bought"
 
 
 def rank(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -78,7 +89,7 @@ def evaluate(
     ceiling = before * (1 - WORTH) + baseline
     if plan.cost.per_hour >= ceiling:
         saving = before + baseline - plan.cost.per_hour
-        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", saving, before * WORTH)
+        return Rejection("NOT_CHEAPER", "can't replace with a cheaper node", saving, before * WORTH, instead(plan))
     spot = all(each.capacity_type == "spot" for each in candidates)
     machines = []
     for machine in plan.machines:
@@ -153,7 +164,8 @@ def choose(candidates: Sequence[Candidate], asked: Question) -> tuple[Proposal |
             elif judge.pays(found, best):
                 best = found
             else:
-                stays[each.node] = Rejection("NOT_CHEAPER", "can't replace with a cheaper node", found.saving)
+                text = "can't replace with a cheaper node"
+                stays[each.node] = Rejection("NOT_CHEAPER", text, found.saving, instead=instead(found.plan))
     return best, stays
 
 

@@ -334,7 +334,8 @@ class Disruption:
         ledger.record(
             Decision(
                 id=decision, kind="keep", time=ledger.now(), summary=why.message, reason=why.code,
-                subject=candidate.node, before=candidate.price, detail={"saving": why.saving, "needed": why.needed},
+                subject=candidate.node, before=candidate.price,
+                detail={"saving": why.saving, "needed": why.needed, "instead": why.instead},
             )
         )  # fmt: skip
 

@@ -136,4 +136,5 @@ def _alternative(kept: Decision | None) -> list[str]:
         threshold = WORTH * kept.before
     needed = f"; a move must save at least {dollars(threshold)}" if threshold is not None else ""
     best = "best alternative" if isinstance(kept.detail.get("saving"), float) else "looked at"
-    return [f"{best} {kept.time}: {kept.summary} [{kept.reason}]{saving(kept)}{needed}"]
+    found = "; ".join(filter(None, (kept.detail.get("instead"), kept.summary)))
+    return [f"{best} {kept.time}: {found} [{kept.reason}]{saving(kept)}{needed}"]
