@@ -97,8 +97,9 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     size = len(cell.axis.values)
     cell.counts = np.zeros(size, dtype=np.int64)
     cell.owners = np.zeros(size, dtype=np.int64)
-    lying = cell.axis.nodes >= 0
-    np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
+    if here.any():
+        lying = cell.axis.nodes >= 0
+        np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
     cell.universe = _universe(cell, columns, tolerations)
     cell.among = cell.universe.nonzero()[0].tolist()
     cell.beyond = (~cell.universe).nonzero()[0].tolist()

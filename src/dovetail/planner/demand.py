@@ -30,29 +30,30 @@ class Demand(NamedTuple):
 
 def demand_of(classes: Sequence[PodClass], addresses: Addresses) -> Demand:
     """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`."""
-    found: dict[object, Mapping[str, int]] = {}
+    found: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
     which: list[int] = []
     for one in classes:
         attached = one.storage.attached
         key = (one.shape.takes, *sorted([driver for driver, _ in attached])) if attached else one.shape.takes
-        requests = found.get(key)
-        if requests is None:
-            requests = found[key] = _requests(one, addresses)
-            number[key] = len(number)
-        one.requests = requests
-        which.append(number[key])
-    dims = sorted({"pods"}.union(*found.values()))
-    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found.values()]
+        at = number.get(key)
+        if at is None:
+            at = number[key] = len(found)
+            found.append(_requests(one, addresses))
+        one.requests = found[at]
+        which.append(at)
+    dims = sorted({"pods"}.union(*found))
+    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found]
     counts = np.array([one.count for one in classes], dtype=np.int64)
     pods = [0] * len(rows)
     for at, count in zip(which, counts.tolist(), strict=True):
         pods[at] += count
     same = {row: Size(row) for row in rows}
     sizes = [same[row] for row in rows]
+    requests = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
     return Demand(
         dims=dims,
-        requests=np.array([rows[at] for at in which], dtype=np.int64).reshape(len(which), len(dims)),
+        requests=requests[np.array(which, dtype=np.int64)],
         counts=counts,
         sizes=[sizes[at] for at in which],
         total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -119,7 +120,11 @@ class Problem:
         counted = set[Group]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
-        self.order = Precedence(self.classes)
+
+    @cached_property
+    def order(self) -> Precedence:
+        """Whose spreads are asked before whom."""
+        return Precedence(self.classes)
 
     # -- columns ------------------------------------------------------------------------------------------------
 

@@ -110,8 +110,10 @@ class Targets:
         at = np.flatnonzero(ok)
         cheap = at[menu.prices[at] <= strategy.ceiling]
         at = cheap if len(cheap) else at[:1]
-        thrifty = strategy.thrift and packer.problem.binding
-        return _Shelf(ask, at, menu, self._limit_shares(packer, at) if thrifty else menu.finite[at], domains)
+        if strategy.thrift and packer.problem.binding:
+            return _Shelf(ask, at, menu, self._limit_shares(packer, at), domains)
+        at = _distinct(menu, at)
+        return _Shelf(ask, at, menu, menu.finite[at], domains)
 
     def candidates(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
         menu = packer.problem.menu
@@ -154,3 +156,10 @@ class Targets:
             limits = np.array(left)
             np.maximum(shares, menu.limited[name][at] / limits[menu.pools[at]], out=shares)
         return shares
+
+
+def _distinct(menu: Menu, columns: Ints) -> Ints:
+    """Of columns in a row that cost and hold the same, as the zones of a type do, the first: no other is chosen."""
+    prices, sizes = menu.finite[columns], menu.capacity[:, columns]
+    other = (prices[1:] != prices[:-1]) | (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)
+    return columns[np.concatenate([[True], other])]
