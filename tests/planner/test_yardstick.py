@@ -11,7 +11,7 @@ from dovetail.model.objects import Pod
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.reference.greedy import Greedy
-from dovetail.planner.reference.replay import following, outcomes_of, yardstick_of
+from dovetail.planner.reference.replay import _replayed, following, outcomes_of, yardstick_of
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from dovetail.planner.yardstick import Way, Yardstick
@@ -133,3 +133,20 @@ def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None
     assert yardstick.excess(lapses, {}) == 0
     assert yardstick.excess(lapses, {0: 1}) == 1
     assert yardstick.excess(lapses, {0: 2}) == 3
+
+
+def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows() -> None:
+    """It takes the first of two terms, on demand; spot machines of the same size are cheaper and alike to the pods."""
+
+    def term(capacity: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]}]}
+
+    either = {"nodeSelectorTerms": [term("on-demand"), term("spot")]}
+    wanted = pods(4, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": either}})
+    shop = (kind("small", 2, 8, 0.10, spot=True),)
+    problem = Problem(Snapshot(pools=(pool(types=shop, limits={"cpu": 4000}),), pending=wanted))
+    outcomes = outcomes_of(problem)
+    for outcome in outcomes:
+        board, refused = _replayed(problem, outcome, lenient=False)
+        assert (outcome.left, refused) == ({}, {})
+        assert board.cost() < outcome.price

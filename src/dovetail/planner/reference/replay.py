@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
-from dovetail.planner.columns import lowest
+from dovetail.planner.columns import Bools, Ints, lowest
 from dovetail.planner.launch_masks import largest_capacity
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
@@ -117,14 +117,34 @@ def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) 
 def _opened(board: Board, mask: int, wide: int, asks: Counter[Ask]) -> int:
     """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it."""
     problem = board.problem
+    load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
     ok = problem.columns.bools(mask)[problem.menu.full]
+    if not ok.any():
+        ok = _as_good(problem, mask, asks, load)
     if problem.diversity is not None and ok.any():
         for name in problem.binding:
             largest = 1 if name == "nodes" else largest_capacity(problem.columns, wide, name)
             ok &= problem.menu.limited[name] <= largest
-        load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
         ok = problem.diversity.holding(ok, asks, load.tolist())
     return board.open(int(ok.argmax())) if ok.any() else -1
+
+
+def _as_good(problem: Problem, mask: int, asks: Counter[Ask], load: Ints) -> Bools:
+    """The columns in the claim's domains that hold its pods, where the menu has better ones than the claim may be.
+
+    Of several required terms the reference looks at one alone, and may rule out what another would allow.
+    """
+    menu, chosen = problem.menu, problem.columns.bools(mask)
+    ok: Bools = np.isin(menu.pools, [each.pool for each in problem.columns.listed(mask)])
+    for ask in asks:
+        ok &= ask.columns
+    for axis, lying in zip(problem.axes, menu.domains, strict=True):
+        ok &= np.isin(lying, axis.columns[chosen])
+    ok &= (menu.capacity >= load[:, None]).all(axis=0)
+    for name in problem.binding:
+        largest = 1 if name == "nodes" else largest_capacity(problem.columns, mask, name)
+        ok &= menu.limited[name] <= largest
+    return ok
 
 
 def _admits(board: Board, ask: Ask, at: int, lenient: bool) -> bool:
