@@ -19,7 +19,7 @@ from dovetail.planner.problem import UNLIMITED, Problem
 from dovetail.planner.standing import Standing
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.targets import Targets
-from dovetail.planner.water import quotas
+from dovetail.planner.water import lowest, quotas
 from dovetail.planner.ways import Way
 
 
@@ -99,9 +99,9 @@ class Packer:
 
     def _lowest(self, ask: Ask, way: Way, cell: Cell) -> int:
         """Put one pod where the only group that has a say counts fewest."""
-        lowest = min(cell.among, key=self.board.counts[cell.slot].__getitem__)
-        got = self._fill(ask, 1, way.axis, self._only[way.axis][lowest])
-        return got if got or way.own else self._anywhere(ask, 1, way, {lowest})
+        domain = lowest(self.board.counts[cell.slot], cell.among)
+        got = self._fill(ask, 1, way.axis, self._only[way.axis][domain])
+        return got if got or way.own else self._anywhere(ask, 1, way, {domain})
 
     def _way(self, ask: Ask, axis: int) -> Way:
         way = self._ways.get((ask.ties, axis))
@@ -143,8 +143,8 @@ class Packer:
         if len(usable) < len(universe) and cell.group.kind == SPREAD:
             top = min(top, skew + min(counts[at] for at in universe if at not in usable))
         if count > 1 and not self._sure(ask, axis, usable):
-            lowest = min(counts[at] for at in usable)
-            count = min(count, sum(counts[at] == lowest for at in usable))
+            least = min([counts[at] for at in usable])
+            count = min(count, [counts[at] for at in usable].count(least))
         got = 0
         for domain, quota in quotas(counts, usable, count, top).items():
             wanted = quota if others is None else min(quota, others[domain])
@@ -258,7 +258,10 @@ class Packer:
 
     def _fill(self, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Fill machines that stand, then open new ones, then enlarge, within the domains."""
-        got = self._into_standing(ask, count, axis, domains)
+        if ask.ties.companions:
+            got = self._into_standing(ask, count, axis, domains)
+        else:
+            got = self.standing.fill(self, ask, count, axis, domains)
         if got == count:
             return got
         grow = self.strategy.grow

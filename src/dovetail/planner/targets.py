@@ -161,5 +161,6 @@ class Targets:
 def _distinct(menu: Menu, columns: Ints) -> Ints:
     """Of columns in a row that cost and hold the same, as the zones of a type do, the first: no other is chosen."""
     prices, sizes = menu.finite[columns], menu.capacity[:, columns]
-    other = (prices[1:] != prices[:-1]) | (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)
-    return columns[np.concatenate([[True], other])]
+    first: Bools = np.ones(len(columns), dtype=np.bool_)
+    first[1:] = (prices[1:] != prices[:-1]) | (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)
+    return columns[first]

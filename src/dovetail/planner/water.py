@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def lowest(counts: Sequence[int], domains: Sequence[int]) -> int:
+    """The domain with the smallest count; of equal ones the one named first."""
+    found = domains[0]
+    for at in domains:
+        if counts[at] < counts[found]:
+            found = at
+    return found
+
+
 def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) -> dict[int, int]:
     """How many of `count` pods each of some domains gets; of equal ones those named first are served first."""
     if count == 1:
-        lowest = min(domains, key=counts.__getitem__)
-        return {lowest: 1} if counts[lowest] < top else {}
+        at = lowest(counts, domains)
+        return {at: 1} if counts[at] < top else {}
     rising = sorted([at for at in domains if counts[at] < top], key=counts.__getitem__)
     reached = below = 0
     for at in rising:
