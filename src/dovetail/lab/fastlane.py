@@ -174,9 +174,9 @@ class FastLane:
         metadata = body["metadata"]
         key = f"{namespace}/{metadata.get('name', '')}"
         home = self._store.get("/namespaces", namespace)
-        if home is None or "deletionTimestamp" in home.obj["metadata"] or metadata.keys() != _EVENT_METADATA:
+        if home is None or "deletionTimestamp" in home.obj["metadata"]:
             return None
-        if self._store.get(EVENTS, key) is not None:
+        if metadata.keys() - {"annotations"} != _EVENT_METADATA or self._store.get(EVENTS, key) is not None:
             return None
         own = {**metadata, "uid": self._chance.uid(), "creationTimestamp": stamp(self._server.clock.now())}
         record = self._store.put(EVENTS, key, {"kind": "Event", "apiVersion": "v1", **body, "metadata": own})
