@@ -150,3 +150,14 @@ def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows()
         board, refused = _replayed(problem, outcome, lenient=False)
         assert (outcome.left, refused) == ({}, {})
         assert board.cost() < outcome.price
+
+
+def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wishes(solve: Solve) -> None:
+    """It places one, on the reservation; the others, who would be happy there too, go where their wish fails."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
+    shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
+    wish = _prefers("node.kubernetes.io/instance-type", "large")["affinity"]
+    plan = solve(*pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish), pools=(pool(types=shop),), deadline=0.05)
+    types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
+    assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
+    assert sorted(types.values()) == ["on-demand", "on-demand", "reserved"]

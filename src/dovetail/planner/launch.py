@@ -28,6 +28,7 @@ from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.snapshot import Pool
+from dovetail.planner.wishes import failing_on
 
 _MOST_STORIES = 100
 
@@ -237,7 +238,7 @@ def machines_and_placements(
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
     """The machines to buy, where every placed pod goes, and the names of those left over by class."""
     board, asks = packing.board, packing.board.asks
-    taken = [0] * len(problem.classes)
+    taken, starts = [0] * len(problem.classes), _starts(problem, board)
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
     machines: list[Machine] = []
@@ -252,8 +253,9 @@ def machines_and_placements(
             ask = asks[number]
             one, given_up = ask.cls, ask.level.given_up
             place = replace(plain, relaxed=given_up) if given_up else plain
-            first = taken[one.index]
-            last = taken[one.index] = first + contents[number]
+            first = starts.get((at, number), taken[one.index]) if starts else taken[one.index]
+            last = first + contents[number]
+            taken[one.index] += contents[number]
             these = one.pods[first:last] if last > first + 1 else (one.pods[first],)
             for name in these:
                 placements[name] = place
@@ -262,3 +264,21 @@ def machines_and_placements(
             machines.append(launcher.machine(at, target, tuple(pods)))
     left = {one.index: one.pods[taken[one.index] :] for one in problem.classes if taken[one.index] < one.count}
     return tuple(machines), placements, left
+
+
+def _starts(problem: Problem, board: Board) -> dict[tuple[int, int], int]:
+    """Where among the pods of its class those of an ask on a machine begin, if the yardstick leaves some of them out.
+
+    Those are the last of their class, and get the places that keep fewest wishes: nobody else misses them.
+    """
+    names = problem.yardstick.names if problem.yardstick is not None else ()
+    short = {one.index for one in problem.classes if one.pods and one.pods[-1] in names} if names else ()
+    found: dict[tuple[int, int], int] = {}
+    taken: Counter[int] = Counter()
+    shares = sorted((failing, at, number) for at, number, failing in failing_on(board)) if short else ()
+    for _, at, number in shares:
+        index = board.asks[number].cls.index
+        if index in short:
+            found[at, number] = taken[index]
+            taken[index] += board.contents[at][number]
+    return found

@@ -6,7 +6,7 @@ A wish counts as kept if it holds in the end, whether or not it was given up on 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -108,21 +108,24 @@ def unkept(board: Board) -> int:
 
 def lapses_on(board: Board) -> list[Lapse]:
     """The wishes that do not hold on a board, by class and machine."""
+    asks, contents = board.asks, board.contents
+    return [(asks[number].cls.index, failing, contents[at][number]) for at, number, failing in failing_on(board)
+            if failing]  # fmt: skip
+
+
+def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:
+    """How many wishes fail for each pod of an ask on a machine: machine, number of the ask, and wishes."""
     known: Mapping[int, Wishes] = board.problem.wishes
     if not known:
-        return []
+        return
     least = _lowest(board)
-    found: list[Lapse] = []
     for at in range(board.size):
-        for number, count in board.contents[at].items():
+        for number in board.contents[at]:
             one = board.asks[number].cls
             wishes = known.get(one.index)
             if wishes is not None:
                 failing = int(wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]])
-                failing += sum(not _kept(board, cell, one, at, least) for cell in wishes.cells)
-                if failing:
-                    found.append((one.index, failing, count))
-    return found
+                yield at, number, failing + sum(not _kept(board, cell, one, at, least) for cell in wishes.cells)
 
 
 def _lowest(board: Board) -> dict[int, int]:
