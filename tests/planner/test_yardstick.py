@@ -157,7 +157,8 @@ def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wi
     kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
     wish = _prefers("node.kubernetes.io/instance-type", "large")["affinity"]
-    plan = solve(*pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish), pools=(pool(types=shop),), deadline=0.05)
+    picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish)
+    plan = solve(*picky, pools=(pool(types=shop),), deadline=0.05)
     types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
     assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
     assert sorted(types.values()) == ["on-demand", "on-demand", "reserved"]
