@@ -179,7 +179,8 @@ class FastLane:
         if metadata.keys() - {"annotations"} != _EVENT_METADATA or self._store.get(EVENTS, key) is not None:
             return None
         own = {**metadata, "uid": self._chance.uid(), "creationTimestamp": stamp(self._server.clock.now())}
-        record = self._store.put(EVENTS, key, {"kind": "Event", "apiVersion": "v1", **body, "metadata": own})
+        whole = {"kind": "Event", "apiVersion": "v1", "eventTime": None, **body, "metadata": own}
+        record = self._store.put(EVENTS, key, whole)
         return Response(status=201, headers=_JSON, body=record.raw)
 
     def _tell_again(self, change: Json, key: str) -> Response | None:

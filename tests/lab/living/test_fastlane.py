@@ -12,6 +12,7 @@ from living_manifests import deployment, job
 
 from dovetail.kube.decode import decode
 from dovetail.kube.errors import Conflict
+from dovetail.kube.events import EventRecorder, Reference
 from dovetail.kube.feed import News
 from dovetail.kube.resources import CORE_EVENTS, DEPLOYMENTS, JOBS, NAMESPACES, NODES, PODS
 from dovetail.lab.cluster import Parts
@@ -91,6 +92,26 @@ def test_who_finds_no_place_is_told_the_same(lab_run: Run) -> None:
 
     lab_run(body, parts=LEAN)
     lab_run(body, parts=msgspec.structs.replace(LEAN, faults=True))
+    assert found[0] == found[1]
+
+
+def test_an_event_with_notes_is_kept_as_the_server_would_keep_it(lab_run: Run) -> None:
+    found: list[Any] = []
+
+    async def body(living: Any) -> None:
+        recorder = EventRecorder(living.kube, "test")
+        about = Reference("Node", "n", uid="u")
+        assert recorder.record(about, "Normal", "Told", "once", {"dovetail.sh/decision": "d-1"})
+        task = asyncio.ensure_future(recorder.run())
+        await recorder.flush()
+        task.cancel()
+        (event,) = (await living.kube.list(CORE_EVENTS, "default", fields="reason=Told")).items
+        notes = event["metadata"].pop("annotations")
+        unlike = {"metadata", "firstTimestamp", "lastTimestamp"}
+        found.append((notes, {key: value for key, value in event.items() if key not in unlike}))
+
+    lab_run(body, parts=LEAN)
+    lab_run(body)
     assert found[0] == found[1]
 
 
