@@ -38,7 +38,9 @@ def scores(pod: PodInfo, cluster: Cluster, nodes: Sequence[NodeInfo]) -> list[in
 
 def merit(pod: PodInfo, info: NodeInfo) -> int:
     """What a node is worth for the room on it: the scores that depend on nothing but the node."""
-    return WEIGHTS["fit"] * least_allocated(pod, info) + WEIGHTS["balance"] * sum(balance_scores(pod, (info,)) or ())
+    cpu, memory = pod.shape.requests.get("cpu", 0), pod.shape.requests.get("memory", 0)
+    balance = _balance(info, cpu, memory) if cpu or memory else 0
+    return WEIGHTS["fit"] * least_allocated(pod, info) + WEIGHTS["balance"] * balance
 
 
 def taint_scores(pod: PodInfo, nodes: Sequence[NodeInfo]) -> list[int]:
