@@ -39,6 +39,8 @@ _CLIMB = 0.3
 _WISHFUL = 0.5
 #: The share of the work that packings from scratch may take; the walk has the rest.
 _AFRESH = 0.4
+#: A packing that costs less than this share of the best, and keeps less, is worth a walk of its own.
+_BARGAIN = 0.9
 #: How often one of those without a place is invited, and how often in a row in vain.
 _INVITE, _HOPE = 0.5, 60
 
@@ -53,14 +55,33 @@ def improve(
     """
     begin = problem.work
     chance = Chance(seed).child("planner", "search")
-    best = start
+    best, bargain = start, None
     for strategy in _starts(problem, chance) if afresh else ():
         if out_of_time() or problem.work - begin > budget * _AFRESH or best.cost <= enough + EPSILON:
             break
         other = pack(problem, strategy)
-        if other.left == best.left and other.rank < best.rank:
-            best = other
-    walk = _Walk(problem, best)
+        if other.left != best.left:
+            continue
+        if other.rank < best.rank:
+            best, other = other, best
+        if other.cost < best.cost * _BARGAIN and (bargain is None or other.rank[-1] < bargain.rank[-1]):
+            bargain = other
+    left = budget - (problem.work - begin)
+    if bargain is None:
+        return _walked(problem, best, chance, left, enough, out_of_time)
+    found = _walked(problem, best, chance, left // 2, enough, out_of_time)
+    if bargain.cost >= found.cost * _BARGAIN:
+        bargain = found
+    other = _walked(problem, bargain, chance, left - left // 2, enough, out_of_time)
+    return min((found, other), key=lambda each: each.rank)
+
+
+def _walked(
+    problem: Problem, start: Packing, chance: Chance, budget: int, enough: float, out_of_time: Callable[[], bool]
+) -> Packing:
+    """The best packing that a walk from one comes to."""
+    begin = problem.work
+    walk = _Walk(problem, start)
     patience = 200 + 50 * walk.machines * len(problem.classes)
     tries = 0
     while problem.work - begin < budget and tries < budget and not out_of_time():
