@@ -50,6 +50,30 @@ def test_a_pool_agrees_to_a_move_that_saves_half_the_share_it_disturbs(tell: Tel
     tell(story, sold=sold(small))
 
 
+def test_a_pool_is_asked_once_and_about_everybody(tell: Tell) -> None:
+    """A move that its pool does not agree to neither comes up again in every pass nor takes others' place in them."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption={**BALANCED, "budgets": [{"nodes": "1"}]})
+        world.start()
+        for zone in ("a", "b"):
+            await world.pods(4, cpu="1500m", prefix=zone, nodeSelector={"topology.kubernetes.io/zone": zone})
+        await world.until(world.all_bound)
+        before = await nodes(world)
+        assert len(before) == 2
+        for name in ("a1", "a2", "a3", "b1", "b2", "b3"):
+            await world.kube.delete(kinds.PODS, name, "default", grace=0)
+        await asyncio.sleep(900)
+        assert await nodes(world) == before
+        for node in before:
+            assert ask(world, "node", node).line.startswith("stays: the saving is not worth the disruption")
+        line = 'karpenter_consolidation_moves_total{decision="rejected",nodepool="default",policy="balanced"} '
+        (asked,) = (each for each in world.autoscaler.metrics.text().decode().splitlines() if each.startswith(line))
+        assert float(asked.removeprefix(line)) <= 4
+
+    tell(story, sold=sold(0.2))
+
+
 def test_a_wish_that_does_not_hold_is_taken_back_in_the_events_too(tell: Tell) -> None:
     """Whoever saw that a machine is a candidate learns that it is one no more, and why."""
 

@@ -245,12 +245,13 @@ class Disruption:
         began = stopwatch()
         asked, (best, self.stays) = await beside(think)
         self._took("underutilized", began)
-        self._refusals.note(ready, self.stays, now)
-        if best is None and asked.removals:
-            self._refusals.searched(asked.above, now, restless=restless)
+        objections: dict[str, Rejection] = {}
         if best is not None:
             best, objections = await self._balance.agreed(best, asked, prices(pools))
             self.stays |= objections
+        self._refusals.note(ready, self.stays, now)
+        if best is None and (asked.removals or objections):
+            self._refusals.searched(asked.above, now, restless=restless)
         self._tell_stays()
         self._waiting |= any(each.code in ("BUDGET", "NOT_LOOKED_AT") for each in self.stays.values())
         return await self._hold(best, seen)

@@ -17,8 +17,8 @@ from dovetail.planner.snapshot import Pool
 FOR, SEARCHED_FOR = 900.0, 3600.0
 #: A fleet is dearer than it was once it costs this share of a fresh one more.
 DEARER = 0.005
-#: Answers of the planner; others depend on the pass they were given in.
-LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE"})
+#: Answers of the planner, and of pools that weigh them; others depend on the pass they were given in.
+LASTING = frozenset({"NOT_CHEAPER", "PODS_WOULD_NOT_FIT", "SPOT_TO_SPOT_OFF", "SPOT_INFLEXIBLE", "NOT_BALANCED"})
 
 
 class Refusals:

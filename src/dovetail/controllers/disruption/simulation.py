@@ -63,15 +63,18 @@ class Simulation:
     ) -> Question:  # fmt: skip
         """All that a choice among the candidates is made from.
 
-        In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are looked for.
+        In a fleet that is dearer than a fresh one by the share `vain` at most, no whole sets are looked for, nor those
+        whose pool did not agree.
         """
         fresh = self.fresh(candidates)
         above = sum(each.price or 0.0 for each in candidates) / fresh - 1.0 if fresh else math.inf
         there = Room(self._snapshot.nodes, self._snapshot.memory)
+        held = {node for node, why in refused.items() if why.code == "NOT_BALANCED" and above <= vain}
+        thinned = self.thinned(candidates, there, allowances.left, fresh)
         return Question(
             simulate=self.without, search=partial(self.without, effort=EFFORT), allow=allowances.fits,
             removals=tuple(self.removals(candidates, there, allowances.left, fresh)) if above > vain else (),
-            thinned=tuple(self.thinned(candidates, there, allowances.left, fresh)), fresh=fresh, above=above,
+            thinned=tuple(each for each in thinned if each.node not in held), fresh=fresh, above=above,
             refused=refused, spot_to_spot=spot_to_spot, baseline=self.baseline(), types=self._types,
         )  # fmt: skip
 
