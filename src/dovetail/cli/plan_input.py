@@ -19,7 +19,7 @@ from dovetail.cli.manifests import Unreadable, texts
 from dovetail.cli.plan_claims import claims_of
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
-from dovetail.cluster.pools import for_planner
+from dovetail.cluster.pools import for_planner, labels, types_by_name
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.convert import ConversionError, expand
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -44,7 +44,7 @@ from dovetail.model.objects import (
 )
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.taints import DISRUPTED, same
-from dovetail.planner.overlays import overlaid
+from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
 from dovetail.planner.workloads import pods_of
 
@@ -233,16 +233,12 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) 
 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
-    sold = overlaid(types, objects.of(NodeOverlay))
-    wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
-    pools = tuple(for_planner(pool, sold) for pool in wanted)
-    if not objects.of(NodePool):
-        pools = (replace(DEFAULT_POOL, types=sold, requirements=() if any_type else DEFAULT_POOL.requirements),)
+    pools = _pools(objects, types, any_type)
     made, claims = pods_of(objects.of)
     pods = [*objects.of(Pod), *made]
     values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
     values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
-    nodes = _nodes(objects, pods, {each.name: each for each in sold})
+    nodes = _nodes(objects, pods, {each.name: each for each in types} | types_by_name(pools))
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
     waiting = [pod for pod in pods if _waits(pod)]
     return Snapshot(
@@ -257,6 +253,17 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
         budgets=tuple(objects.of(PodDisruptionBudget)),
         priorities=values,
     )
+
+
+def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> tuple[Pool, ...]:
+    """The pools with what they may buy, at the prices and capacities that overlays give them."""
+    overlays = objects.of(NodeOverlay)
+    if not objects.of(NodePool):
+        requirements = () if any_type else DEFAULT_POOL.requirements
+        return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),)
+    wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
+    valid = agreed(overlays, [(labels(pool), types) for pool in objects.of(NodePool)]) if overlays else ()
+    return tuple(for_planner(pool, overlaid(types, valid, labels(pool))) for pool in wanted)
 
 
 def _waits(pod: Pod) -> bool:

@@ -114,12 +114,14 @@ class Offers:
         """The types with what overlays say and what machines turned out to have; equal questions, equal object."""
         overlays = tuple(self._mirror.overlays.store.all()) if self._overlays else ()
         said = tuple(each.metadata.resource_version for each in overlays)
-        key = (id(types), self.learned.scope(pool), self.learned.generation, said)
+        source = self._mirror.pools.store.get(pool) if overlays else None
+        of_pool = pools.labels(source) if source is not None else {}
+        key = (id(types), self.learned.scope(pool), self.learned.generation, said, *sorted(of_pool.items()))
         known = self._corrected.get(key)
         if known is None or known[0] is not types:
             if len(self._corrected) > _REMEMBERED:
                 self._corrected.clear()
-            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays), pool))
+            known = self._corrected[key] = (types, self.learned.apply(overlaid(types, overlays, of_pool), pool))
         return known[1]
 
     async def pool(self, pool: NodePool) -> Pool | None:

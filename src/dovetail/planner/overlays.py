@@ -1,12 +1,13 @@
 """NodeOverlays: corrections to the prices and capacities of some instance types, before anything is planned.
 
-The heavier overlay wins, of equal weight the later name. A price is never below 0; a missing price stays missing
-unless an overlay names one.
+An overlay may speak of types, of offerings, and of the pool they are bought for. The heavier one wins. Of two of equal
+weight that speak of the same price or the same resource the later by name holds, and the other one does nothing at all.
+A price is never below 0; a missing price stays missing unless an overlay names one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -16,37 +17,75 @@ from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirements
 
-
-def overlaid(types: Sequence[InstanceType], overlays: Sequence[NodeOverlay]) -> tuple[InstanceType, ...]:
-    """The types with every overlay applied."""
-    if not overlays:
-        return tuple(types)
-    lightest_first = sorted(overlays, key=lambda each: (each.spec.weight or 0, each.metadata.name))
-    return tuple(_overlaid(kind, lightest_first) for kind in types)
+#: What is sold to one pool: the labels of its machines, and the types.
+Shop = tuple[Mapping[str, str], Sequence[InstanceType]]
 
 
-def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay]) -> InstanceType:
+def agreed(overlays: Iterable[NodeOverlay], shops: Sequence[Shop]) -> list[NodeOverlay]:
+    """The overlays that contradict none of equal weight, in any pool."""
+    weights: dict[object, int] = {}
+    found: list[NodeOverlay] = []
+    for overlay in sorted(overlays, key=_rank, reverse=True):
+        spoken = {(at, *each) for at, shop in enumerate(shops) for each in _speaks_of(overlay, shop)}
+        if all(weights.get(each) != _weight(overlay) for each in spoken):
+            weights |= dict.fromkeys(spoken, _weight(overlay))
+            found.append(overlay)
+    return found
+
+
+def overlaid(
+    types: Sequence[InstanceType], overlays: Iterable[NodeOverlay], labels: Mapping[str, str] | None = None
+) -> tuple[InstanceType, ...]:
+    """The types that a pool with these labels buys, with every overlay applied."""
+    given = labels or {}
+    lightest_first = sorted(agreed(overlays, [(given, types)]), key=_rank)
+    return tuple(_overlaid(kind, lightest_first, given) for kind in types) if lightest_first else tuple(types)
+
+
+def _weight(overlay: NodeOverlay) -> int:
+    return overlay.spec.weight or 0
+
+
+def _rank(overlay: NodeOverlay) -> tuple[int, str]:
+    return (_weight(overlay), overlay.metadata.name)
+
+
+def _priced(overlay: NodeOverlay) -> bool:
+    return overlay.spec.price is not None or overlay.spec.price_adjustment is not None
+
+
+def _speaks_of(overlay: NodeOverlay, shop: Shop) -> Iterable[tuple[object, ...]]:
+    """The prices and the resources of types that an overlay says something about."""
+    labels, types = shop
+    wanted = Requirements.of_entries(overlay.spec.requirements)
+    for kind in types:
+        touched = [at for at, offering in enumerate(kind.offerings) if _selected(wanted, kind, offering, labels)]
+        yield from ((kind.name, at) for at in touched if _priced(overlay))
+        yield from ((kind.name, name) for name in overlay.spec.capacity if touched)
+
+
+def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mapping[str, str]) -> InstanceType:
     capacity = dict(kind.capacity)
     offerings = list(kind.offerings)
     for overlay in overlays:
         wanted = Requirements.of_entries(overlay.spec.requirements)
-        touched = [at for at, offering in enumerate(offerings) if _selected(wanted, kind, offering)]
+        touched = [at for at, offering in enumerate(offerings) if _selected(wanted, kind, offering, labels)]
         if touched:
             capacity.update(resources(overlay.spec.capacity))
-        for at in touched:
+        for at in touched if _priced(overlay) else ():
             price = _price(overlay, kind.offerings[at].price)
-            if overlay.spec.price is not None or overlay.spec.price_adjustment is not None:
-                offerings[at] = replace(offerings[at], price=price, price_source=f"NodeOverlay {overlay.metadata.name}")
+            offerings[at] = replace(offerings[at], price=price, price_source=f"NodeOverlay {overlay.metadata.name}")
     return InstanceType(
         name=kind.name, capacity=capacity, overhead=kind.overhead, labels=kind.labels, offerings=tuple(offerings),
         attach_limits=kind.attach_limits,
     )  # fmt: skip
 
 
-def _selected(wanted: Requirements, kind: InstanceType, offering: Offering) -> bool:
-    labels = {label: values for label, values in kind.labels.items() if label not in (ZONE, CAPACITY_TYPE)}
+def _selected(wanted: Requirements, kind: InstanceType, offering: Offering, labels: Mapping[str, str]) -> bool:
+    own = {label: values for label, values in kind.labels.items() if label not in (ZONE, CAPACITY_TYPE)}
     facts = {
-        **labels, **{label: (value,) for label, value in offering.labels.items()},
+        **{label: (value,) for label, value in labels.items()},
+        **own, **{label: (value,) for label, value in offering.labels.items()},
         INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,),
     }  # fmt: skip
     for key, need in wanted.items():
