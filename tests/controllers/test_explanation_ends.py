@@ -62,6 +62,22 @@ def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
     tell(story)
 
 
+def test_a_pod_under_a_budget_that_asks_not_to_be_disturbed_tells_both_and_that_its_machine_drifted(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        node = await _guarded(world)
+        note = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
+        await world.kube.patch(kinds.PODS, "p0", note, "default")
+        label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
+        await world.kube.patch(kinds.NODEPOOLS, "default", label)
+        await asyncio.sleep(10)
+        answer = ask(world, "node", node)
+        codes = [each["code"] for each in answer.facts["blockers"] if each["pod"] == "default/p0"]
+        assert codes == ["DO_NOT_DISRUPT_POD", "PDB"]
+        assert any(each.startswith("drifted: NodePoolDrifted since 2026-01-01T00:") for each in answer.details)
+
+    tell(story)
+
+
 def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)

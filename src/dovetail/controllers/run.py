@@ -200,6 +200,10 @@ class Autoscaler:
         await self._recover_machines()
         with self.mirror.listening():
             controllers = [make(self.context) for make in CONTROLLERS]
+            self.log.info(
+                "Starting Controllers", controllers=len(controllers), nodepools=len(self.mirror.pools.store),
+                nodeclaims=len(self.mirror.claims.store), nodes=len(self.mirror.nodes.store),
+            )  # fmt: skip
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._recorder.run(), name="events")
                 if not virtual():

@@ -79,7 +79,7 @@ def of_pods(pods: Iterable[Pod], guards: Guards, now: datetime) -> list[Blocker]
             found.append(
                 Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)
             )
-        elif drain.drainable(pod):
+        if drain.drainable(pod):
             found += of_budgets(pod, guards.of(pod))
     return found
 

@@ -48,6 +48,7 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
     kept, repair = outlook.kept, illness.repair(found, about)
     stopped, bound, next_look = safe_mode(decisions), rules(pods), outlook.next_look(why)
     details += [f"repair: {repair}"] if repair else []
+    details += outlook.drift()
     details += [stopped] if stopped else []
     details += [f"blocked: {blockers.words(each)}" for each in why]
     details += [f"bound: {each}" for each in bound]

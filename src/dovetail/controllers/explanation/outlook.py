@@ -100,6 +100,14 @@ class Outlook:
             return f"is empty and waits: {pools.allowance(self._mirror, self._pool, 'Empty', self._now)}"
         return "is empty and goes within seconds"
 
+    def drift(self) -> list[str]:
+        """That it is no longer what its pool asks for, whatever else holds it."""
+        found = self._claim.condition("Drifted")
+        if found is None or found.status != "True":
+            return []
+        since = f" since {found.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if found.last_transition_time else ""
+        return [f"drifted: {found.reason}{since}"]
+
     def budget(self) -> list[str]:
         return [pools.allowance(self._mirror, self._pool, self.reason, self._now)] if self._pool is not None else []
 
