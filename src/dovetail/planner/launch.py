@@ -55,7 +55,8 @@ class Launcher:
         column = self.columns.rows[self._rows[self.board.standing(at)]]
         used = self._used[at - self.board.existing]
         pool = self.problem.pools[column.pool]
-        offer = self._offer(self.offerings(at, column, used), column, pool)
+        these = company(self.board, at)
+        offer = self._offer(self.offerings(at, these, column, used), column, pool)
         choices = self._choices(offer)
         return Machine(
             name=name,
@@ -65,7 +66,7 @@ class Launcher:
             requests=self._requests(used, choices[0], column),
             pods=pods,
             labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
-            cheaper=cheaper(self.board, at, column, used) if self._told() else (),
+            cheaper=cheaper(self.board, at, column, used, these.mask) if self._told() else (),
         )
 
     def _told(self) -> bool:
@@ -73,9 +74,8 @@ class Launcher:
         self._stories += 1
         return self._stories <= _MOST_STORIES
 
-    def offerings(self, at: int, column: Column, used: list[int]) -> int:
-        """All columns that hold what is on a machine and is `used` of it."""
-        these = company(self.board, at)
+    def offerings(self, at: int, these: Company, column: Column, used: list[int]) -> int:
+        """All columns that hold the company on a machine, and what is `used` of it."""
         mask = self._fitting.get((column.index, these))
         if mask is None:
             mask = self._fitting[column.index, these] = self._fit_for(these, column)
@@ -242,8 +242,7 @@ def machines_and_placements(
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
     machines: list[Machine] = []
-    for at in range(board.size):
-        contents = board.contents[at]
+    for at, contents in enumerate(board.contents):
         if not contents:
             continue
         target = problem.nodes[at].name if at < board.existing else f"m-{len(machines) + 1}"

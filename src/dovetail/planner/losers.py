@@ -10,7 +10,6 @@ from dovetail.model.labels import ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Column, Columns
-from dovetail.planner.company import company
 from dovetail.planner.demand import ATTACH
 from dovetail.planner.plan import Lost
 from dovetail.planner.ports import PORT
@@ -25,13 +24,16 @@ class _Rival(NamedTuple):
     rooms: list[int]
 
 
-def cheaper(board: Board, at: int, chosen: Column, used: list[int]) -> tuple[Lost, ...]:
-    """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason."""
+def cheaper(board: Board, at: int, chosen: Column, used: list[int], accepted: int) -> tuple[Lost, ...]:
+    """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason.
+
+    `accepted` are the columns that the pods on the machine accept.
+    """
     columns, dims = board.problem.columns, board.problem.dims
     rivals = columns.recall(("rivals", chosen.index, *dims), lambda: _rivals(columns, chosen, dims))
     if not rivals:
         return ()
-    accepted = company(board, at).mask & columns.available
+    accepted &= columns.available
     return tuple([
         Lost(choice=each.column.choice, because=_because(board, at, each, chosen, accepted, used)) for each in rivals
     ])
