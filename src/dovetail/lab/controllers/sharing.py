@@ -29,8 +29,10 @@ def share(value: T) -> T:
 
 def share_labels(labels: dict[str, str]) -> dict[str, str]:
     """The first map that was equal to this one."""
-    _make_room()
-    return _first_map(tuple(labels.items()), labels)
+    kept = _first_map(tuple(labels.items()), labels)
+    if kept is labels:
+        _make_room()
+    return kept
 
 
 def share_meta(meta: Meta, old: Meta | None = None) -> Meta:
