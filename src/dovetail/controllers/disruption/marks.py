@@ -85,7 +85,10 @@ class Marks:
     def _pool_changed(self, change: Change[NodePool]) -> None:
         """What a pool asks of its machines has changed; how many it has is told on it too, and is nothing to them."""
         old, new = change.old, change.new
-        if new is None or (old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations):
+        if new is None:
+            self._offered.pop(change.key, None)
+            return
+        if old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations:
             return
         for claim in self._context.mirror.claims_of(new.name):
             self._worker.add(claim.name)
