@@ -57,8 +57,6 @@ _BRIEF = 2
 #: How much of it: more where somebody goes without whom the reference places.
 _SHORT_WORK, _MISSING_WORK = 3_000, 6_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
-#: The share of the deadline for the first of two packings to start from.
-_MOST = 0.5
 #: The reference looks at one machine after another: up to this many.
 _FLEET = 500
 #: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
@@ -170,18 +168,11 @@ def _rank(packing: Packing) -> tuple[float, ...]:
 
 
 def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
-    """The best plan found in time, from the quick answer and, where that keeps less, from the reference's as well."""
+    """The best plan found in time, starting from the quick answer."""
     from dovetail.planner.optimise.better import better
 
     problem, first, other = begun
-    ask = optimiser or better
-    twice = other is not None and first.lacking and not other.lacking
-    share = _MOST if twice else 1.0
-    found = ask(problem, first, seed, deadline * share, spent * share)
-    if other is not None and twice:
-        start = other if found.packing.lacking else found.packing
-        again = ask(problem, start, seed + 1, deadline * (1 - share), spent * (1 - share))
-        found = min((found, again), key=lambda each: each.packing.rank)
+    found = (optimiser or better)(problem, first, seed, deadline, spent)
     packing = _holding(problem, (found.packing, first))
     bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
