@@ -17,6 +17,8 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
 
+_RESTLESS = "stays for now: pods came or went lately"
+
 
 class Outlook:
     """A machine, its pool, and what was written down about it."""
@@ -92,13 +94,13 @@ class Outlook:
         spared = self._spared()
         if spared:
             return f"stays: {spared}"
-        if not self._claim.is_true("Consolidatable"):
-            return "is empty, but pods came or went lately" if self.empty else "stays for now: pods came or went lately"
+        quiet = self._claim.is_true("Consolidatable")
         if not self.empty:
-            return "may be consolidated; nothing cheaper has been found yet"
+            return "may be consolidated; nothing cheaper has been found yet" if quiet else _RESTLESS
         if self._pool is not None and not self._left("Empty"):
             return f"is empty and waits: {pools.allowance(self._mirror, self._pool, 'Empty', self._now)}"
-        return "is empty and goes within seconds"
+        at = self._quiet_at()
+        return "is empty and goes within seconds" if quiet or at is None else f"is empty and goes at {at:%H:%M:%SZ}"
 
     def drift(self) -> list[str]:
         """That it is no longer what its pool asks for, whatever else holds it."""
@@ -107,6 +109,13 @@ class Outlook:
             return []
         since = f" since {found.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if found.last_transition_time else ""
         return [f"drifted: {found.reason}{since}"]
+
+    def _quiet_at(self) -> datetime | None:
+        """When nothing will have happened on it for its pool's consolidateAfter, if nothing does."""
+        after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
+        initialized = self._claim.condition("Initialized")
+        last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
+        return last + after if last is not None and after is not None else None
 
     def budget(self) -> list[str]:
         return [pools.allowance(self._mirror, self._pool, self.reason, self._now)] if self._pool is not None else []
@@ -121,15 +130,12 @@ class Outlook:
         if why:
             first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
             return f"next look as soon as what blocks it is gone{first}"
-        after = self._pool.spec.disruption.quiet_time if self._pool is not None else None
-        if self._spared() or self._pool is None or after is None:
+        if self._spared() or self._pool is None:
             return "no look for its cost unless its pool or its pods change"
-        initialized = self._claim.condition("Initialized")
-        last = self._claim.status.last_pod_event_time or (initialized.last_transition_time if initialized else None)
-        if last is not None and last + after > self._now:
-            came = f"pods came or went at {last:%H:%M:%SZ}"
+        at = self._quiet_at()
+        if at is not None and at > self._now:
             text = self._pool.spec.disruption.consolidate_after
-            return f"next look at {last + after:%H:%M:%SZ}: {came} (consolidateAfter {text})"
+            return f"next look at {at:%H:%M:%SZ}: pods came or went lately (consolidateAfter {text})"
         if self.kept is None:
             return "next look within seconds"
         again = datetime.fromisoformat(self.kept.time) + timedelta(seconds=FOR)
