@@ -73,3 +73,20 @@ def test_a_resize_in_place_is_kept() -> None:
     containers = [{"name": "c", "allocatedResources": {"cpu": "500m"}, "resources": {"requests": {"cpu": "500m"}}}]
     full = _pod(containerStatuses=containers)
     assert requests(Slimmer().keep(full, None)) == requests(full)
+
+
+def test_what_is_kept_of_a_pod_does_not_depend_on_who_came_before_it() -> None:
+    full = [_pod("a"), _pod("b", phase="Running"), _pod("c"), _pod("d", phase="Running", podIP="10.0.0.9")]
+    for index in (1, 2):
+        container = msgspec.structs.replace(full[index].spec.containers[0], image=f"image-{index}")
+        spec = msgspec.structs.replace(full[index].spec, containers=(container,))
+        full[index] = msgspec.structs.replace(full[index], spec=spec)
+    slimmer = Slimmer()
+    kept = [slimmer.keep(pod, None) for pod in (*full, *reversed(full))]
+    assert kept == [Slimmer().keep(pod, None) for pod in (*full, *reversed(full))]
+
+
+def test_pods_of_the_same_fate_share_their_status() -> None:
+    slimmer = Slimmer()
+    one, other = (slimmer.keep(_pod(name, phase="Running", podIP=f"10.0.0.{name}"), None) for name in ("1", "2"))
+    assert one.status is other.status
