@@ -185,6 +185,22 @@ def test_a_stateful_set_rolls_from_the_highest_number_down(lab_run: Run) -> None
     lab_run(body)
 
 
+def test_a_daemon_that_never_reached_its_node_goes_with_it(lab_run: Run) -> None:
+    async def body(living: Any) -> None:
+        huge = workload("DaemonSet", "agent")
+        huge["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
+        await living.kube.create(DAEMONSETS, huge)
+        await asyncio.sleep(5)
+        assert [each["status"]["phase"] for each in await living.pods("agent")] == ["Pending"] * 3
+        node = sorted(living.lab.fleet.seats)[0]
+        living.lab.fleet.vanish(node)
+        await living.kube.delete(NODES, node)
+        await asyncio.sleep(5)
+        assert len(await living.pods("agent")) == 2
+
+    lab_run(body, nodes=3)
+
+
 def test_a_daemon_set_covers_every_node_and_new_ones(lab_run: Run) -> None:
     async def body(living: Any) -> None:
         await living.kube.create(DAEMONSETS, workload("DaemonSet", "agent"))

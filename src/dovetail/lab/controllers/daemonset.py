@@ -105,9 +105,13 @@ def manage(
     surplus: Surplus,
     surging: bool = False,
 ) -> Plan:
-    """One pod a node that wants one, none elsewhere; while a new one replaces an old one, both."""
+    """One pod a node that wants one, none elsewhere; while a new one replaces an old one, both.
+
+    Who was made for a node that is no more, and never got there, goes.
+    """
     plan = Plan([], [])
-    for node in nodes:
+    there = {node.metadata.name: node for node in nodes}
+    for node in there.values():
         pods = by_node.get(node.metadata.name, ())
         should, may = rule(node)
         living = [pod for pod in pods if not terminating(pod)]
@@ -122,6 +126,8 @@ def manage(
             plan.delete.extend(surplus(running))
             if surging and should and not running:
                 plan.create.append(node.metadata.name)  # another may come before the last has gone
+    lost = (pod for name, pods in by_node.items() if name and name not in there for pod in pods)
+    plan.delete.extend(pod for pod in lost if not pod.spec.node_name and not terminating(pod))
     return Plan(plan.create, [*plan.delete, *plan.failed, *plan.succeeded], plan.failed, plan.succeeded)
 
 
