@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import reduce
+from operator import and_
 
 import numpy as np
 
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
+from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Ints, lowest
 from dovetail.planner.launch_masks import largest_capacity
 from dovetail.planner.packer import Packer
@@ -45,7 +48,8 @@ def yardstick_of(problem: Problem, outcomes: Sequence[Outcome]) -> Yardstick:
 
 def following(problem: Problem, outcomes: Sequence[Outcome]) -> list[Packing]:
     """Packings that follow the reference, also where the problem is another one of the same snapshot."""
-    return [_packing(problem, each) for each in outcomes]
+    never = reduce(and_, (Counter(each.left) for each in outcomes)) if outcomes else Counter[int]()
+    return [_packing(problem, each, never) for each in outcomes]
 
 
 def _unkept(problem: Problem, outcome: Outcome) -> int:
@@ -56,30 +60,36 @@ def _zones(problem: Problem, outcome: Outcome) -> int:
     return len({problem.columns.rows[lowest(mask)].offering.zone for mask in outcome.masks.values()})
 
 
-def _packing(problem: Problem, outcome: Outcome) -> Packing:
+def _packing(problem: Problem, outcome: Outcome, never: Counter[int]) -> Packing:
     """A packing that follows the outcome, and one beside it that holds in whatever order pods arrive."""
-    loose = _followed(problem, outcome, lenient=True)
+    loose = _followed(problem, outcome, never, lenient=True)
     if sound(loose.board) and hosts_sound(loose.board):
         return loose
-    return Packing(loose.board, loose.left, _followed(problem, outcome, lenient=False))
+    return Packing(loose.board, loose.left, _followed(problem, outcome, never, lenient=False))
 
 
-def _followed(problem: Problem, outcome: Outcome, lenient: bool) -> Packing:
+def _followed(problem: Problem, outcome: Outcome, never: Counter[int], lenient: bool) -> Packing:
+    """The outcome as far as our rules allow; then those whom another outcome places, before those whom none does."""
     board, refused = _replayed(problem, outcome, lenient)
     packer = Packer(problem, Strategy(), board)
-    left: dict[int, int] = dict(outcome.left)
-    for index, count in refused.items():
-        left[index] = left.get(index, 0) + count
-    for index in sorted(left):
-        one = problem.classes[index]
-        for rung in range(len(one.levels)) if not one.error else ():
-            left[index] -= packer.place(problem.ask(one, rung), left[index]) if left[index] else 0
+    left = refused + Counter(outcome.left)
+    for lot in (left - never, left & never):
+        for index in sorted(lot):
+            left[index] -= _placed(packer, problem.classes[index], lot[index])
     board = packer.board
     for at in board.bought():
         if not board.contents[at]:
             board.close(at)
     shrink(board)
-    return Packing(board, {index: count for index, count in left.items() if count})
+    return Packing(board, {index: count for index, count in sorted(left.items()) if count})
+
+
+def _placed(packer: Packer, one: PodClass, count: int) -> int:
+    """How many of some pods of a class find a place, on the highest rung that gives them one."""
+    done = 0
+    for ask in packer.problem.rungs(one) if not one.error else ():
+        done += packer.place(ask, count - done) if done < count else 0
+    return done
 
 
 def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple[Board, Counter[int]]:
