@@ -72,6 +72,7 @@ def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
     yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)), zones=1)
     assert (yardstick.price({}), yardstick.price({1: 1}), yardstick.price({2: 1})) == (2.0, 1.0, None)
     assert (yardstick.unkept, yardstick.missing({1: 2})) == (0, 5)
+    assert (yardstick.fewer({}), yardstick.fewer({1: 1}), yardstick.fewer({2: 1})) == (1.0, 1.0, 0.0)
 
 
 def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:

@@ -58,6 +58,11 @@ class Yardstick(msgspec.Struct, frozen=True):
         same = [(way.unkept, way.price) for way in self.ways if way.left == left]
         return min(same)[1] if same else None
 
+    def fewer(self, left: Mapping[int, int]) -> float:
+        """The least that the reference pays in a way that places no pod more; 0 if it has none."""
+        ways = [way for way in self.ways if all(count <= way.left.get(index, 0) for index, count in left.items())]
+        return min((way.price for way in ways), default=0.0)
+
     def beyond(self, left: Mapping[int, int], cost: float) -> float:
         """By which part of its price a packing costs more than the reference does for the same pods."""
         price = self.price(left)

@@ -16,7 +16,7 @@ from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import sound, widowed
 from dovetail.planner.wishes import unkept
 
-#: What more zones may cost, as a share of the price, where the yardstick's price says nothing: it leaves pods out.
+#: What more zones may cost at least, as a share of the price, where the yardstick places other pods.
 _OWED = 0.1
 
 
@@ -48,7 +48,9 @@ def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
     if yardstick is None:
         return 0, 0.0
     price = yardstick.price(left)
-    return yardstick.zones, max(0.0, price - cost) if price is not None else _OWED * cost
+    if price is None:
+        price = max(yardstick.fewer(left), (1 + _OWED) * cost)
+    return yardstick.zones, max(0.0, price - cost)
 
 
 def widened(board: Board, left: Mapping[int, int]) -> Board:
