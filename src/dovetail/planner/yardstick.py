@@ -16,7 +16,6 @@ import msgspec
 #: Parts of the price below which two packings cost the same.
 _SAME = 1e-9
 
-
 #: Wishes that are not kept: of which class, how many of each pod, and of how many pods.
 Lapse = tuple[int, int, int]
 
@@ -39,11 +38,6 @@ class Yardstick(msgspec.Struct, frozen=True):
     ways: tuple[Way, ...]
     zones: int
     names: frozenset[str] = frozenset()
-
-    @property
-    def unkept(self) -> int:
-        """The fewest wishes that are not kept in any way."""
-        return min(way.unkept for way in self.ways)
 
     def excess(self, lapses: Sequence[Lapse], left: Mapping[int, int]) -> int:
         """How many wishes more are not kept than in any way, of as many pods of each class as it places."""
