@@ -131,10 +131,11 @@ def test_a_zone_that_no_pool_sells_is_closed_to_pods_that_others_must_not_have_n
 
 
 def test_a_spread_over_pools_knows_only_those_that_have_machines() -> None:
-    """So it is given up for machines to buy, and all go onto one."""
+    """So the first pod gives it up; where that one is to go there is a pool for the others, and they join it."""
     soft = spread("karpenter.sh/nodepool", whenUnsatisfiable="ScheduleAnyway")
-    run = Run(*pods(4, cpu="100m", **soft), pools=(pool("a"), pool("b")))
-    assert (run.loads, run.given_up) == ([4], 4)
+    pools = tuple(pool(name, labels={"karpenter.sh/nodepool": name}) for name in "ab")
+    run = Run(*pods(4, cpu="100m", **soft), pools=pools)
+    assert (run.loads, run.given_up) == ([4], 1)
 
 
 def test_types_that_a_pool_cannot_buy_are_domains_of_a_spread_all_the_same() -> None:

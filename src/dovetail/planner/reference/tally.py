@@ -96,7 +96,8 @@ class Tally:
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
-        counts, universe = self._members[cell.index], self._universe[cell.index]
+        counts = self._members[cell.index]
+        universe = self._universe[cell.index] | bits(counts)  # where a pod is, there is a domain
         seen = [counts.get(at, 0) for at in places(universe & strict)] + [0] * self._unsold[cell.place]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
         top = least + cell.group.max_skew - (cell.group in ask.cls.members)
