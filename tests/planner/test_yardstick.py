@@ -6,10 +6,14 @@ import random
 from collections import Counter
 from typing import Any
 
+import numpy as np
+
 from dovetail.model.instancetype import Offering
 from dovetail.model.objects import Pod
+from dovetail.planner.board import Board
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
+from dovetail.planner.quick import Packing
 from dovetail.planner.reference.greedy import Greedy
 from dovetail.planner.reference.replay import _replayed, following, outcomes_of, yardstick_of
 from dovetail.planner.snapshot import Snapshot
@@ -65,6 +69,22 @@ def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve:
     plan = solve(*owners, pools=(pool(types=shop, requirements=needs),), deadline=0.05)
     kinds = [machine.choice.capacity_type for machine in plan.machines]
     assert kinds.count("on-demand") <= 1
+
+
+def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
+    """A large machine as wished, or a small one: both cost less than the reference pays."""
+    wish = _prefers("node.kubernetes.io/instance-type", "large")
+    problem = Problem(Snapshot(pools=(pool(),), pending=(pod("web", **wish),)))
+    one = problem.classes[0]
+
+    def rank(rung: int, unkept: int) -> tuple[float, ...]:
+        board, ask = Board(problem), problem.ask(one, rung)
+        board.put(ask, board.open(int(np.flatnonzero(ask.columns)[0])), 1)
+        problem.yardstick = Yardstick(ways=(Way({}, 5.0, unkept),), zones=1)
+        return Packing(board, {}).rank
+
+    assert rank(0, unkept=0) < rank(1, unkept=0)
+    assert rank(1, unkept=1) < rank(0, unkept=1)
 
 
 def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:

@@ -65,7 +65,7 @@ class Packing:
     def rank(self) -> tuple[float, ...]:
         """Nobody without a place whom the yardstick places, where there is one, and steady. Then as little as possible
         of what a user would miss: pods without a place, wishes that the yardstick keeps, a price beyond its price. Then
-        as many zones, fewer wishes given up, less money; a wish kept is worth some.
+        as many zones and less money; any other wish that is kept is worth some of that.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
         price = weighed(self.board.problem, self.cost, self.lapses, self.left)
@@ -73,8 +73,7 @@ class Packing:
             return (left, self.given_up, price)
         zones = yardstick.zones - reach(self.board, yardstick.zones)
         fault = max(0, self.excess) + _DEAR * yardstick.beyond(self.left, self.cost)
-        given_up = self.given_up if not fault else 0
-        return (yardstick.missing(self.left), not self.steady, _PLACE * left + fault, zones, given_up, price)
+        return (yardstick.missing(self.left), not self.steady, _PLACE * left + fault, zones, price)
 
     @cached_property
     def excess(self) -> int:
