@@ -211,11 +211,14 @@ class Lifecycle:
         return None
 
     def _waited(self, claim: NodeClaim, conditions: Conditions, step: str) -> float:
-        """Seconds since a step was due. The clock on the wall is asked only about what an earlier life has begun."""
+        """Seconds since a step was due. The clock on the wall is asked only about what an earlier life has begun.
+
+        One that lags behind what was written shows a step that is yet to come; it is not waited for any longer.
+        """
         since = self._seen.get((claim.metadata.uid, step))
         if since is not None:
             return self._context.clock.monotonic() - since
-        return (self._context.clock.now() - conditions.since(step)).total_seconds()
+        return max(0.0, (self._context.clock.now() - conditions.since(step)).total_seconds())
 
     # -- the writes
 
