@@ -97,15 +97,16 @@ def _selected(rule: Object, pod: Object, other: Object, namespaces: set[str] | N
     selector, labels = rule.get("labelSelector") or {}, other["metadata"].get("labels", {})
     wanted = dict(selector.get("matchLabels", {}))
     wanted |= {key: pod["metadata"]["labels"][key] for key in rule.get("matchLabelKeys", ())}
-    chosen = all(_holds(each, labels.get(each["key"])) for each in selector.get("matchExpressions", ()))
+    chosen = all(holds(each, labels.get(each["key"])) for each in selector.get("matchExpressions", ()))
     return chosen and bool(wanted.items() <= labels.items())
 
 
 def _node_matches(term: Object, labels: Mapping[str, str]) -> bool:
-    return all(_holds(each, labels.get(each["key"])) for each in term.get("matchExpressions", ()))
+    return all(holds(each, labels.get(each["key"])) for each in term.get("matchExpressions", ()))
 
 
-def _holds(need: Object, value: str | None) -> bool:
+def holds(need: Object, value: str | None) -> bool:
+    """Whether a label with this value, or without one, is what a requirement asks for."""
     values = need.get("values", ())
     match need["operator"]:
         case "In":

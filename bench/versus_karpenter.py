@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.kept import ZONE, Scene, kept
+from bench.kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
 from dovetail.cli import plan_input
 from dovetail.cli.plan_output import as_json
@@ -150,8 +150,15 @@ class Problem:
         """Soft wishes kept by us and by them, over the pods that both place."""
         both = [pod for pod, place in self.ours["pods"].items()
                 if "unschedulable" not in place and pod not in self.theirs["errors"]]  # fmt: skip
-        open_to = {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"]}
+        open_to = self._open_zones()
         return kept(self._our_scene(), both, open_to), kept(self._their_scene(), both, open_to)
+
+    def _open_zones(self) -> set[str]:
+        """The zones in which some pool may buy."""
+        sold = {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"]}
+        asked = [[need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] == ZONE]
+                 for pool in self.by_kind["NodePool"]]  # fmt: skip
+        return {zone for zone in sold for needs in asked if all(holds(need, zone) for need in needs)}
 
     @property
     def zones(self) -> tuple[int, int]:

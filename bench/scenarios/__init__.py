@@ -2,7 +2,7 @@
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
 From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead, and
-from seed 20,000 on corners.
+from seed 20,000 on corners; from seed 30,000 on they are about one constraint each.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ from typing import Any
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
 from bench.scenarios.corners import cornered
+from bench.scenarios.singles import single
 from bench.scenarios.turns import turned
 from bench.scenarios.twists import twisted
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
-_TWISTED, _TURNED, _CORNERED = 1000, 10_000, 20_000
+_TWISTED, _TURNED, _CORNERED, _SINGLE = 1000, 10_000, 20_000, 30_000
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 
 
 def scenario(seed: int) -> Object:
     """A problem of 5 to 400 pods that mixes a few constraints; over some hundred seeds all meet."""
+    if seed >= _SINGLE:
+        return single(seed)
     chance = random.Random(seed)
     total = chance.choice(_SIZES)
     types = catalogue(chance, reserved=chance.random() < 0.25, even=chance.random() < 0.5)

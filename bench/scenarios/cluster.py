@@ -92,49 +92,16 @@ class Fleet:
             "team": pool["metadata"]["name"],
         }  # fmt: skip
         template = pool["spec"]["template"]["spec"]
-        found = [self._claim(name, labels, kind, template, zone, state)]
+        found = [claim(name, labels, kind, template, zone, state)]
         if state == "claimed":
             return found
-        found.append(self._node(name, labels, kind, template, zone, state))
+        found.append(node(name, labels, kind, template, zone, state))
         if chance.random() < 0.5:
             found.append({"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": {"name": name},
                           "spec": {"drivers": [{"name": EBS, "nodeID": name, "topologyKeys": [],
                                                 "allocatable": {"count": chance.choice((3, 26))}}]}})  # fmt: skip
         count = chance.randint(0, 4) if state != "joining" else 0
         return found + [self._running(name, number) for number in range(count)]
-
-    def _claim(self, name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
-        done = {"up": 3, "going": 3, "joining": 2, "claimed": 1}[state]
-        conditions = [{"type": each, "status": "True", "reason": each, "lastTransitionTime": _LONG_AGO}
-                      for each in ("Launched", "Registered", "Initialized")[:done]]  # fmt: skip
-        meta: Object = {"name": f"claim-{name}", "labels": labels, "creationTimestamp": _LONG_AGO}
-        if state == "going":
-            meta |= {"deletionTimestamp": _LONG_AGO, "finalizers": ["karpenter.sh/termination"]}
-        spec: Object = {
-            "requirements": template["requirements"][:1],
-            "nodeClassRef": _CLASS,
-            "taints": template.get("taints", []),
-            "startupTaints": template.get("startupTaints", []),
-        }
-        status: Object = {"providerID": f"aws:///{zone}/{name}", "capacity": kind["capacity"],
-                          "allocatable": allocatable(kind), "conditions": conditions}  # fmt: skip
-        if state != "claimed":
-            status["nodeName"] = name
-        return {"apiVersion": _GROUP, "kind": "NodeClaim", "metadata": meta, "spec": spec, "status": status}
-
-    def _node(self, name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
-        taints = list(template.get("taints", []))
-        own = labels | {"kubernetes.io/hostname": name, "karpenter.sh/registered": "true"}
-        if state == "joining":
-            taints += template.get("startupTaints", [])
-            taints += [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
-        else:
-            own["karpenter.sh/initialized"] = "true"
-        ready = "False" if state == "joining" else "True"
-        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own},
-                "spec": {"providerID": f"aws:///{zone}/{name}", "taints": taints},
-                "status": {"capacity": kind["capacity"], "allocatable": allocatable(kind),
-                           "conditions": [{"type": "Ready", "status": ready}]}}  # fmt: skip
 
     def _running(self, node: str, number: int) -> Object:
         chance = self.chance
@@ -152,6 +119,43 @@ class Fleet:
         return {"apiVersion": "v1", "kind": "Pod", "status": {"phase": "Running"}, "spec": spec,
                 "metadata": {"name": name, "namespace": "default", "uid": name, "ownerReferences": [owner],
                              "labels": {"app": app, "tier": "front"}}}  # fmt: skip
+
+
+def claim(name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
+    """The NodeClaim of a machine that is "up", "joining", merely "claimed", or "going"."""
+    done = {"up": 3, "going": 3, "joining": 2, "claimed": 1}[state]
+    conditions = [{"type": each, "status": "True", "reason": each, "lastTransitionTime": _LONG_AGO}
+                  for each in ("Launched", "Registered", "Initialized")[:done]]  # fmt: skip
+    meta: Object = {"name": f"claim-{name}", "labels": labels, "creationTimestamp": _LONG_AGO}
+    if state == "going":
+        meta |= {"deletionTimestamp": _LONG_AGO, "finalizers": ["karpenter.sh/termination"]}
+    spec: Object = {
+        "requirements": template["requirements"][:1],
+        "nodeClassRef": _CLASS,
+        "taints": template.get("taints", []),
+        "startupTaints": template.get("startupTaints", []),
+    }
+    status: Object = {"providerID": f"aws:///{zone}/{name}", "capacity": kind["capacity"],
+                      "allocatable": allocatable(kind), "conditions": conditions}  # fmt: skip
+    if state != "claimed":
+        status["nodeName"] = name
+    return {"apiVersion": _GROUP, "kind": "NodeClaim", "metadata": meta, "spec": spec, "status": status}
+
+
+def node(name: str, labels: Object, kind: Object, template: Object, zone: str, state: str) -> Object:
+    """The Node of a machine that is up, joining or going."""
+    taints = list(template.get("taints", []))
+    own = labels | {"kubernetes.io/hostname": name, "karpenter.sh/registered": "true"}
+    if state == "joining":
+        taints += template.get("startupTaints", [])
+        taints += [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]
+    else:
+        own["karpenter.sh/initialized"] = "true"
+    ready = "False" if state == "joining" else "True"
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": own},
+            "spec": {"providerID": f"aws:///{zone}/{name}", "taints": taints},
+            "status": {"capacity": kind["capacity"], "allocatable": allocatable(kind),
+                       "conditions": [{"type": "Ready", "status": ready}]}}  # fmt: skip
 
 
 def allocatable(kind: Object) -> Object:
