@@ -1,7 +1,8 @@
 """Precedence: whose spreads are asked before whom.
 
 The scheduler asks a spread of its owners alone, so pods that it only counts may come after them and tip the balance.
-That works unless those owners need them near, or are counted by a spread of theirs: nobody comes after himself.
+That works unless those owners need them near, or are counted by a spread of theirs: nobody comes after himself. Pods in
+such a circle see each other's spreads; everybody else has a place in line.
 """
 
 from __future__ import annotations
@@ -9,66 +10,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from dovetail.planner.classes import Kind, PodClass
+from dovetail.planner.classes import Kind
 from dovetail.planner.groups import AFFINITY, SPREAD, Group
 
 
 class Precedence:
-    """Which spreads need not see the pods of a class, because those can wait until the owners are placed."""
+    """Which spreads need not see the pods of a kind, because those can wait until the owners are placed."""
 
-    def __init__(self, classes: Sequence[PodClass]) -> None:
-        self._classes = classes
-        kinds = dict.fromkeys(one.kind for one in classes)
+    def __init__(self, kinds: Sequence[Kind]) -> None:
+        self._kinds = kinds
         owned = {group for kind in kinds for group in kind.levels[0].hard if group.kind == SPREAD}
-        self._seen = {kind: (owned & kind.members).difference(kind.levels[0].hard) for kind in kinds}
-        self.matters = any(self._seen.values())
-
-    @cached_property
-    def _foreign(self) -> dict[int, set[Group]]:
-        return {one.index: self._seen[one.kind] for one in self._classes}
-
-    @cached_property
-    def _owners(self) -> dict[Group, list[PodClass]]:
-        found: dict[Group, list[PodClass]] = {}
-        for one in self._classes:
-            for group in one.levels[0].hard:
-                if group.kind == SPREAD:
-                    found.setdefault(group, []).append(one)
-        return found
-
-    @cached_property
-    def _later(self) -> dict[int, set[int]]:
-        """The classes that must wait for each class: those its spreads are not to see, and those that need it near."""
-        found: dict[int, set[int]] = {index: set() for index in self._foreign}
-        for index, groups in self._foreign.items():
-            for group in groups:
-                for owner in self._owners[group]:
-                    found[owner.index].add(index)
-        for one in self._classes:
-            needed = {group for group in one.levels[0].hard if group.kind == AFFINITY}
-            for other in self._classes if needed else ():
-                if other is not one and needed & other.members:
-                    found[other.index].add(one.index)
-        return found
+        self._counted = {kind: (owned & kind.members).difference(kind.levels[0].hard) for kind in kinds}
+        self.matters = any(self._counted.values())
 
     def foreign(self, kind: Kind) -> set[Group]:
-        """The spreads that count pods of a kind without binding them."""
-        return self._seen[kind]
+        """The spreads that count pods of a kind without binding them, and whose owners can all come before them."""
+        after = self._after(kind)
+        return {group for group in self._counted[kind] if after.isdisjoint(self._owners[group])}
 
-    def clear(self) -> bool:
-        """Whether everybody that a spread only counts can come after its owners."""
-        return all(
-            owner.index not in self._after(index)
-            for index, groups in self._foreign.items()
-            if groups
-            for group in groups
-            for owner in self._owners[group]
-        )
+    @cached_property
+    def _owners(self) -> dict[Group, set[Kind]]:
+        found: dict[Group, set[Kind]] = {}
+        for kind in self._kinds:
+            for group in kind.levels[0].hard:
+                if group.kind == SPREAD:
+                    found.setdefault(group, set()).add(kind)
+        return found
 
-    def _after(self, index: int) -> set[int]:
-        """The classes that must wait for this one, and for those that wait for it."""
-        found: set[int] = set()
-        left = [index]
+    @cached_property
+    def _later(self) -> dict[Kind, set[Kind]]:
+        """The kinds that must wait for each kind: those its spreads are not to see, and those that need it near."""
+        found: dict[Kind, set[Kind]] = {kind: set() for kind in self._kinds}
+        for kind, groups in self._counted.items():
+            for group in groups:
+                for owner in self._owners[group]:
+                    found[owner].add(kind)
+        for kind in self._kinds:
+            needed = {group for group in kind.levels[0].hard if group.kind == AFFINITY}
+            for other in self._kinds if needed else ():
+                if other is not kind and needed & other.members:
+                    found[other].add(kind)
+        return found
+
+    def _after(self, kind: Kind) -> set[Kind]:
+        """The kinds that must wait for this one, and for those that wait for it."""
+        found: set[Kind] = set()
+        left = [kind]
         while left:
             more = self._later[left.pop()] - found
             found |= more

@@ -124,7 +124,7 @@ class Problem:
     @cached_property
     def order(self) -> Precedence:
         """Whose spreads are asked before whom."""
-        return Precedence(self.classes)
+        return Precedence(self.kinds)
 
     # -- columns ------------------------------------------------------------------------------------------------
 

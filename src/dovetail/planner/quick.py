@@ -332,7 +332,8 @@ def carried(packing: Packing, problem: Problem) -> Packing:
             place = at if at < board.existing else board.open(int(packing.board.column[at]))
             for number, count in contents.items():
                 board.put(asks[number], place, count)
-    return Packing(board, packing.left)
+    cautious = packing.cautious
+    return Packing(board, packing.left, carried(cautious, problem) if cautious is not None else None)
 
 
 def pourable(problem: Problem) -> bool:

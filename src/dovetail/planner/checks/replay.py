@@ -1,7 +1,8 @@
 """The replay: is there an order in which kube-scheduler would put every pod where the plan wants it?
 
 A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until nobody
-else can go; and of pods with a label in common zones take turns, so that a spread rises evenly.
+else can go, and whom their spreads only count waits for them in turn; and of pods with a label in common zones take
+turns, so that a spread rises evenly.
 """
 
 from __future__ import annotations
@@ -26,9 +27,12 @@ _MANY = 1000
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
-    """A pod and the node it is planned for; `turn` is how many of its like go to the same zone before it."""
+    """A pod and the node it is planned for; `turn` is its place in line.
 
-    turn: int
+    First come those whom no spread of others counts; then how many of its like go to the same zone before it decides.
+    """
+
+    turn: tuple[int, int]
     key: str
     target: str
     info: PodInfo
@@ -37,9 +41,8 @@ class Step(msgspec.Struct, frozen=True, eq=False):
 def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, str]:
     """Why each pod that no order places has no place; empty when the plan holds. The world is filled on the way."""
     steps, tallies = _steps(plan, pods, world), Tallies(world.cluster)
-    counted = _only_counted(steps)
-    waiting = [step for step in steps if step.key not in counted]
-    later = [step for step in steps if step.key in counted]
+    first = bisect_right(steps, 0, key=lambda step: step.turn[0])
+    waiting, later = steps[:first], steps[first:]
     while True:
         why: dict[str, str] = {}
         before = len(waiting)
@@ -98,10 +101,11 @@ def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
         zone = held.labels.get(ZONE, "") if held is not None else ""
         kin = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
         turn = max(seen[each] for each in kin)
-        found.append(Step(turn, key, target, _unbound(pods[key], world.snapshot)))
+        found.append(Step((0, turn), key, target, _unbound(pods[key], world.snapshot)))
         seen.update(kin)
-    found.sort(key=lambda step: (step.turn, step.key))
-    return found
+    stages = _stages(found)
+    in_line = [replace(step, turn=(stages.get(id(step.info.shape), 0), step.turn[1])) for step in found]
+    return sorted(in_line, key=lambda step: (step.turn, step.key))
 
 
 def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
@@ -116,27 +120,31 @@ def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
     return info if spec is info.pod.spec else pod_info(replace(info.pod, spec=spec))
 
 
-def _only_counted(steps: Iterable[Step]) -> set[str]:
-    """The pods that a spread of another pod counts and does not bind."""
-    spreads: dict[bytes, tuple[str, Spread]] = {}
-    owned: dict[int, frozenset[bytes]] = {}
-    for step in steps:
-        shape = step.info.shape
-        if id(shape) not in owned:
-            marks = {_mark(shape.namespace, each): (shape.namespace, each) for each in shape.spread}
-            spreads.update(marks)
-            owned[id(shape)] = frozenset(marks)
-    counting: dict[Kind, frozenset[bytes]] = {}
-    found: set[str] = set()
-    for step in steps if spreads else ():
-        kind = step.info.kind
+def _stages(steps: Iterable[Step]) -> dict[int, int]:
+    """When pods of each shape come: after the owners of every spread that counts without binding them.
+
+    In a circle, those come together that own a spread. Empty where nobody is counted by others.
+    """
+    shapes = {id(step.info.shape): step.info for step in steps}
+    owned = {at: {_mark(info.shape.namespace, each): each for each in info.shape.spread} for at, info in shapes.items()}
+    spreads = {mark: (shapes[at].shape.namespace, each) for at, own in owned.items() for mark, each in own.items()}
+    counting: dict[Kind, set[bytes]] = {}
+    waits: dict[int, set[bytes]] = {}
+    for at, info in shapes.items() if spreads else ():
+        kind = info.kind
         if kind not in counting:
-            counting[kind] = frozenset(
-                mark for mark, (namespace, each) in spreads.items()
-                if namespace == kind.namespace and each.selects(kind.labels)
-            )  # fmt: skip
-        if counting[kind] - owned[id(step.info.shape)]:
-            found.add(step.key)
+            counting[kind] = {mark for mark, (namespace, each) in spreads.items()
+                              if namespace == kind.namespace and each.selects(kind.labels)}  # fmt: skip
+        waits[at] = counting[kind] - owned[at].keys()
+    found: dict[int, int] = {}
+    stage = 0
+    while waits:
+        open_marks = {mark for at in waits for mark in owned[at]}
+        going = [at for at, marks in waits.items() if not marks & open_marks] or [at for at in waits if owned[at]]
+        found.update(dict.fromkeys(going, stage))
+        for at in going:
+            del waits[at]
+        stage += 1
     return found
 
 
