@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from dovetail.autoscalers.hpa import count
@@ -83,6 +84,16 @@ def test_failed_and_leaving_pods_do_not_count() -> None:
 def test_a_pod_that_never_became_ready_is_left_out_long_after_its_start() -> None:
     never = pod("b", ready=False, since=OLD)
     assert utilization([pod("a"), never], {"a": 500, "b": 5000}, target=25) == Count(2, 500, 50)
+
+
+def test_a_condition_without_an_instant_has_always_been_so() -> None:
+    """The usual wait for a first full window of metrics is over then."""
+    young = pod("a", since=NOW - timedelta(seconds=5))
+    timeless = msgspec.structs.replace(young.status, conditions=(Condition(type="Ready", status="True"),))
+    samples = {"a": Sample(5, NOW, 15.0)}
+    assert count.group([young], samples, "cpu", NOW, Settings()).ready == 0
+    counted = count.group([msgspec.structs.replace(young, status=timeless)], samples, "cpu", NOW, Settings())
+    assert counted.ready == 1
 
 
 def test_memory_is_counted_whether_pods_are_ready_or_not() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.autoscalers.hpa.decision import Decision, decide, metrics_wanted, unscalable
+from dovetail.autoscalers.hpa.decision import Decision, Unclear, decide, metrics_wanted, unscalable, unselective
 from dovetail.autoscalers.hpa.limits import History, Past
 from dovetail.autoscalers.hpa.proposal import Reading, go_text
 from dovetail.autoscalers.hpa.readings import NoCount, Sample
@@ -120,6 +120,30 @@ def test_the_metric_that_wants_most_wins_and_a_failing_one_only_forbids_shrinkin
     assert (grown.replicas, [each.reason for each in grown.sayings]) == (4, ["FailedGetExternalMetric"])
     kept = look(both, 2, used(2, 10), broken)
     assert (kept.replicas, kept.conditions[-1].reason) == (None, "FailedGetExternalMetric")
+
+
+def test_of_equal_proposals_the_first_is_named_but_for_those_of_none() -> None:
+    """As kube-controller-manager folds them: a proposal of zero gives way to the next one, also to another zero."""
+    both = asked(external(type="Value", value="10"), cpu(), minReplicas=0)
+    grown = look(both, 2, 20_000, used(2, 200))
+    assert (grown.replicas, grown.reason) == (4, "external metric queue(nil) above target")
+    named = look(both, 2, 0, used(2, 0)).conditions[1].message
+    assert named.endswith("from cpu resource utilization (percentage of request)")
+
+
+def test_a_metric_below_nothing_asks_for_no_pods_at_all() -> None:
+    idle = asked(external(type="Value", value="10"), minReplicas=0)
+    decision = decide(idle, scale(2), [-5_000], pods(2), History((Past(0, NOW),)), NOW, Settings())
+    assert (decision.replicas, decision.conditions[-1].reason) == (0, "DesiredWithinRange")
+
+
+def test_a_workload_whose_pods_cannot_be_told_is_remembered_as_it_was_first_seen() -> None:
+    """Once its pods can be told, it does not shrink at once."""
+    decision = unselective(asked(cpu()), scale(5), Unclear("SelectorRequired", "selector is required"), History(), NOW)
+    assert decision.history.wishes == (Past(5, NOW),)
+    later = NOW + timedelta(minutes=4)
+    again = decide(asked(cpu()), scale(5), [used(5, 1)], pods(5), decision.history, later, Settings())
+    assert again.replicas is None and ("AbleToScale", "ScaleDownStabilized") in said(again)
 
 
 def test_an_external_value_per_pod_is_shared_out() -> None:

@@ -12,17 +12,18 @@ from typing import Any
 
 import msgspec
 
-from dovetail.autoscalers.hpa.decision import Decision, Saying, decide, metrics_wanted, unscalable, unselective
+from dovetail.autoscalers.hpa.decision import Decision, Saying, Unclear, decide, metrics_wanted, unscalable, unselective
 from dovetail.autoscalers.hpa.limits import History
 from dovetail.autoscalers.hpa.proposal import Reading
 from dovetail.autoscalers.hpa.sources import NoScale, Sources, Targets, said
-from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
+from dovetail.autoscalers.hpa.spec import Autoscaler, Settings, Status
 from dovetail.clock import Clock
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import BadRequest, KubeError
 from dovetail.kube.log import Log
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.resources import HPAS, PODS
+from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Pod
 from dovetail.model.selector import LabelQuery, SelectorError, parse_labels
 
@@ -90,10 +91,10 @@ class HorizontalAutoscaling:
         readings: list[Reading] = []
         if metrics_wanted(asked, scale, self._settings):
             selector = scale.status.selector
-            pods = await self._selected(namespace, selector)
-            unclear = self._unclear(asked, scale, pods)
-            if unclear is not None:
-                return msgspec.structs.replace(unclear, history=history)
+            try:
+                pods = await self._selected(asked.metadata, selector)
+            except Unclear as problem:
+                return unselective(asked, scale, problem, history, now)
             readings = await self._sources.readings(asked.spec.metrics, namespace, selector, now)
         decision = decide(asked, scale, readings, pods, history, now, self._settings)
         if decision.replicas is None:
@@ -104,32 +105,27 @@ class HorizontalAutoscaling:
             return decision.refused(str(error), now)
         return decision.rescaled(now, self._settings)
 
-    async def _selected(self, namespace: str, selector: str) -> list[Pod]:
+    async def _selected(self, who: ObjectMeta, selector: str) -> list[Pod]:
+        """The pods of a workload. Raises Unclear without a readable selector, or if another autoscaler has them too."""
         if not selector:
-            return []
-        return (await self._kube.list(PODS, namespace, labels=selector, type=Pod)).items
-
-    def _unclear(self, asked: Autoscaler, scale: Scale, pods: list[Pod]) -> Decision | None:
-        """A target without a selector, or whose pods another autoscaler has as well."""
-        now, key, selector = self._clock.now(), asked.metadata.key, scale.status.selector
-        if not selector:
-            shown = "the HPA target's scale is missing a selector"
-            return unselective(asked, scale, "SelectorRequired", "selector is required", shown, now)
+            raise Unclear("SelectorRequired", "selector is required", "the HPA target's scale is missing a selector")
         try:
-            self._selectors[key] = parse_labels(selector)
-        except SelectorError as error:
-            text = f"couldn't convert selector into a corresponding internal selector object: {error}"
-            return unselective(asked, scale, "InvalidSelector", text, text, now)
-        prefix = f"{asked.metadata.namespace}/"
+            pods = (await self._kube.list(PODS, who.namespace, labels=selector, type=Pod)).items
+            self._selectors[who.key] = parse_labels(selector)
+        except (BadRequest, SelectorError) as error:
+            problem = said(error, f"list {PODS.name}")
+            text = f"couldn't convert selector into a corresponding internal selector object: {problem}"
+            raise Unclear("InvalidSelector", text) from error
+        prefix = f"{who.namespace}/"
         claiming = sorted(
             other
             for other, query in self._selectors.items()
             if other.startswith(prefix) and any(query.matches(pod.metadata.labels) for pod in pods)
         )
-        if len(claiming) < 2:
-            return None
-        text = f"pods by selector {selector} are controlled by multiple HPAs: [{' '.join(claiming)}]"
-        return unselective(asked, scale, "AmbiguousSelector", text, text, now)
+        if len(claiming) > 1:
+            text = f"pods by selector {selector} are controlled by multiple HPAs: [{' '.join(claiming)}]"
+            raise Unclear("AmbiguousSelector", text)
+        return pods
 
     async def _write(self, asked: Autoscaler, status: Status) -> None:
         if status == asked.status:

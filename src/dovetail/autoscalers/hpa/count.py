@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -20,6 +20,8 @@ from dovetail.model.pods import Pod
 from dovetail.model.quantity import milli
 
 MOST = (1 << 31) - 1
+#: When a condition changed that does not say when: it has always been so.
+_ALWAYS = datetime.min.replace(tzinfo=UTC)
 
 
 class Tolerance(msgspec.Struct, frozen=True):
@@ -76,7 +78,7 @@ def _warming(pod: Pod, sample: Sample, now: datetime, settings: Settings) -> boo
     ready, started = condition(pod.status.conditions, "Ready"), pod.status.start_time
     if ready is None or started is None:
         return True
-    changed = ready.last_transition_time or started
+    changed = ready.last_transition_time or _ALWAYS
     if started + timedelta(seconds=settings.cpu_initialization_period) > now:
         return ready.status == "False" or sample.at < changed + timedelta(seconds=sample.window)
     never = started + timedelta(seconds=settings.initial_readiness_delay) > changed

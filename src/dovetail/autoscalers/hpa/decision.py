@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from dovetail.autoscalers.hpa.count import Tolerance
-from dovetail.autoscalers.hpa.limits import History, Past, changed, settle
+from dovetail.autoscalers.hpa.limits import History, begun, changed, settle
 from dovetail.autoscalers.hpa.proposal import Proposal, Reading, Refusal, Scene, propose
 from dovetail.autoscalers.hpa.spec import Autoscaler, Scale, Settings, Status
 from dovetail.model.meta import Condition, condition
@@ -107,15 +107,30 @@ def unscalable(asked: Autoscaler, error: str, history: History, now: datetime) -
     )
 
 
-def unselective(asked: Autoscaler, scale: Scale, reason: str, text: str, shown: str, now: datetime) -> Decision:
-    """Which pods are meant is unclear: `reason` and `text` for the event, `shown` for the condition."""
-    known = "AmbiguousSelector" if reason == "AmbiguousSelector" else "InvalidSelector"
+class Unclear(Exception):
+    """Which pods are meant is unclear: the reason and text of the event, and what the condition shows."""
+
+    def __init__(self, reason: str, text: str, shown: str = "") -> None:
+        super().__init__(text)
+        self.reason = reason
+        self.text = text
+        self.shown = shown or text
+
+
+def unselective(asked: Autoscaler, scale: Scale, problem: Unclear, history: History, now: datetime) -> Decision:
+    """The workload's pods cannot be told."""
+    current, reason = scale.spec.replicas, problem.reason
+    known = reason if reason == "AmbiguousSelector" else "InvalidSelector"
     return Decision(
         asked=asked,
-        current=scale.spec.replicas,
+        current=current,
         desired=asked.status.desired_replicas,
-        conditions=put(_found(asked, now), ACTIVE, False, known, shown, now),
-        sayings=(Saying("Warning", reason, text), Saying("Warning", "FailedComputeMetricsReplicas", text)),
+        conditions=put(_found(asked, now), ACTIVE, False, known, problem.shown, now),
+        sayings=(
+            Saying("Warning", reason, problem.text),
+            Saying("Warning", "FailedComputeMetricsReplicas", problem.text),
+        ),
+        history=begun(history, current, now),
     )
 
 
@@ -144,7 +159,7 @@ def decide(
         current=current,
         desired=current,
         conditions=_found(asked, now),
-        history=history if history.wishes else History((Past(current, now),)),
+        history=begun(history, current, now),
     )
     if metrics_wanted(asked, scale, settings):
         scene = Scene(
@@ -170,7 +185,7 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
     judged = [propose(metric, said, scene) for metric, said in zip(asked.spec.metrics, readings, strict=True)]
     wanted = [each for each in judged if isinstance(each, Proposal)]
     refusals = [each for each in judged if isinstance(each, Refusal)]
-    best = max(wanted, key=lambda each: each.replicas, default=None)
+    best = _most(wanted)
     base = msgspec.structs.replace(
         base,
         metrics=tuple(each.status if isinstance(each, Proposal) else {"type": ""} for each in judged),
@@ -180,12 +195,13 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
         return _nothing(base, refusals, len(judged), now)
     text = f"the HPA was able to successfully calculate a replica count from {best.name}"
     conditions = put(base.conditions, ACTIVE, True, "ValidMetricFound", text, now)
-    verdict = settle(asked.spec, current, best.replicas, base.history, now, scene.settings)
+    wish = max(0, best.replicas)
+    verdict = settle(asked.spec, current, wish, base.history, now, scene.settings)
     conditions = put(conditions, ABLE, True, verdict.able.reason, verdict.able.message, now)
     conditions = put(conditions, LIMITED, verdict.limited, verdict.limit.reason, verdict.limit.message, now)
     reason = ""
-    if best.replicas != current:
-        reason = f"{best.name} above target" if best.replicas > current else "All metrics below target"
+    if wish != current:
+        reason = f"{best.name} above target" if wish > current else "All metrics below target"
     replicas = verdict.replicas
     if current == 0 and replicas < asked.spec.least:
         replicas, reason = asked.spec.least, reason or BELOW
@@ -197,6 +213,15 @@ def _by_metrics(base: Decision, readings: Sequence[Reading], scene: Scene) -> De
         conditions=conditions,
         history=verdict.history,
     )
+
+
+def _most(proposals: Sequence[Proposal]) -> Proposal | None:
+    """The proposal that counts: the largest, the first of equal ones; none at all gives way to whatever comes after."""
+    best: Proposal | None = None
+    for each in proposals:
+        if best is None or best.replicas == 0 or each.replicas > best.replicas:
+            best = each
+    return best
 
 
 def _nothing(base: Decision, refusals: Sequence[Refusal], metrics: int, now: datetime) -> Decision:

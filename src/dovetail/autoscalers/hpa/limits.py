@@ -81,6 +81,11 @@ def settle(spec: Spec, current: int, wish: int, history: History, now: datetime,
     return Verdict(replicas, able if held != wish else READY, replicas != held, limit, remembered)
 
 
+def begun(history: History, replicas: int, now: datetime) -> History:
+    """The history of an autoscaler that is first looked at starts with what its workload has."""
+    return history if history.wishes else msgspec.structs.replace(history, wishes=(Past(replicas, now),))
+
+
 def changed(spec: Spec, history: History, before: int, after: int, now: datetime) -> History:
     """The history with a change that was made; remembered only where policies ask for it."""
     if spec.behavior is None:

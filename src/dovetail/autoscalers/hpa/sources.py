@@ -16,9 +16,15 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import ApiError, Conflict, KubeError, NotFound, Unavailable
 from dovetail.kube.resources import Resource
 from dovetail.kube.retries import NEVER
+from dovetail.model.duration import DurationError
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.quantity import QuantityError
+from dovetail.model.selector import LabelSelector
 
 T = TypeVar("T")
 METRICS, CUSTOM, EXTERNAL = "metrics.k8s.io", "custom.metrics.k8s.io", "external.metrics.k8s.io"
+#: The API that a type of metric is read from.
+_APIS = {"Resource": "resource", "ContainerResource": "resource", "Pods": "custom", "Object": "custom"}
 #: How often a scale that somebody else changed meanwhile is written again.
 ATTEMPTS = 5
 _PLAIN = {404: "could not find the requested resource", 503: "is currently unable to handle the request"}
@@ -28,13 +34,13 @@ class NoScale(Exception):
     """The target has no scale that can be read or written; the text is the server's."""
 
 
-def said(error: KubeError, what: str) -> str:
+def said(error: Exception, what: str) -> str:
     """A failure as Kubernetes' clients print it: the server's words, or what its code means."""
-    if isinstance(error, ApiError):
-        if not error.body.get("kind") and error.status in _PLAIN:
-            return f"the server {_PLAIN[error.status]} ({what})"
-        return error.message
-    return str(error)
+    if not isinstance(error, ApiError):
+        return str(error)
+    if not error.body.get("kind") and error.status in _PLAIN:
+        return f"the server {_PLAIN[error.status]} ({what})"
+    return error.message
 
 
 class Targets:
@@ -51,46 +57,57 @@ class Targets:
         except KubeError as error:
             raise NoScale(said(error, f"get {ref.kind}")) from error
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Scale:
-        return await self._kube.get(resource, name, namespace, subresource="scale", type=Scale)
-
     async def write(self, resource: Resource, scale: Scale, replicas: int) -> None:
         """Write the number; if the workload changed meanwhile, on top of that."""
-        meta = scale.metadata
-        for attempt in range(ATTEMPTS):
-            body = {
-                "apiVersion": "autoscaling/v1",
-                "kind": "Scale",
-                "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
-                "spec": {"replicas": replicas},
-            }
-            try:
-                path = resource.path(meta.namespace, meta.name, "scale")
-                await self._kube.request("PUT", path, query_of(fieldManager=self._kube.manager), body=body)
-                return
-            except Conflict as error:
-                if attempt == ATTEMPTS - 1:
-                    raise NoScale(said(error, f"put {resource.plural}")) from error
-                meta = (await self._get(resource, meta.namespace, meta.name)).metadata
-            except KubeError as error:
-                raise NoScale(said(error, f"put {resource.plural}")) from error
+        try:
+            for _ in range(ATTEMPTS - 1):
+                try:
+                    return await self._put(resource, scale.metadata, replicas)
+                except Conflict:
+                    scale = await self._get(resource, scale.metadata.namespace, scale.metadata.name)
+            await self._put(resource, scale.metadata, replicas)
+        except KubeError as error:
+            raise NoScale(said(error, f"put {resource.plural}")) from error
 
     async def resource(self, group: str, kind: str) -> Resource:
         """The resource that serves a kind. Raises NoScale if none does."""
         known = self._resources.get((group, kind))
-        if known is not None:
-            return known
+        if known is None:
+            known = self._resources[group, kind] = await self._served(group, kind)
+        return known
+
+    async def _get(self, resource: Resource, namespace: str, name: str) -> Scale:
+        return await self._kube.get(resource, name, namespace, subresource="scale", type=Scale)
+
+    async def _put(self, resource: Resource, meta: ObjectMeta, replicas: int) -> None:
+        body = {
+            "apiVersion": "autoscaling/v1",
+            "kind": "Scale",
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
+            "spec": {"replicas": replicas},
+        }
+        path = resource.path(meta.namespace, meta.name, "scale")
+        await self._kube.request("PUT", path, query_of(fieldManager=self._kube.manager), body=body)
+
+    async def _served(self, group: str, kind: str) -> Resource:
         missing = NoScale(f'no matches for kind "{kind}" in group "{group}"')
         try:
-            version = (await self._document(f"/apis/{group}"))["preferredVersion"]["version"] if group else "v1"
-            served = await self._document(f"/apis/{group}/{version}" if group else "/api/v1")
+            for version in await self._versions(group):
+                document = await self._document(f"/apis/{group}/{version}" if group else f"/api/{version}")
+                for each in document["resources"]:
+                    if each["kind"] == kind and "/" not in each["name"]:
+                        return Resource(group, version, each["name"], kind, bool(each["namespaced"]))
         except NotFound as error:
             raise missing from error
-        for each in served["resources"]:
-            if each["kind"] == kind and "/" not in each["name"]:
-                found = Resource(group, version, each["name"], kind, bool(each["namespaced"]))
-                return self._resources.setdefault((group, kind), found)
         raise missing
+
+    async def _versions(self, group: str) -> list[str]:
+        """The versions of a group, the preferred one first."""
+        if not group:
+            return ["v1"]
+        document = await self._document(f"/apis/{group}")
+        preferred = document["preferredVersion"]["version"]
+        return sorted((each["version"] for each in document["versions"]), key=lambda version: version != preferred)
 
     async def _document(self, path: str) -> dict[str, Any]:
         response = await self._kube.request("GET", path)
@@ -106,7 +123,7 @@ class _Values(msgspec.Struct, frozen=True):
 
 
 class Sources:
-    """Readings of metrics, one at a time. A failure is a reading too."""
+    """Readings of metrics, one at a time. A failure is a reading too, an answer that nobody can read included."""
 
     def __init__(self, kube: Kube, targets: Targets) -> None:
         self._kube = kube
@@ -117,9 +134,9 @@ class Sources:
         return [await self._reading(metric, namespace, pods, now) for metric in metrics]
 
     async def _reading(self, metric: MetricSpec, namespace: str, pods: str, now: datetime) -> Reading:
-        source = metric.source
+        source, api = metric.source, _APIS.get(metric.type, "external")
         try:
-            if metric.type in ("Resource", "ContainerResource"):
+            if api == "resource":
                 return await self._used(source, namespace, pods)
             if metric.type == "Pods":
                 return await self._of_pods(source, namespace, pods, now)
@@ -128,62 +145,54 @@ class Sources:
             return await self._outside(source, namespace)
         except NoCount as problem:
             return problem
+        except (KubeError, NoScale, msgspec.DecodeError, QuantityError, DurationError) as error:
+            what = f"get pods.{METRICS}" if api == "resource" else f"get {source.metric.name}.{api}.{METRICS}"
+            return NoCount(f"unable to fetch metrics from {api} metrics API: {said(error, what)}")
 
     async def _used(self, source: Source, namespace: str, pods: str) -> dict[str, Sample]:
         path = f"/apis/{METRICS}/v1beta1/namespaces/{namespace}/pods"
-        try:
-            found = await self._read(path, _Uses, labelSelector=pods)
-        except KubeError as error:
-            text = f"unable to fetch metrics from resource metrics API: {said(error, f'get pods.{METRICS}')}"
-            raise NoCount(text) from error
-        if not found.items:
-            raise NoCount("no metrics returned from resource metrics API")
-        return of_pods(found.items, source.name, source.container)
+        found = await self._read(path, _Uses, labelSelector=pods)
+        return of_pods(_some(found.items, "resource"), source.name, source.container)
 
     async def _of_pods(self, source: Source, namespace: str, pods: str, now: datetime) -> dict[str, Sample]:
         found = await self._custom(source, f"namespaces/{namespace}/pods/*", labelSelector=pods)
-        if not found.items:
-            raise NoCount("no metrics returned from custom metrics API")
-        return of_objects(found.items, now)
+        return of_objects(_some(found.items, "custom"), now)
 
     async def _of_object(self, source: Source, namespace: str) -> int:
         about = source.described_object
         if about.kind == "Namespace" and not about.group:
-            return total((await self._custom(source, f"namespaces/{namespace}/metrics")).items[:1])
-        try:
+            where = f"namespaces/{namespace}/metrics"
+        else:
             plural = (await self._targets.resource(about.group, about.kind)).name
-        except NoScale as error:
-            raise NoCount(f"unable to fetch metrics from custom metrics API: {error}") from error
-        return total((await self._custom(source, f"namespaces/{namespace}/{plural}/{about.name}")).items[:1])
-
-    async def _custom(self, source: Source, where: str, **query: str) -> _Values:
-        name, selector = source.metric.name, source.metric.selector
-        labels = selector.text() if selector is not None else ""
-        try:
-            group = await self._kube.request("GET", f"/apis/{CUSTOM}", retries=NEVER)
-            version = msgspec.json.decode(group.body)["preferredVersion"]["groupVersion"]
-            return await self._read(f"/apis/{version}/{where}/{name}", _Values, metricLabelSelector=labels, **query)
-        except (NotFound, Unavailable) as error:
-            absent = error.request.endswith(f"/apis/{CUSTOM}")
-            text = f"no custom metrics API ({CUSTOM}) registered" if absent else said(error, f"get {name}.{CUSTOM}")
-            raise NoCount(f"unable to fetch metrics from custom metrics API: {text}") from error
-        except KubeError as error:
-            text = said(error, f"get {name}.{CUSTOM}")
-            raise NoCount(f"unable to fetch metrics from custom metrics API: {text}") from error
+            where = f"namespaces/{namespace}/{plural}/{about.name}"
+        return total((await self._custom(source, where)).items[:1])
 
     async def _outside(self, source: Source, namespace: str) -> int:
-        name, selector = source.metric.name, source.metric.selector
-        path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{namespace}/{name}"
+        path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{namespace}/{source.metric.name}"
+        found = await self._read(path, _Values, labelSelector=_text(source.metric.selector))
+        return total(_some(found.items, "external"))
+
+    async def _custom(self, source: Source, where: str, **query: str) -> _Values:
         try:
-            found = await self._read(path, _Values, labelSelector=selector.text() if selector is not None else "")
-        except KubeError as error:
-            text = said(error, f"get {name}.{EXTERNAL}")
-            raise NoCount(f"unable to fetch metrics from external metrics API: {text}") from error
-        if not found.items:
-            raise NoCount("no metrics returned from external metrics API")
-        return total(found.items)
+            group = await self._kube.request("GET", f"/apis/{CUSTOM}", retries=NEVER)
+        except (NotFound, Unavailable) as error:
+            text = f"unable to fetch metrics from custom metrics API: no custom metrics API ({CUSTOM}) registered"
+            raise NoCount(text) from error
+        version = msgspec.json.decode(group.body)["preferredVersion"]["groupVersion"]
+        path = f"/apis/{version}/{where}/{source.metric.name}"
+        return await self._read(path, _Values, metricLabelSelector=_text(source.metric.selector), **query)
 
     async def _read(self, path: str, type: type[T], **query: str) -> T:
         asked = query_of(**{name: text for name, text in query.items() if text})
         response = await self._kube.request("GET", path, asked, retries=NEVER)
         return msgspec.json.decode(response.body, type=type)
+
+
+def _some(items: Sequence[T], api: str) -> Sequence[T]:
+    if not items:
+        raise NoCount(f"no metrics returned from {api} metrics API")
+    return items
+
+
+def _text(selector: LabelSelector | None) -> str:
+    return selector.text() if selector is not None else ""
