@@ -113,20 +113,24 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     followed = following(problem, outcomes)
     packing = quick(problem, True, followed)
     if not packing.content and problem.order.matters:
-        return _patient(problem, packing, outcomes)
+        patient = _patient(problem, packing, outcomes)
+        if patient is not None:
+            return patient
     return Begun(problem, _holding(problem, (packing, *followed)), min(followed, key=_rank, default=None))
 
 
-def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun:
-    """The quick answer where those that a spread only counts come after its owners, as far as they can.
+def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun | None:
+    """The quick answer where those that a spread only counts come after its owners; None if it is none the better.
 
-    Where they cannot, the reference may still have found an order: the verifier says whether it has.
+    Where not all of them can, the reference may still have found an order: the verifier says whether it has.
     """
     patient = Problem(problem.snapshot, owners_first=True)
     patient.yardstick = problem.yardstick
     _put_last(patient)
     before, followed = carried(packing, patient), following(patient, outcomes)
     best = _holding(patient, (quick(patient, known=[before, *followed]), before, *followed))
+    if best.rank >= before.rank:
+        return None
     return Begun(patient, best, min(followed, key=_rank, default=None))
 
 
