@@ -6,6 +6,7 @@ exist. The memory is short on purpose: capacity comes back, and a wrong memory c
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 
 import msgspec
@@ -16,7 +17,7 @@ from dovetail.model.instancetype import InstanceType, Offering
 #: How long a refusal is remembered, in seconds.
 MEMORY = 180.0
 
-#: (instance type, zone, capacity type); `*` stands for any.
+#: (instance type, zone, capacity type or the id of one reservation); `*` stands for any.
 Key = tuple[str, str, str]
 
 
@@ -62,12 +63,15 @@ class Unavailable:
         return tuple(self._applied(t) for t in types)
 
     def _applied(self, t: InstanceType) -> InstanceType:
-        if not any(self.has(t.name, o.zone, o.capacity_type) for o in t.offerings):
+        offerings = tuple(self.shown(t.name, o) for o in t.offerings)
+        if all(map(operator.is_, offerings, t.offerings)):
             return t
-        return msgspec.structs.replace(t, offerings=tuple(self._shown(t.name, o) for o in t.offerings))
+        return msgspec.structs.replace(t, offerings=offerings)
 
-    def _shown(self, name: str, offering: Offering) -> Offering:
-        if offering.available and self.has(name, offering.zone, offering.capacity_type):
+    def shown(self, name: str, offering: Offering) -> Offering:
+        """An offering of a type as it is for sale now."""
+        kinds = filter(None, (offering.capacity_type, offering.reservation_id))
+        if offering.available and any(self.has(name, offering.zone, kind) for kind in kinds):
             return msgspec.structs.replace(offering, available=False)
         return offering
 

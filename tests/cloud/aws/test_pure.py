@@ -7,6 +7,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.cloud.aws import errors, fleet, health, messages, templates
@@ -43,6 +44,38 @@ def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
     assert len(fleet.choose([plain, metal, gpu], True)[1]) == 3
 
 
+def test_what_is_reserved_is_bought_even_if_plainer_machines_could_be_had_otherwise() -> None:
+    """A reservation is paid for already: metal and accelerators stay out among reserved machines only."""
+    gpu = option("p5.l", "reserved", 0, **{"nvidia.com/gpu": 8})
+    kind, chosen = fleet.choose([gpu, option("m5.l", "on-demand", 1)], False)
+    assert (kind, [o.instance_type.name for o in chosen]) == ("reserved", ["p5.l"])
+
+
+def held(name: str, zone: str, reservation: str, free: int) -> LaunchOption:
+    offering = Offering(
+        zone=zone, capacity_type="reserved", price=0.0, reservation_id=reservation, reservation_capacity=free
+    )
+    made = InstanceType(name=name, capacity={}, overhead={}, labels={}, offerings=(offering,))
+    return LaunchOption(instance_type=made, offering=offering)
+
+
+def test_of_several_reservations_for_a_type_in_a_zone_the_fullest_is_named() -> None:
+    options = [held("m5.l", "a", "cr-1", 1), held("m5.l", "a", "cr-2", 5), held("m5.l", "b", "cr-3", 1),
+               held("c5.l", "a", "cr-4", 2)]  # fmt: skip
+    _, chosen = fleet.choose(options, False)
+    assert {o.offering.reservation_id for o in chosen} == {"cr-2", "cr-3", "cr-4"}
+
+
+def test_a_reservation_that_may_be_called_back_is_asked_for_as_such() -> None:
+    labels = {"karpenter.k8s.aws/capacity-reservation-interruptible": "true"}
+    lent = held("m5.l", "a", "cr-1", 1)
+    lent = msgspec.structs.replace(lent, offering=msgspec.structs.replace(lent.offering, labels=labels))
+    made = fleet.request("reserved", [lent], [], {}, "t", None)
+    assert made["TargetCapacitySpecification"]["DefaultTargetCapacityType"] == "reserved-capacity"
+    assert made["ReservedCapacityOptions"] == {"ReservationTypes": ["interruptible-capacity-reservation"]}
+    assert "OnDemandOptions" not in made
+
+
 def test_a_fleet_call_names_at_most_sixty_types_the_cheapest() -> None:
     options = [option(f"t{i}.l", "on-demand", float(i)) for i in range(100, 0, -1)]
     chosen = fleet.choose(options, False)[1]
@@ -61,6 +94,13 @@ def test_a_templates_name_follows_from_its_content() -> None:
     assert blueprint().name() == blueprint().name()
     others = [{"image_id": "ami-2"}, {"user_data": "eQ=="}, {"spec": {"detailedMonitoring": True}}, {"efa": 1}]
     assert len({blueprint(**change).name() for change in [{}, *others]}) == 5
+
+
+def test_machines_of_an_ipv6_cluster_have_an_address_of_their_own_and_prefixes_of_that_kind() -> None:
+    (card,) = templates.interfaces(blueprint(ipv6=True, spec={"ipPrefixCount": 2}))
+    assert (card["PrimaryIpv6"], card["Ipv6AddressCount"], card["Ipv6PrefixCount"]) == (True, 1, 2)
+    (old,) = templates.interfaces(blueprint(spec={"ipPrefixCount": 2}))
+    assert old["Ipv4PrefixCount"] == 2 and "PrimaryIpv6" not in old
 
 
 def test_devices_are_told_in_whole_gib_with_their_key() -> None:

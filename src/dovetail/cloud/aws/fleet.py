@@ -55,19 +55,16 @@ def choose(options: Sequence[LaunchOption], flexible: bool) -> tuple[str, tuple[
     Reserved before spot before on-demand. Unless the claim promises variety (`flexible`), metal and
     accelerated machines stay out while others remain, and so does spot dearer than on-demand.
     """
-    open_ = [o for o in options if o.offering.available]
-    kinds = {o.offering.capacity_type for o in open_}
-    kind = next((k for k in ("reserved", "spot", "on-demand") if k in kinds), "on-demand")
+    left = sorted((o for o in options if o.offering.available), key=_rank)
+    if reserved := [o for o in left if _kind(o) == "reserved"]:
+        left = _of_one_sort(reserved)
     if not flexible:
-        open_ = [o for o in open_ if not _exotic(o)] or open_
-        on_demand = [_price(o) for o in open_ if o.offering.capacity_type == "on-demand"]
-        if kind == "spot" and on_demand:
-            cheap = [o for o in open_ if o.offering.capacity_type == "spot" and _price(o) <= min(on_demand)]
-            kind = "spot" if cheap else "on-demand"
-            open_ = cheap or open_
-    chosen = sorted((o for o in open_ if o.offering.capacity_type == kind), key=_rank)
-    if kind == "reserved":
-        chosen = _of_one_sort(chosen)
+        left = [o for o in left if not _exotic(o)] or left
+        sure = min((_price(o) for o in left if _kind(o) == "on-demand"), default=float("inf"))
+        left = [o for o in left if _kind(o) != "spot" or _price(o) <= sure]
+    kinds = {_kind(o) for o in left}
+    kind = next((k for k in ("reserved", "spot") if k in kinds), "on-demand")
+    chosen = [o for o in left if _kind(o) == kind]
     types = list(dict.fromkeys(o.instance_type.name for o in chosen))[:MOST_TYPES]
     return kind, tuple(o for o in chosen if o.instance_type.name in types)
 
@@ -82,23 +79,27 @@ def market(offering: Offering) -> str:
 def _of_one_sort(options: Sequence[LaunchOption]) -> list[LaunchOption]:
     """What one request may name of reserved offerings, which come cheapest first.
 
-    One sort of reservation; of capacity blocks a single one; of others the fullest in each zone.
+    One sort of reservation; of capacity blocks a single one; of others, for each type, the fullest in each zone.
     """
     order = ("", CAPACITY_BLOCK, INTERRUPTIBLE)
     sort = min((_price(o), order.index(market(o.offering)), market(o.offering)) for o in options)[2]
     alike = [o for o in options if market(o.offering) == sort]
     if sort == CAPACITY_BLOCK:
         return alike[:1]
-    fullest: dict[str, LaunchOption] = {}
+    fullest: dict[tuple[str, str], LaunchOption] = {}
     for option in alike:
-        kept = fullest.get(option.offering.zone)
-        if kept is None or _left(option) > _left(kept):
-            fullest[option.offering.zone] = option
-    return [o for o in alike if fullest[o.offering.zone].offering.reservation_id == o.offering.reservation_id]
+        place = (option.instance_type.name, option.offering.zone)
+        if place not in fullest or _left(option) > _left(fullest[place]):
+            fullest[place] = option
+    return [o for o in alike if fullest[o.instance_type.name, o.offering.zone] is o]
 
 
 def _left(option: LaunchOption) -> int:
     return option.offering.reservation_capacity or 0
+
+
+def _kind(option: LaunchOption) -> str:
+    return option.offering.capacity_type
 
 
 def _exotic(option: LaunchOption) -> bool:
@@ -157,6 +158,8 @@ def request(
     }
     if kind == "spot":
         made["SpotOptions"] = {"AllocationStrategy": "price-capacity-optimized"}
+    elif sold_on == INTERRUPTIBLE:
+        made["ReservedCapacityOptions"] = {"ReservationTypes": [INTERRUPTIBLE]}
     elif not sold_on:
         made["OnDemandOptions"] = {"AllocationStrategy": "lowest-price"}
     if context:

@@ -15,6 +15,7 @@ from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.model.labels import REGION
 
 
 class Profiles:
@@ -87,6 +88,8 @@ class Profiles:
         return roles
 
     async def _create(self, name: str, class_uid: str, tags: Mapping[str, str]) -> None:
+        """With the region among its tags: IAM knows none, and Karpenter's policy lets each region make its own only."""
+        tags = {**tags, REGION: self._calls.region}
         try:
             await self._calls(
                 "iam", "create_instance_profile", InstanceProfileName=name, Path=self.path(class_uid),

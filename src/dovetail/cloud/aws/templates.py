@@ -52,13 +52,14 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     efa: int = 0
     enclave: bool = False
     tenancy: str = "default"
+    ipv6: bool = False
     reservation_id: str | None = None
     market: str = ""  # of a reservation that is not of the usual sort
 
     def name(self) -> str:
         parts = (
             self.family, self.image_id, self.profile, self.groups, self.user_data, dict(self.tags), self.capacity_type,
-            self.efa, self.enclave, self.tenancy, self.reservation_id, self.market,
+            self.efa, self.enclave, self.tenancy, self.ipv6, self.reservation_id, self.market,
             {key: self.spec.get(key) for key in _SPEC_FIELDS},
         )
         return PREFIX + str(int(hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16], 16))
@@ -164,7 +165,9 @@ def _interface(blueprint: Blueprint, *, card: int, device: int, kind: str) -> di
     if spec.get("associatePublicIPAddress") is not None and card == 0 and device == 0:
         made["AssociatePublicIpAddress"] = spec["associatePublicIPAddress"]
     if spec.get("ipPrefixCount"):
-        made["Ipv4PrefixCount"] = spec["ipPrefixCount"]
+        made["Ipv6PrefixCount" if blueprint.ipv6 else "Ipv4PrefixCount"] = spec["ipPrefixCount"]
+    if blueprint.ipv6:
+        made |= {"PrimaryIpv6": True, "Ipv6AddressCount": 1}
     if tracking := spec.get("connectionTracking"):
         names = {"tcpEstablishedTimeout": "TcpEstablishedTimeout", "udpStreamTimeout": "UdpStreamTimeout",
                  "udpTimeout": "UdpTimeout"}

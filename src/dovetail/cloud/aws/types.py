@@ -91,7 +91,8 @@ class Types:
         return known[1]
 
     def _holding(self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str]) -> InstanceType:
-        offerings = (*t.offerings, *(self._offering(each, zones) for each in held))
+        reserved = (self._unavailable.shown(t.name, self._offering(each, zones)) for each in held)
+        offerings = (*t.offerings, *reserved)
         labels = {**t.labels, KIND: tuple(sorted({*t.labels[KIND], "reserved"}))}
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
 
