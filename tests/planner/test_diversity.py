@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from dovetail.model.instancetype import Offering
+from msgspec.structs import replace
 
-from .conftest import MEDIUM, SHOP, SMALL, ZONE, Solve, kind, pods, pool, spread
+from dovetail.model.instancetype import Offering
+from dovetail.planner.plan import Placement
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
 
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
@@ -58,3 +64,39 @@ def test_a_wish_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
     plan = solve(*pods(4, cpu="900m", **wish), pools=(pool(requirements=zones),))
     assert not plan.unschedulable
     assert all(len({choice.zone for choice in machine.offerings}) >= 2 for machine in plan.machines)
+
+
+ZONES_VARY = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
+
+
+def test_pods_that_must_be_in_one_zone_share_a_machine_that_may_be_in_any(solve: Solve) -> None:
+    """Of two machines nobody would know whether they meet in one zone; on one machine they do wherever it is."""
+    (machine,) = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),)).machines
+    assert {choice.zone for choice in machine.offerings} == set(ZONES)
+    assert len(machine.pods) == 6
+
+
+def test_pods_that_must_be_in_one_zone_use_many_machines_where_a_pool_may_settle_it(solve: Solve) -> None:
+    pools = (pool("vary", requirements=ZONES_VARY), pool("settle", types=(SMALL,)))
+    plan = solve(*pods(20, **near("podAffinity", ZONE)), pools=pools)
+    assert not plan.unschedulable
+    assert {machine.pool for machine in plan.machines} == {"settle"}
+
+
+def test_pods_that_must_be_in_one_zone_use_all_machines_that_are_there(solve: Solve) -> None:
+    """Where those are is settled already."""
+    there = (node("a", cpu="3"), node("b", cpu="3"))
+    plan = solve(*pods(6, **near("podAffinity", ZONE)), pools=(pool(requirements=ZONES_VARY),), nodes=there)
+    assert {place.node for place in plan.placements.values()} == {"a", "b"}
+
+
+def test_a_machine_may_not_change_its_zone_if_company_of_its_pods_is_elsewhere() -> None:
+    needy = pods(2, **near("podAffinity", ZONE))
+    snapshot = Snapshot(pools=(pool(requirements=ZONES_VARY),), pending=needy)
+    plan = provision(snapshot)
+    (machine,) = plan.machines
+    other = replace(machine, name="m-2", pods=machine.pods[1:], requests={"cpu": 1000, "memory": 2**30, "pods": 1})
+    machine = replace(other, name="m-1", pods=machine.pods[:1])
+    parted = replace(plan, machines=(machine, other), placements={
+        machine.pods[0]: Placement(machine="m-1"), other.pods[0]: Placement(machine="m-2")})  # fmt: skip
+    assert {each.rule for each in verify(parted, snapshot)} == {"topology"}

@@ -14,7 +14,7 @@ import msgspec
 from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
-from dovetail.planner.ladder import Level, ladder
+from dovetail.planner.ladder import Level, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.snapshot import Snapshot
@@ -66,10 +66,14 @@ _Rungs = tuple[Shape, Storage, tuple[Level, ...], list[str]]
 
 
 def classes_of(
-    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group]
+    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group],
+    huddled: frozenset[Group],
 ) -> tuple[list[PodClass], list[Group]]:
-    """The classes of the pending pods, and every group that matters to them: their own, and those they must fear."""
-    rungs = _by_shape(snapshot, namespaces, dislikes)
+    """The classes of the pending pods, and every group that matters to them: their own, and those they must fear.
+
+    `huddled` are affinities that only one machine for all can keep.
+    """
+    rungs = _by_shape(snapshot, namespaces, dislikes, huddled)
     ladders = {id(levels): levels[0] for _, _, levels, _ in rungs}
     owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
@@ -136,15 +140,18 @@ def _kinds_of(groups: tuple[Group, ...], memory: Memory) -> _Kinds:
 
 
 def _by_shape(
-    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
+    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, huddled: frozenset[Group]
 ) -> list[_Rungs]:
     by_shape: dict[Shape, list[str]] = {}
     for one in sorted(_waiting(snapshot), key=_order):
         by_shape.setdefault(one.shape, []).append(one.name)
     found = []
     for shape, names in by_shape.items():
-        storage = storage_of(shape.claims, snapshot)
-        found.append((shape, storage, _levels(shape, snapshot, namespaces, dislikes), names))
+        levels = _levels(shape, snapshot, namespaces, dislikes)
+        if huddled:
+            made = on_one_machine(levels, huddled)
+            levels = snapshot.memory.table("levels").setdefault(made, made)
+        found.append((shape, storage_of(shape.claims, snapshot), levels, names))
     return found
 
 

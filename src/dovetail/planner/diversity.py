@@ -8,13 +8,16 @@ what the cheapest does.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from dovetail.planner.classes import Kind
 from dovetail.planner.columns import Bools, Columns, Ints, lowest
+from dovetail.planner.groups import AFFINITY, Group
+from dovetail.planner.ladder import Level
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.menu import Menu
 from dovetail.planner.plan import Choice
@@ -121,7 +124,7 @@ class Diversity:
             mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
         known = self._enough.get((mask, column.pool))
         if known is None:
-            known = self._enough[mask, column.pool] = self.varied(mask, needs)
+            known = self._enough[mask, column.pool] = various(self.columns, mask, needs)
         return known
 
     def _room(self, at: int) -> int:
@@ -144,17 +147,6 @@ class Diversity:
 
     def _limited(self, pool: int) -> list[str]:
         return [name for name in self.problem.binding if name != "nodes" and name in self.problem.limits[pool]]
-
-    def varied(self, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
-        """Whether the columns of a mask have as many different values of every label as are asked for."""
-        for key, least in needs:
-            for value, where in self.columns.by_label(key).items():
-                if least <= 0:
-                    break
-                least -= value is not None and bool(where & mask)
-            if least > 0:
-                return False
-        return True
 
     # -- the menu -----------------------------------------------------------------------------------------------
 
@@ -187,7 +179,7 @@ class Diversity:
         """The least for which there is such a machine, and the sizes among which there are enough as large."""
         sizes = sorted({each.type.capacity.get(name, 0) for each in self.columns.listed(larger)})
         enough = (at for at, size in enumerate(sizes)
-                  if self.varied(larger & capacity_at_most(self.columns, name, size), needs))  # fmt: skip
+                  if various(self.columns, larger & capacity_at_most(self.columns, name, size), needs))  # fmt: skip
         first = next(enough, 0)
         return sorted({sizes[0], *sizes[first : first + _CHARGES]})
 
@@ -206,6 +198,43 @@ class Diversity:
         for name in self._limited(column.pool):
             mask &= capacity_at_most(self.columns, name, charge[name])
         return float(self.columns.prices[lowest(mask | 1 << index)])
+
+
+def various(columns: Columns, mask: int, needs: Iterable[tuple[str, int]]) -> bool:
+    """Whether the columns of a mask have as many different values of every label as are asked for."""
+    for key, least in needs:
+        for value, where in columns.by_label(key).items():
+            if least <= 0:
+                break
+            least -= value is not None and bool(where & mask)
+        if least > 0:
+            return False
+    return True
+
+
+def huddled(
+    kinds: Iterable[Kind], columns: Columns, accepted: Callable[[Kind, Level], int],
+    choosy: Mapping[int, Sequence[tuple[str, int]]],
+) -> frozenset[Group]:  # fmt: skip
+    """Affinities of pods to their own kind over a label which, once settled, leaves no machine enough variety.
+
+    To be near each other by such a label they must be on one machine: then it need not be settled.
+    """
+
+    def varies(kind: Kind, key: str) -> bool:
+        mask = accepted(kind, kind.levels[-1])
+        return any(
+            where & mask & mine and various(columns, where & mask & mine, choosy.get(pool, ()))
+            for pool, mine in enumerate(columns.of_pool)
+            for where in columns.by_label(key).values()
+        )
+
+    return frozenset(
+        group
+        for kind in kinds
+        for group in kind.members.intersection(kind.levels[0].hard)
+        if group.kind == AFFINITY and group.key != HOSTNAME and not varies(kind, group.key)
+    )
 
 
 def at_least(columns: Columns, dims: Iterable[str], index: int) -> int:

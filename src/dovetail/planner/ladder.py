@@ -7,10 +7,12 @@ Only the heaviest node preference that is left counts at any step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 import msgspec
+from msgspec.structs import replace
 
+from dovetail.model.labels import HOSTNAME
 from dovetail.planner.clauses import Term, text
 from dovetail.planner.groups import AFFINITY, ANTI, Group, company_groups, near_group, spread_group
 from dovetail.planner.shape import Near, Shape, Spread
@@ -65,6 +67,14 @@ def ladder(
             given_up.append("avoiding PreferNoSchedule taints")
         else:
             return tuple(rungs)
+
+
+def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
+    """The same ladder, where being near by some groups means being on the same machine."""
+    if groups.isdisjoint(levels[0].hard):
+        return levels
+    hard = tuple(replace(group, key=HOSTNAME) if group in groups else group for group in levels[0].hard)
+    return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
 
 
 def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:

@@ -17,7 +17,7 @@ from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.demand import ATTACH, demand_of
-from dovetail.planner.diversity import Diversity, breadth
+from dovetail.planner.diversity import Diversity, breadth, huddled
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
@@ -60,15 +60,25 @@ class Problem:
         roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         self.nodes = list(roster.nodes)
+        strict = snapshot.min_values is MinValues.STRICT
+        self.min_values = {
+            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
+            for index, pool in enumerate(self.pools)
+            if strict and any(each.min_values for each in pool.requirements)
+        }
+        self._known_masks: dict[object, int] = {}
         self._compile_classes()
         self._compile_columns()
+        if self.min_values and not self.nodes:
+            close = huddled(self.kinds, self.columns, self._mask, self.min_values)
+            if close:
+                self._compile_classes(close)
         self._compile_dimensions()
         self.cells, self.axes = cells_of(self.groups, self.columns, roster)
         for group, where in self.fears.items():
             if group in self.cells:
                 add_owners(self.cells[group], where)
         self._asks: list[list[Ask]] = []
-        self._known_masks: dict[object, int] = {}
         self._known_owned: dict[int, Owned] = {}
         self._known_counting: dict[tuple[int, frozenset[Group]], Counting] = {}
         self._known_ties: dict[object, Ties] = {}
@@ -83,12 +93,6 @@ class Problem:
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
         self.reservations = self._reservations()
-        strict = snapshot.min_values is MinValues.STRICT
-        self.min_values = {
-            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
-            for index, pool in enumerate(self.pools)
-            if strict and any(each.min_values for each in pool.requirements)
-        }
         self._drop_full()
         self._compile_asks()
         self.wishes = wishes_of(self)
@@ -97,7 +101,7 @@ class Problem:
 
     # -- classes ------------------------------------------------------------------------------------------------
 
-    def _compile_classes(self) -> None:
+    def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
         running = self.roster.fearful()
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
         for name in {pod.metadata.namespace or "default" for pod in self.snapshot.pending}:
@@ -112,7 +116,7 @@ class Problem:
         """The taints of machines that are there and have some."""
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
-        self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears))
+        self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears), close)
         number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
         self.kinds = list(number)
         self.kind_at: Ints = np.array([number[one.kind] for one in self.classes], dtype=np.int64)

@@ -8,11 +8,13 @@ it. Limits, reservations, minValues, and the other offerings of each machine are
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.fit.podinfo import PodInfo, pod_info
+from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
 from dovetail.planner.checks.lot import Lots
@@ -207,6 +209,7 @@ def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lot
         first = world.cluster.nodes[machine.name].labels
         if lots.of(machine).holds(infos.values(), {key: first.get(key) for key in keys}, need):
             continue
+        keys.difference_update(_indifferent(machine, infos.values(), world))
         checked: set[object] = set()
         for choice in machine.offerings[1:]:
             found += _alternative(machine, choice, infos, keys, world, need, checked)
@@ -218,6 +221,25 @@ def _pinned(info: PodInfo) -> list[str]:
     keys = [each.topology_key for each in shape.spread]
     keys += [each.topology_key for each in (*shape.affinity, *shape.anti_affinity)]
     return [key for key in keys if key != HOSTNAME]
+
+
+def _indifferent(machine: Machine, infos: Iterable[PodInfo], world: World) -> set[str]:
+    """Labels by which pods are near each other whatever their value is: everybody they ask for is on the machine."""
+    others = [held for name, held in world.cluster.nodes.items() if name != machine.name]
+    elsewhere = {kind for held in others for kind in held.kinds}
+    free: set[str] = set()
+    bound: set[str] = set()
+    for info in infos:
+        terms = info.shape.affinity
+        parted = any(all(_means(term, kind, world) for term in terms) for kind in elsewhere)
+        (bound if parted else free).update(term.topology_key for term in terms)
+        bound.update(each.topology_key for each in info.shape.spread)
+        bound.update(each.topology_key for each in info.shape.anti_affinity)
+    return free - bound
+
+
+def _means(term: AffinityTerm, kind: Kind, world: World) -> bool:
+    return term.selects(kind.namespace, kind.labels, world.cluster.namespaces.get(kind.namespace, {}))
 
 
 def _alternative(

@@ -11,6 +11,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Cell
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Columns, lowest
+from dovetail.planner.diversity import various
 from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, largest_capacity
 from dovetail.planner.problem import Problem
@@ -134,9 +135,7 @@ class Market:
         return Change(mask, domains, self._reservations(claim, mask))
 
     def _diverse(self, pool: int, mask: int) -> bool:
-        needs = self.problem.min_values.get(pool, ())
-        diversity = self.problem.diversity
-        return diversity is None or diversity.varied(mask, needs)
+        return various(self.columns, mask, self.problem.min_values.get(pool, ()))
 
     def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
         """The reservations to keep for the claim: all that it might use and that are not kept for others."""
