@@ -43,14 +43,15 @@ def media_type(header: str) -> str:
     return header.partition(";")[0].strip().lower() or "application/json"
 
 
-#: How much of a body an error shows.
+#: How much of a body an error shows, and how it shows none.
 _SHOWN = 30
+EMPTY = "<empty>"
 
 
 def _hex_or_text(body: bytes) -> str:
     """A body as the real server quotes it in an error: text that starts like an object, else hexadecimal."""
     if not body:
-        return "<empty>"
+        return EMPTY
     cut = " ..." if len(body) > _SHOWN else ""
     if body[:1] == b"{":
         return body[:_SHOWN].decode("utf-8", "replace") + cut
@@ -111,6 +112,9 @@ def _check_identity_is_text(value: Json, expected: Expected, body: bytes) -> Non
         if name in ("kind", "apiVersion") and item is not None and not isinstance(item, str):
             text = f"json: cannot unmarshal {go_value(item)} into Go struct field .{name} of type string"
             raise _unrecognized(expected, f"couldn't get version/kind; json parse error: {text} ({_hex_or_text(body)})")
+    version = value.get("apiVersion") or ""
+    if version.count("/") > 1:
+        raise _unrecognized(expected, f"unexpected GroupVersion string: {version} ({_hex_or_text(body)})")
 
 
 def _check_kind_is_said(value: Json, expected: Expected, body: bytes) -> None:
@@ -209,7 +213,7 @@ def to_object(
     """A document to an object in normal form."""
     if expected.custom:
         obj, error, unknown = prune(expected.schema, value)
-        complaints = sorted(unknown, key=_metadata_first) + repeated if unknown else repeated
+        complaints = _merged(sorted(unknown, key=_metadata_first), repeated)
     else:
         obj, reading = normalise(expected.schema, value)
         error, complaints = reading.error, _merged(reading.unknown, repeated)
@@ -224,8 +228,8 @@ def to_object(
 
 
 def _merged(unknown: list[str], repeated: list[str]) -> list[str]:
-    """YAML's duplicates come before the decoder's findings; JSON's are the decoder's own."""
-    if repeated and repeated[0].startswith("line "):
+    """What was found before decoding, in YAML or in a JSON patch, comes before the decoder's own findings."""
+    if repeated and repeated[0].startswith(("line ", "json patch ")):
         return repeated + unknown
     return unknown + repeated
 

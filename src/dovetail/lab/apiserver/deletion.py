@@ -79,7 +79,13 @@ def _body_options(call: Call) -> Json:
         target = decode.PEEK
         text = f"json: cannot unmarshal {go_value(value)} into Go value of type {target}"
         raise status.bad_request(f"couldn't get version/kind; json parse error: {text}")
-    kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "v1"
+    for field in ("kind", "apiVersion"):
+        if not isinstance(value.get(field), str | None):
+            text = f"json: cannot unmarshal {go_value(value[field])} into Go struct field .{field} of type string"
+            raise status.bad_request(f"couldn't get version/kind; json parse error: {text}")
+    kind, version = value.get("kind") or "DeleteOptions", value.get("apiVersion") or "meta.k8s.io/v1"
+    if version.count("/") > 1:
+        raise status.bad_request(f"unexpected GroupVersion string: {version}")
     if kind != "DeleteOptions":
         raise status.bad_request(
             f'no kind "{kind}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'

@@ -104,17 +104,25 @@ def zero(schema: Schema) -> Json:
 
 
 class Reading:
-    """One walk: the first type error, and what strict decoding would complain about, in document order."""
+    """One walk: the first type error, and what strict decoding would complain about, in document order.
 
-    __slots__ = ("error", "unknown")
+    A type that reads itself ends the walk when it cannot: its complaint comes before those of mere types.
+    """
+
+    __slots__ = ("ended", "error", "unknown")
 
     def __init__(self) -> None:
         self.error: str | None = None
+        self.ended = False
         self.unknown: list[str] = []
 
     def fail(self, text: str) -> None:
         if self.error is None:
             self.error = text
+
+    def end(self, text: str) -> None:
+        if not self.ended:
+            self.error, self.ended = text, True
 
     def mistyped(self, value: Any, schema: Schema, struct: str, at: At) -> None:
         where = f"Go struct field {struct}.{_dotted(at)}" if at is not None else "Go value"
@@ -293,7 +301,7 @@ def read_quantity(reading: Reading, schema: Schema, value: Any, at: At, struct: 
     try:
         return _canonical(text.strip())
     except ValueError as error:
-        reading.fail(str(error))
+        reading.end(str(error))
         return "0"
 
 
@@ -303,19 +311,19 @@ def read_intorstring(reading: Reading, schema: Schema, value: Any, at: At, struc
     if type(value) is int and -(1 << 31) <= value < 1 << 31:
         return value
     shown = f"number {value!r}" if type(value) in (int, float) else go_value(value)
-    reading.fail(f"json: cannot unmarshal {shown} into Go struct field {struct}.{_dotted(at)} of type int32")
+    reading.end(f"json: cannot unmarshal {shown} into Go struct field {struct}.{_dotted(at)} of type int32")
     return 0
 
 
 def read_time(reading: Reading, schema: Schema, value: Any, at: At, struct: str) -> Any:
     if type(value) is not str:
         where = f"Go struct field {struct}.{_dotted(at)}"
-        reading.fail(f"json: cannot unmarshal {go_value(value)} into {where} of type string")
+        reading.end(f"json: cannot unmarshal {go_value(value)} into {where} of type string")
         return None
     try:
         return gotime.micro(value) if schema.kind == "microtime" else gotime.seconds(value)
     except ValueError as error:
-        reading.fail(str(error))
+        reading.end(str(error))
         return None
 
 
@@ -326,7 +334,7 @@ def read_bytes(reading: Reading, schema: Schema, value: Any, at: At, struct: str
     try:
         b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        reading.fail(f"illegal base64 data at input byte {_illegal_at(value)}")
+        reading.end(f"illegal base64 data at input byte {_illegal_at(value)}")
     return value
 
 

@@ -8,11 +8,12 @@ from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import decode, documents, fielderror, gorder, respond, status, views, writes
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.decode import Expected, media_type, to_object
+from dovetail.lab.apiserver.goprint import plain
 from dovetail.lab.apiserver.normal import go_value
 from dovetail.lab.apiserver.options import WriteOptions, write_options
 from dovetail.lab.apiserver.patches import jsonpatch, unstructured
 from dovetail.lab.apiserver.patches.merge import merge
-from dovetail.lab.apiserver.patches.strategic import StrategicFailure, go_map, strategic
+from dovetail.lab.apiserver.patches.strategic import BadFormat, StrategicFailure, strategic
 from dovetail.lab.apiserver.registry import Refusal
 from dovetail.lab.apiserver.status import StatusError
 from dovetail.lab.apiserver.store import Record
@@ -71,7 +72,8 @@ def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Jso
         raise status.bad_request(f"{prefix}{problem}") from problem
     if media == JSON:
         patched, touched = _json_patched(current, document), gorder.of_json(document)
-        return read_back(call, patched, repeated, options, touched)
+        complaints = [f"json patch {each}" for each in [*jsonpatch.unknown(document), *repeated]]
+        return read_back(call, patched, complaints, options, touched)
     if document is None and media == MERGE:
         raise status.bad_request("Invalid JSON Patch")
     if not isinstance(document, dict):
@@ -79,24 +81,25 @@ def changed(call: Call, media: str, current: Json, options: WriteOptions) -> Jso
         raise status.bad_request(f"{prefix}json: cannot unmarshal {go_value(document)} into Go value of type {target}")
     if media == MERGE:
         return read_back(call, merge(current, document), repeated, options, gorder.of_merge(document))
-    return _strategic(call, current, document, options)
+    return _strategic(call, current, document, repeated, options)
 
 
-def _strategic(call: Call, current: Json, document: Json, options: WriteOptions) -> Json:
+def _strategic(call: Call, current: Json, document: Json, repeated: list[str], options: WriteOptions) -> Json:
     expected = call.expected()
     try:
         patched = strategic(current, document, expected.schema)
     except StrategicFailure as failure:
         raise status.internal(str(failure)) from failure
+    except BadFormat as bad:
+        raise status.bad_request(str(bad)) from bad
     problem = unstructured.problem(expected.schema, patched, current)
     if problem:
-        raise misfit(go_map(document), problem)
+        raise misfit(plain(document), problem)
     patched["kind"], patched["apiVersion"] = expected.kind, expected.api_version
     try:
-        return to_object(patched, [], expected, options.validation, call.warn)
+        return to_object(patched, repeated, expected, options.validation, call.warn)
     except StatusError as error:
-        given, _ = documents.parse_json(call.request.body)  # reading may have changed the document
-        raise misfit(go_map(given), _reason(expected, error)) from error
+        raise misfit(plain(document), _reason(expected, error)) from error
 
 
 def _json_patched(current: Json, document: Any) -> Json:
@@ -126,7 +129,8 @@ def misfit(shown: str, problem: str) -> StatusError:
 
 def _reason(expected: Expected, error: StatusError) -> str:
     prefix = f'{expected.kind} in version "{expected.version}" cannot be handled as a {expected.kind}: '
-    return error.message.removeprefix(prefix)
+    unread = f"the object provided is unrecognized (must be of type {expected.kind}): "
+    return error.message.removeprefix(prefix).removeprefix(unread).removesuffix(f" ({decode.EMPTY})")
 
 
 def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOptions, touched: Any) -> Json:
@@ -161,9 +165,9 @@ def check_identity(call: Call, obj: Json) -> None:
     given = obj["metadata"].get("name", "")
     if not given:
         raise writes.no_name(call)
+    writes.check_namespace(call, obj)
     if given != call.name:
         raise status.bad_request(f"the name of the object ({given}) does not match the name on the URL ({call.name})")
-    writes.check_namespace(call, obj)
 
 
 def _through_view(call: Call, record: Record, view: Json, options: WriteOptions) -> Response:

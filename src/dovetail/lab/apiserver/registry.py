@@ -154,7 +154,7 @@ class Context(msgspec.Struct, kw_only=True):
     dry_run: bool = False
     options: Object = {}
     manager: str = ""
-    #: An update as its request sees it, the new state and the old one, where that is not how they are stored.
+    #: A write as its request sees it, the new state and the old one, where that is not how they are stored.
     seen: tuple[Object, Object] | None = None
     identify: Callable[[str], Object | None] = lambda token: None  # the user behind a bearer token
     logs: LogSource = lambda pod, container, options: None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.lab.apiserver import fieldset, ownership
+from dovetail.lab.apiserver.goprint import plain, syntax
 from dovetail.lab.apiserver.registry import Schema
 
 _ROOT = frozenset(("kind", "apiVersion", "metadata"))
@@ -111,7 +112,7 @@ def _scalar(kind: str, value: Any) -> Found:
             return [("", f"expected numeric (int or float), got {_go_type(value)}")]
     elif kind in ("string", "bytes"):
         if not isinstance(value, str):
-            return [("", f"expected string, got &value.valueUnstructured{{Value:{_go_syntax(value)}}}")]
+            return [("", f"expected string, got &value.valueUnstructured{{Value:{syntax(value)}}}")]
     elif kind == "boolean":
         if not isinstance(value, bool):
             return [("", f"expected boolean, got {_shown(value)}")]
@@ -132,28 +133,4 @@ def _go_type(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     """Go's %v of the wrapped value."""
-    return "&{" + _plain(value) + "}"
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, dict):
-        return "map[" + " ".join(f"{name}:{_plain(item)}" for name, item in sorted(value.items())) + "]"
-    if isinstance(value, list):
-        return "[" + " ".join(_plain(item) for item in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
-
-
-def _go_syntax(value: Any) -> str:
-    """Go's %#v."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return '"' + value + '"'
-    if isinstance(value, dict):
-        inner = ", ".join(f'"{name}":{_go_syntax(item)}' for name, item in sorted(value.items()))
-        return "map[string]interface {}{" + inner + "}"
-    if isinstance(value, list):
-        return "[]interface {}{" + ", ".join(_go_syntax(item) for item in value) + "}"
-    return "interface {}(nil)" if value is None else str(value)
+    return "&{" + plain(value) + "}"

@@ -63,7 +63,10 @@ def _bind(call: Call, binding: Json, options: WriteOptions) -> Response:
     """The old door for bindings, which names the pod in the body."""
     pods = call.server.registry.lookup("", "v1", "pods")
     assert pods is not None
-    route = Route("", "v1", "pods", call.namespace, binding["metadata"].get("name", ""), "binding")
+    name = binding["metadata"].get("name", "")
+    if not name:
+        raise status.bad_request("Name parameter required.")
+    route = Route("", "v1", "pods", call.namespace, name, "binding")
     through = Call(call.server, call.request, route, pods, "create", call.user, call.groups)
     return act(through, binding, options)
 
@@ -79,14 +82,11 @@ def context(call: Call, operation: Any, options: WriteOptions) -> Context:
 
 
 def check_namespace(call: Call, obj: Json) -> None:
-    """A namespaced object takes the namespace of the URL; another one is a mistake."""
+    """A namespaced object takes the namespace of the URL; another one is a mistake. Others have none, whatever said."""
     metadata = obj["metadata"]
     given = metadata.get("namespace", "")
     if not call.resource.namespaced:
-        if given:
-            raise status.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+        metadata.pop("namespace", None)
         return
     if given and given != call.namespace:
         raise status.bad_request(
@@ -119,16 +119,19 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
         track(obj)
     settle_lists(call, obj)
     if resource.storage != (resource.group, resource.version):
+        ctx.seen = (obj, {})
         obj = strategy.to_storage(obj, resource.version)
     metadata = obj["metadata"]
     if metadata.get("resourceVersion") and not options.dry_run:
         raise status.internal("resourceVersion should not be set on objects to be created")
-    if not metadata.get("name") and metadata.get("generateName"):
-        ctx.name = metadata["name"] = metadata["generateName"][:GENERATED_PREFIX] + call.server.chance.suffix()
-    ctx.name = metadata.get("name", "")
+    ctx.name = name = metadata.get("name", "")
+    if not name and metadata.get("generateName"):
+        name = metadata["generateName"][:GENERATED_PREFIX] + call.server.chance.suffix()
     fill_metadata(obj, resource, ctx)
     try:
         strategy.admit(obj, None, ctx)
+        if name:
+            ctx.name = metadata["name"] = name  # admission knows an object that is yet to be named by its prefix
         strategy.prepare_create(obj, ctx)
         errors = strategy.validate_create(obj, ctx) or _name_required(metadata)
         if errors:

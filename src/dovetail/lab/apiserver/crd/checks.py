@@ -108,11 +108,15 @@ def _object(
 
 
 def _array(node: Structural, value: list[Any], path: str, trace: Correlation | None, found: list[FieldError]) -> None:
-    if node.items is None:
-        return
-    for index, item in enumerate(value):
-        child = trace.item(node, item, trace.old)[0] if trace is not None and trace.known else None
-        _node(node.items, item, f"{path}[{index}]", child, found)
+    if node.items is not None:
+        for index, item in enumerate(value):
+            child = trace.item(node, item, trace.old)[0] if trace is not None and trace.known else None
+            _node(node.items, item, f"{path}[{index}]", child, found)
+    least, most = node.raw.get("minItems"), node.raw.get("maxItems")
+    if least is not None and len(value) < least:
+        found.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} items"))
+    if most is not None and len(value) > most:
+        found.append(too_many(_at(path), len(value), most))
 
 
 def compile_checks(node: Structural) -> list[Check]:
@@ -132,8 +136,6 @@ def compile_checks(node: Structural) -> list[Check]:
     numeric = any(raw.get(name) is not None for name in ("minimum", "maximum", "multipleOf"))
     if numeric or node.type in _NUMBERS:
         checks.append(_number_check(node))
-    if raw.get("maxItems") is not None or raw.get("minItems") is not None:
-        checks.append(_items_check(raw.get("maxItems"), raw.get("minItems")))
     if node.enum is not None:
         checks.append(_enum_check(node.enum))
     if raw.get("maxProperties") is not None or raw.get("minProperties") is not None:
@@ -198,18 +200,6 @@ def _number_check(node: Structural) -> Check:
         if high is not None and (value > high or (below and value == high)):
             word = "less than" if below else "less than or equal to"
             found.append(invalid(_at(path), value, f"{path} in body should be {word} {go_float(high)}"))
-
-    return check
-
-
-def _items_check(most: int | None, least: int | None) -> Check:
-    def check(value: Any, path: str, found: list[FieldError]) -> None:
-        if not isinstance(value, list):
-            return
-        if least is not None and len(value) < least:
-            found.append(invalid(_at(path), len(value), f"{path} in body should have at least {least} items"))
-        if most is not None and len(value) > most:
-            found.append(too_many(_at(path), len(value), most))
 
     return check
 

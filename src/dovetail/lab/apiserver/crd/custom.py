@@ -12,6 +12,7 @@ from dovetail.lab.apiserver.crd.jsonpath import compile_path, dotted, get
 from dovetail.lab.apiserver.crd.rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
+from dovetail.lab.apiserver.goprint import plain
 from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
@@ -76,14 +77,6 @@ class CustomStrategy(Strategy):
         apply_defaults(self.stored_schema, made)
         return made
 
-    def _here(self, obj: Object) -> Object:
-        """The object as this version's schema sees it."""
-        if self.version == self.storage:
-            return obj
-        shown = self.from_storage(obj, self.version)
-        _without_foreign_defaults(shown, self.schema, self.stored_schema)
-        return shown
-
     def from_storage(self, obj: Object, version: str) -> Object:
         if version == self.storage:
             return obj
@@ -103,17 +96,19 @@ class CustomStrategy(Strategy):
         return definition is not None and "deletionTimestamp" in definition["metadata"]
 
     def prepare_create(self, obj: Object, ctx: Context) -> None:
-        if self.status_door:
-            obj.pop("status", None)
+        for each in (obj, ctx.seen[0]) if ctx.seen else (obj,):
+            if self.status_door:
+                each.pop("status", None)
         obj["metadata"]["generation"] = 1
 
     def prepare_update(self, obj: Object, old: Object, ctx: Context) -> None:
+        for new, before in ((obj, old), ctx.seen) if ctx.seen else ((obj, old),):
+            if ctx.subresource == "status":
+                self._only_status(new, before)
+            elif self.status_door:
+                restore(new, before, "status")
         if ctx.subresource == "status":
-            self._only_status(obj, old)
             return
-        if self.status_door:
-            restore(obj, old, "status")
-        new, before = ctx.seen or (obj, old)
         if _content(new) != _content(before):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -128,7 +123,8 @@ class CustomStrategy(Strategy):
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         found = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)
-        obj = self._here(obj)
+        if ctx.seen:
+            obj = {**ctx.seen[0], "metadata": obj["metadata"]}
         found += validate(self.schema, obj) + self._scale(obj)
         found += list_types(self.schema, obj)
         return self._with_rules(found, obj, None, ctx)
@@ -137,7 +133,8 @@ class CustomStrategy(Strategy):
         meta, before = obj["metadata"], old["metadata"]
         found = metadata.check(meta, self.namespaced, formats.path_segment) + metadata.check_update(meta, before)
         found += metadata.check_update(meta, before)
-        obj, old = self._here(obj), self._here(old)
+        if ctx.seen:
+            obj, old = {**ctx.seen[0], "metadata": meta}, ctx.seen[1]
         if ctx.subresource == "status":
             return self._status(found, obj, old, ctx)
         trace = Correlation(_content(obj), _content(old), True)
@@ -211,22 +208,6 @@ def _prefer(name: str) -> str:
     )
 
 
-def _without_foreign_defaults(value: Any, here: Structural, stored: Structural) -> None:
-    """Take out what only the stored version's schema fills in: it was not there when the server looked."""
-    if isinstance(value, dict):
-        for name in list(value):
-            child, other = here.properties.get(name), stored.properties.get(name)
-            if child is None or other is None:
-                continue
-            if child.default is None and other.default is not None and value[name] == other.default:
-                del value[name]
-            else:
-                _without_foreign_defaults(value[name], child, other)
-    elif isinstance(value, list) and here.items is not None and stored.items is not None:
-        for item in value:
-            _without_foreign_defaults(item, here.items, stored.items)
-
-
 def whole_numbers(value: Any) -> Any:
     """Floats without a fraction are printed as integers, and so they are kept."""
     if isinstance(value, float):
@@ -279,4 +260,4 @@ def _replicas(obj: Object, path: str) -> list[FieldError]:
 
 def _no_access(path: str, value: Any, wanted: str) -> FieldError:
     shown = _GO_TYPES.get(type(value), "map[string]interface {}")
-    return invalid(path, 0, f"{path} accessor error: {value} is of the type {shown}, expected {wanted}")
+    return invalid(path, 0, f"{path} accessor error: {plain(value)} is of the type {shown}, expected {wanted}")

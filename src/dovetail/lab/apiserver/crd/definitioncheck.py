@@ -26,22 +26,22 @@ def check_definition(obj: Object, new: bool = True) -> list[FieldError]:
     found: list[FieldError] = []
     names, group = spec.get("names") or {}, spec.get("group", "")
     name = obj["metadata"].get("name", "")
-    if new and name != f"{names.get('plural', '')}.{group}":
+    if new and name and name != f"{names.get('plural', '')}.{group}":
         found.append(invalid("metadata.name", name, 'must be spec.names.plural+"."+spec.group'))
     if not group:
         found.append(required("spec.group"))
     else:
-        found += [invalid("spec.group", group, text) for text in formats.subdomain(group)]
-        if "." not in group:
-            found.append(invalid("spec.group", group, "should be a domain with at least one dot"))
+        texts = formats.subdomain(group) or ([] if "." in group else ["should be a domain with at least one dot"])
+        found += [invalid("spec.group", group, text) for text in texts]
     if new:
         found += _approval(group, obj["metadata"].get("annotations") or {})
     scope = spec.get("scope", "")
     if scope not in ("Cluster", "Namespaced"):
         found.append(unsupported("spec.scope", scope, ("Cluster", "Namespaced")) if scope else required("spec.scope"))
     versions = spec.get("versions") or []
-    found += _versions(versions)
-    found += _names(names)
+    alone = len(versions) == 1
+    found += _versions(versions) + ([] if alone else _contents(versions, alone))
+    found += _names(names) + (_contents(versions, alone) if alone else [])
     found += _conversion(spec.get("conversion") or {})
     if spec.get("preserveUnknownFields"):
         text = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
@@ -132,12 +132,9 @@ def _internal_version(version: Json) -> dict[str, Any]:
 def _versions(versions: list[Json]) -> list[FieldError]:
     found: list[FieldError] = []
     seen: set[str] = set()
-    alone = len(versions) == 1
     for index, version in enumerate(versions):
         at, name = f"spec.versions[{index}]", version.get("name", "")
         found += [invalid(f"{at}.name", name, text) for text in formats.label_1035(name)]
-        if alone:
-            found += [invalid("spec.version", name, text) for text in formats.label_1035(name)]
         if version.get("deprecationWarning") is not None and not version.get("deprecated"):
             text = "can only be set for deprecated versions"
             found.append(invalid(f"{at}.deprecationWarning", version["deprecationWarning"], text))
@@ -151,8 +148,17 @@ def _versions(versions: list[Json]) -> list[FieldError]:
     if sum(bool(version.get("storage")) for version in versions) != 1:
         shown = [_internal_version(version) for version in versions]
         found.append(invalid("spec.versions", shown, "must have exactly one version marked as storage version"))
+    return found
+
+
+def _contents(versions: list[Json], alone: bool) -> list[FieldError]:
+    """What versions say of their objects; of a lone version it is told as if the definition said it."""
+    found: list[FieldError] = []
     for index, version in enumerate(versions):
         at = "spec" if alone else f"spec.versions[{index}]"
+        if alone:
+            name = version.get("name", "")
+            found += [invalid("spec.version", name, text) for text in formats.label_1035(name)]
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is not None:
             place = "spec.validation" if alone else f"{at}.schema"

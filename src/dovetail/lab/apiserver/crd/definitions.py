@@ -16,7 +16,6 @@ from dovetail.lab.apiserver.crd.definitioncheck import check_definition
 from dovetail.lab.apiserver.crd.serving import resource_types
 from dovetail.lab.apiserver.crd.unions import settle
 from dovetail.lab.apiserver.fielderror import FieldError
-from dovetail.lab.apiserver.kinds import formats, metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.registry import Context, Object, Registry
 
@@ -65,18 +64,11 @@ class DefinitionStrategy(KindStrategy):
             if version.get("storage") and version["name"] not in stored:
                 obj["status"] = {**obj["status"], "storedVersions": [*stored, version["name"]]}
 
-    def keep_all_but_status(self, obj: Object, old: Object) -> None:
-        super().keep_all_but_status(obj, old)
-        obj["metadata"] = {
-            **old["metadata"],
-            **{k: obj["metadata"][k] for k in ("resourceVersion", "managedFields") if k in obj["metadata"]},
-        }
-
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         return check_definition(obj)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check(obj["metadata"], False, formats.subdomain) + check_definition(obj, new=False)
+        found = check_definition(obj, new=False)
         if any(c["type"] == "Established" and c["status"] == "True" for c in old["status"].get("conditions") or ()):
             found += immutable(obj["spec"].get("scope"), old["spec"].get("scope"), "spec.scope")
             new, before = obj["spec"].get("names", {}), old["spec"].get("names", {})

@@ -23,6 +23,13 @@ class KindStrategy(Strategy):
     name_rule: metadata.NameRule = staticmethod(formats.subdomain)
     generation_fields: Sequence[str] = ("spec",)
     owned_finalizers = True
+    #: The checks of metadata that a kind repeats, which shows as repeated causes: of all on updates, of what may change
+    #: on updates, and through the status door.
+    rechecks_all = False
+    rechecks_change = True
+    rechecks_status = True
+    #: What of its metadata a write through the status door leaves as it was.
+    status_keeps: Sequence[str] = ()
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         """Complaints about a new object, besides its metadata."""
@@ -58,13 +65,14 @@ class KindStrategy(Strategy):
             obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
     def keep_all_but_status(self, obj: Object, old: Object) -> None:
-        """The status door: spec and labels stay as they were."""
+        """The status door: the spec stays as it was."""
         for field in old:
             if field not in ("metadata", "status"):
                 obj[field] = old[field]
         for field in [f for f in obj if f not in old and f not in ("metadata", "status")]:
             del obj[field]
-        restore(obj["metadata"], old["metadata"], "labels")
+        for field in self.status_keeps:
+            restore(obj["metadata"], old["metadata"], field)
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         namespaced = ctx.resource.namespaced
@@ -78,14 +86,15 @@ class KindStrategy(Strategy):
         meta, before = obj["metadata"], old["metadata"]
         found = metadata.check(meta, ctx.resource.namespaced, formats.path_segment)
         found += metadata.check_update(meta, before)
+        own = metadata.own_finalizers(meta) if self.owned_finalizers else []
         if ctx.subresource == "status":
-            return found + self.repeat_metadata(meta, before) + self.check_status(obj, old, ctx)
-        return found + self.repeat_metadata(meta, before) + self.check_change(obj, old, ctx)
-
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        """Most kinds check their metadata a second time on updates, which shows as repeated causes."""
-        found = metadata.check_update(meta, before)
-        return found + metadata.own_finalizers(meta) if self.owned_finalizers else found
+            found += metadata.check_update(meta, before) + own if self.rechecks_status else []
+            return found + self.check_status(obj, old, ctx)
+        if self.rechecks_all:
+            found += metadata.check(meta, ctx.resource.namespaced, formats.path_segment) + own
+        if self.rechecks_change:
+            found += metadata.check_update(meta, before) + own
+        return found + self.check_change(obj, old, ctx)
 
 
 class CountedStrategy(KindStrategy):

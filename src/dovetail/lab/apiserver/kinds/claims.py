@@ -212,6 +212,8 @@ _SOURCES = [
 
 
 class VolumeStrategy(KindStrategy):
+    rechecks_all = True
+    rechecks_change = False
     status_door = True
     returns_deleted = True
 
@@ -292,9 +294,6 @@ class VolumeStrategy(KindStrategy):
             if "nodeAffinity" not in spec:
                 found.append(required("spec.nodeAffinity", "Local volume requires node affinity"))
         return found + [forbidden(f"spec.{kind}", "may not specify more than 1 volume type") for kind in more]
-
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        return []
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx)

@@ -21,6 +21,7 @@ _FROZEN = "field is immutable when `immutable` is set"
 
 
 class NamespaceStrategy(KindStrategy):
+    rechecks_all = True
     name_rule = staticmethod(formats.label)
     status_door = True
 
@@ -208,6 +209,7 @@ def _no_object(text: bytes) -> str:
 
 
 class ServiceAccountStrategy(CountedStrategy):
+    rechecks_all = True
     returns_deleted = True
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
@@ -227,6 +229,9 @@ class PodTemplateStrategy(KindStrategy):
 
 
 class LimitRangeStrategy(KindStrategy):
+    rechecks_all = True
+    rechecks_change = False
+
     def prepare_create(self, obj: Object, ctx: Context) -> None:
         if not obj["metadata"].get("name"):
             obj["metadata"]["name"] = ctx.chance.uid()

@@ -18,6 +18,7 @@ Spec = Mapping[str, Any]
 
 
 class CronJobStrategy(CountedStrategy):
+    rechecks_status = False
     generation = True
     status_door = True
     name_rule = staticmethod(formats.subdomain)

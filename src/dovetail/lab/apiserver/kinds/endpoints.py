@@ -35,6 +35,8 @@ def _names(entry: Spec, at: str, fields: Mapping[str, Any]) -> list[FieldError]:
 
 
 class EndpointsStrategy(KindStrategy):
+    rechecks_all = True
+
     def default(self, obj: Object) -> None:
         for subset in obj.get("subsets") or ():
             for port in subset.get("ports") or ():
@@ -70,6 +72,8 @@ class EndpointsStrategy(KindStrategy):
 
 
 class EndpointSliceStrategy(KindStrategy):
+    rechecks_all = True
+    rechecks_change = False
     generation = True
 
     def default(self, obj: Object) -> None:

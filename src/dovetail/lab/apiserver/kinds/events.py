@@ -34,6 +34,7 @@ _FIXED = (
 class EventStrategy(KindStrategy):
     create_on_update = True
     owned_finalizers = False
+    rechecks_change = False
     name_rule = staticmethod(formats.path_segment)
 
     def __init__(self, group: str) -> None:
@@ -103,14 +104,11 @@ class EventStrategy(KindStrategy):
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
 
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        return []
-
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = self._legacy(obj)
         if self.group == "":
             return found
-        found += metadata.check_update(obj["metadata"], old["metadata"])
+        found += metadata.check_update(obj["metadata"], old["metadata"]) + metadata.own_finalizers(obj["metadata"])
         if obj.get("series") != old.get("series"):
             found += self._series(obj)
         for field in _FIXED:

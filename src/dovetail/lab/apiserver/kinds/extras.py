@@ -16,6 +16,9 @@ from dovetail.lab.apiserver.registry import Context, Object
 class WebhookStrategy(KindStrategy):
     """Mutating and validating webhook configurations."""
 
+    rechecks_all = True
+    rechecks_change = False
+    owned_finalizers = False
     generation = True
     generation_fields = ("webhooks",)
 
@@ -99,6 +102,9 @@ class RevisionStrategy(KindStrategy):
 
 
 class RuntimeClassStrategy(KindStrategy):
+    rechecks_all = True
+    owned_finalizers = False
+
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         handler = obj.get("handler", "")
         if not handler:
@@ -202,6 +208,8 @@ class AttributesClassStrategy(KindStrategy):
 
 
 class StorageCapacityStrategy(KindStrategy):
+    rechecks_all = True
+
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         name = obj.get("storageClassName", "")
         return [invalid("storageClassName", name, text) for text in formats.subdomain(name)]

@@ -25,6 +25,7 @@ _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-nam
 
 
 class JobStrategy(CountedStrategy):
+    rechecks_all = True
     generation = True
     status_door = True
 

@@ -25,6 +25,7 @@ _PROTOCOLS = ("TCP", "UDP", "SCTP")
 
 
 class IngressStrategy(CountedStrategy):
+    rechecks_all = True
     generation = True
     status_door = True
 
@@ -131,6 +132,7 @@ def _host(host: str, at: str) -> list[FieldError]:
 
 
 class IngressClassStrategy(KindStrategy):
+    rechecks_all = True
     generation = True
 
     def default(self, obj: Object) -> None:

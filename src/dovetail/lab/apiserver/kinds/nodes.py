@@ -100,7 +100,7 @@ class NodeStrategy(KindStrategy):
         found = metadata.check(meta, False, formats.path_segment) + metadata.check_update(meta, before)
         if ctx.subresource != "status":
             found += metadata.check_own(meta, False, formats.subdomain) + self.check(obj, ctx)
-        found += metadata.check_update(meta, before) + self._resources(obj)
+        found += metadata.check_update(meta, before) + metadata.own_finalizers(meta) + self._resources(obj)
         seen: list[Any] = []
         for index, address in enumerate(obj["status"].get("addresses") or ()):
             if address in seen:

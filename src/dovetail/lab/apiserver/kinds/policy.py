@@ -23,6 +23,8 @@ class BudgetStrategy(CountedStrategy):
     status_door = True
     name_rule = staticmethod(formats.path_segment)
     owned_finalizers = False
+    rechecks_change = False
+    rechecks_status = False
 
     def clear_status(self, obj: Object) -> None:
         names = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
@@ -47,9 +49,6 @@ class BudgetStrategy(CountedStrategy):
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         return self.check(obj, ctx) or metadata.check(obj["metadata"], True, formats.path_segment)
-
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        return []
 
     def check_status(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         status = obj.get("status") or {}

@@ -14,16 +14,16 @@ GROUP = "rbac.authorization.k8s.io"
 class RbacStrategy(KindStrategy):
     """Names need only fit into a URL; on updates the metadata is checked last."""
 
+    rechecks_all = True
+    rechecks_change = False
     name_rule = staticmethod(formats.path_segment)
 
     def __init__(self, namespaced: bool) -> None:
         self.namespaced = namespaced
 
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        return metadata.check(meta, self.namespaced, formats.path_segment)
-
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        return self.check(obj, ctx) + metadata.check_update(obj["metadata"], old["metadata"])
+        meta = obj["metadata"]
+        return self.check(obj, ctx) + metadata.check_update(meta, old["metadata"]) + metadata.own_finalizers(meta)
 
 
 class RoleStrategy(RbacStrategy):

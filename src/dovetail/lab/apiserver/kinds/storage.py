@@ -39,6 +39,7 @@ def _topologies(terms: Sequence[Object]) -> list[FieldError]:
 
 
 class StorageClassStrategy(KindStrategy):
+    rechecks_all = True
     returns_deleted = True
 
     def default(self, obj: Object) -> None:
@@ -64,6 +65,8 @@ class StorageClassStrategy(KindStrategy):
 
 
 class CSINodeStrategy(KindStrategy):
+    rechecks_all = True
+    rechecks_change = False
     returns_deleted = True
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
@@ -90,9 +93,6 @@ class CSINodeStrategy(KindStrategy):
                 keys.add(key)
                 found += label_name(key, at)
         return found
-
-    def repeat_metadata(self, meta: Object, before: Object) -> list[FieldError]:
-        return metadata.check(meta, False, formats.subdomain)
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
         found = self.check(obj, ctx)
@@ -144,6 +144,9 @@ class CSIDriverStrategy(KindStrategy):
 
 
 class VolumeAttachmentStrategy(KindStrategy):
+    rechecks_all = True
+    rechecks_change = False
+    status_keeps = ("labels", "annotations", "finalizers", "ownerReferences")
     returns_deleted = True
     status_door = True
 

@@ -97,6 +97,8 @@ class WorkloadStrategy(CountedStrategy):
 
 
 class DeploymentStrategy(WorkloadStrategy):
+    status_keeps = ("labels",)
+
     def default(self, obj: Object) -> None:
         super().default(obj)
         spec = obj["spec"]

@@ -41,6 +41,19 @@ def apply(document: Any, operations: Any) -> Any:
     return document
 
 
+_FIELDS = frozenset(("op", "path", "from", "value"))
+
+
+def unknown(operations: list[dict[str, Any] | None]) -> list[str]:
+    """What strict reading complains about in operations that apply."""
+    return [
+        f'unknown field "[{index}].{name}"'
+        for index, operation in enumerate(operations)
+        for name in operation or ()
+        if name not in _FIELDS
+    ]
+
+
 def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
     op = operation.get("op")
     path = operation.get("path")

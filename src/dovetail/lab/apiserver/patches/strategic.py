@@ -1,13 +1,15 @@
 """Strategic merge patch: a merge patch that knows which lists merge by which key.
 
-Directives: `$patch` (replace, delete, merge), `$setElementOrder/x`, `$deleteFromPrimitiveList/x`, `$retainKeys`.
-New list elements go to the front unless an order is given.
+Directives: `$patch` (replace, delete), `$setElementOrder/x`, `$deleteFromPrimitiveList/x`, `$retainKeys`.
+New list elements go to the front unless an order is given. What was followed is taken out of the patch, so that a
+message about the outcome can show what is left of it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from dovetail.lab.apiserver.goprint import plain
 from dovetail.lab.apiserver.patches.jsonpatch import equal
 from dovetail.lab.apiserver.registry import Field, Schema
 
@@ -22,93 +24,119 @@ class StrategicFailure(ValueError):
     """The patch cannot be applied; the text is what the server says with its 500."""
 
 
+class BadFormat(ValueError):
+    """The patch contradicts itself: 400."""
+
+
 def strategic(target: Json, patch: Json, schema: Schema | None) -> Json:
-    directive = patch.get(_PATCH)
     if _PATCH in patch:
-        if directive == "replace":
-            return {name: item for name, item in patch.items() if name != _PATCH}
-        if directive == "delete":
-            return {}
-        if directive != "merge":
-            raise StrategicFailure(f"unknown patch type: {directive} in map: {go_map(patch)}")
+        return _directed(patch)
     out = dict(target)
     _retain_keys(out, patch)
+    _ordered_lists(out, patch, schema)
     for name in sorted(patch):
         item = patch[name]
-        if name in (_PATCH, _RETAIN) or name.startswith((_ORDER, _DELETE)):
-            continue
-        field = schema.fields.get(name) if schema is not None and schema.kind == "object" else None
-        if item is None:
-            out.pop(name, None)
-            continue
-        out[name] = _value(out.get(name, _MISSING), item, field, schema, patch, name)
-        if out[name] is _MISSING:
-            del out[name]
-    for name in patch:
         if name.startswith(_DELETE):
-            _delete_primitives(out, name.removeprefix(_DELETE), patch[name])
-    for name in patch:
-        if name.startswith(_ORDER) and schema is not None and name.removeprefix(_ORDER) not in schema.fields:
-            field_name = name.removeprefix(_ORDER)
-            raise StrategicFailure(
-                f'unable to find api field in struct {schema.struct} for the json field "{field_name}"'
-            )
-        if name.startswith(_ORDER) and name.removeprefix(_ORDER) not in patch:
-            _reorder(out, patch, name.removeprefix(_ORDER), schema)
+            _delete_primitives(out, name.removeprefix(_DELETE), item)
+        elif item is None:
+            out.pop(name, None)
+        elif name in out and type(out[name]) is type(item):
+            out[name] = _merged(out[name], item, schema, name)
+        else:
+            _take(out, name, item)
     return out
 
 
-_MISSING: Any = object()
-
-
-def go_map(value: Json) -> str:
-    return "map[" + " ".join(f"{name}:{_go(item)}" for name, item in sorted(value.items())) + "]"
-
-
-def _go(value: Any) -> str:
-    if isinstance(value, dict):
-        return go_map(value)
-    if isinstance(value, list):
-        return "[" + " ".join(_go(item) for item in value) + "]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "<nil>" if value is None else str(value)
+def _directed(patch: Json) -> Json:
+    """A map that says what is to happen to all of it."""
+    directive = patch[_PATCH]
+    if directive == "replace":
+        del patch[_PATCH]
+        return patch
+    if directive == "delete":
+        return {}
+    raise StrategicFailure(f"unknown patch type: {plain(directive)} in map: {plain(patch)}")
 
 
 def _retain_keys(out: Json, patch: Json) -> None:
-    keep = patch.get(_RETAIN)
-    if isinstance(keep, list):
-        for name in [name for name in out if name not in keep]:
-            del out[name]
+    if _RETAIN not in patch:
+        return
+    keep = patch.pop(_RETAIN)
+    free = (name.startswith((_ORDER, _DELETE)) or item is None for name, item in patch.items())
+    if not isinstance(keep, list) or any(
+        name not in keep and not allowed for name, allowed in zip(patch, free, strict=True)
+    ):
+        raise BadFormat("invalid patch format of retainKeys")
+    for name in [name for name in out if name not in keep]:
+        del out[name]
 
 
-def _child(schema: Schema | None, field: Field | None) -> Schema | None:
+def _take(out: Json, name: str, item: Any) -> None:
+    """A value that nothing was there to merge with."""
+    kept = _without_directives(item)
+    if kept is _NOTHING:
+        out.pop(name, None)
+    else:
+        out[name] = kept
+
+
+_NOTHING: Any = object()
+
+
+def _without_directives(value: Any) -> Any:
+    """Nulls fall away in place, and so does what carries a directive."""
+    if isinstance(value, dict):
+        if _PATCH in value:
+            return _NOTHING
+        for name in list(value):
+            kept = _NOTHING if value[name] is None else _without_directives(value[name])
+            if kept is _NOTHING:
+                del value[name]
+            else:
+                value[name] = kept
+        return value
+    if isinstance(value, list):
+        return [kept for kept in map(_without_directives, value) if kept is not _NOTHING]
+    return value
+
+
+def _field(schema: Schema | None, name: str) -> tuple[Field | None, Schema | None]:
+    """The field of that name, and the schema of what it holds."""
+    if schema is None:
+        return None, None
+    field = schema.fields.get(name) if schema.kind == "object" else None
     if field is not None:
-        return field.schema
-    return schema.items if schema is not None and schema.kind == "map" else None
+        return field, field.schema
+    return None, schema.items if schema.kind == "map" else None
 
 
-def _value(old: Any, new: Any, field: Field | None, schema: Schema | None, patch: Json, name: str) -> Any:
-    child = _child(schema, field)
+def _merged(old: Any, new: Any, schema: Schema | None, name: str) -> Any:
+    """Two values of one type."""
+    field, child = _field(schema, name)
     if isinstance(new, dict):
-        if field is not None and "replace" in field.patch_strategy and "merge" not in field.patch_strategy:
-            return _clean(new)
-        if not isinstance(old, dict):
-            if _PATCH in new and new[_PATCH] not in ("merge", "replace", "delete"):
-                raise StrategicFailure(f"unknown patch type: {new[_PATCH]} in map: {go_map(new)}")
-            return _MISSING if _PATCH in new else strategic({}, new, child)
-        merged = strategic(old, new, child)
-        return _MISSING if new.get(_PATCH) == "delete" else merged
-    if isinstance(new, list):
-        if field is None or "merge" not in field.patch_strategy:
-            return new
-        previous = old if isinstance(old, list) else []
-        order = patch.get(_ORDER + name)
-        if isinstance(order, list):
-            _check_order(order, new, field.merge_key)
-        merged_list = merge_list(previous, new, field, child)
-        return order_list(merged_list, order if isinstance(order, list) else new, previous, field)
+        whole = field is not None and "replace" in field.patch_strategy and "merge" not in field.patch_strategy
+        return new if whole else strategic(old, new, child)
+    if isinstance(new, list) and field is not None and "merge" in field.patch_strategy:
+        return order_list(merge_list(old, new, field, child), new, old, field)
     return new
+
+
+def _ordered_lists(out: Json, patch: Json, schema: Schema | None) -> None:
+    """Lists whose order the patch gives, with what it changes in them."""
+    for directive in [name for name in patch if name.startswith(_ORDER)]:
+        name, order = directive.removeprefix(_ORDER), patch.pop(directive)
+        field, child = _field(schema, name)
+        if schema is not None and field is None:
+            raise StrategicFailure(f'unable to find api field in struct {schema.struct} for the json field "{name}"')
+        have, new = out.get(name), patch.get(name)
+        if field is None or not isinstance(order, list) or not isinstance(have, list | None):
+            continue
+        if isinstance(new, list):
+            _check_order(order, new, field.merge_key)
+            del patch[name]
+            have = _without_directives(new) if have is None else merge_list(have, new, field, child)
+        if have is not None:
+            out[name] = order_list(have, order, out.get(name) or [], field)
 
 
 def _check_order(order: list[Any], patch: list[Any], key: str) -> None:
@@ -124,26 +152,11 @@ def _check_order(order: list[Any], patch: list[Any], key: str) -> None:
     if all((item.get(key) if isinstance(item, dict) else item) in rest for item in kept):
         return
     raise StrategicFailure(
-        f"The order in patch list:\n{_go(kept)}\n doesn't match $setElementOrder list:\n{_go(order)}\n"
+        f"The order in patch list:\n{plain(kept)}\n doesn't match $setElementOrder list:\n{plain(order)}\n"
     )
 
 
 _KINDS = {str: "string", bool: "bool", int: "int64", float: "float64"}
-
-
-def _clean(value: Any) -> Any:
-    """A patch as a value: without its directives."""
-    if isinstance(value, dict):
-        if value.get(_PATCH) == "delete":
-            return {}
-        return {
-            name: _clean(item)
-            for name, item in value.items()
-            if item is not None and name not in (_PATCH, _RETAIN) and not name.startswith((_ORDER, _DELETE))
-        }
-    if isinstance(value, list):
-        return [_clean(item) for item in value if not (isinstance(item, dict) and item.get(_PATCH) == "delete")]
-    return value
 
 
 def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | None) -> list[Any]:
@@ -154,29 +167,36 @@ def merge_list(old: list[Any], patch: list[Any], field: Field, child: Schema | N
     if any(not isinstance(item, dict) for item in patch):
         if not old:
             return patch
-        raise StrategicFailure(f"list element types are not identical: [{_go(old)} {_go(patch)}]")
+        raise StrategicFailure(f"list element types are not identical: [{plain(old)} {plain(patch)}]")
     if any(item.get(_PATCH) == "replace" for item in patch):
-        return [item for item in patch if _PATCH not in item]
+        return [_keyed(item, key) for item in patch if _PATCH not in item]
     out = list(old)
     fresh: list[Any] = []
     for item in patch:
-        if key not in item:
-            raise StrategicFailure(f"map: {go_map(item)} does not contain declared merge key: {key}")
+        _keyed(item, key)
         at = next((i for i, have in enumerate(out) if isinstance(have, dict) and have.get(key) == item[key]), None)
         directive = item.get(_PATCH)
         if directive == "delete":
             out = [have for have in out if not (isinstance(have, dict) and have.get(key) == item[key])]
-        elif directive not in (None, "merge"):
-            raise StrategicFailure(f"unknown patch type: {directive} in map: {go_map(item)}")
+        elif directive == "merge":
+            raise StrategicFailure("merging lists cannot yet be specified in the patch")
+        elif directive is not None:
+            raise StrategicFailure(f"unknown patch type: {plain(directive)} in map: {plain(item)}")
         elif at is None:
             again = next((i for i, have in enumerate(fresh) if have.get(key) == item[key]), None)
             if again is None:
-                fresh.append(strategic({}, item, items))
+                fresh.append(item)
             else:
                 fresh[again] = strategic(fresh[again], item, items)
         else:
             out[at] = strategic(out[at], item, items)
     return fresh + out
+
+
+def _keyed(item: Json, key: str) -> Json:
+    if key not in item:
+        raise StrategicFailure(f"map: {plain(item)} does not contain declared merge key: {key}")
+    return item
 
 
 def _merge_primitives(old: list[Any], patch: list[Any]) -> list[Any]:
@@ -232,11 +252,3 @@ def _interleave(listed: list[Any], others: list[Any], before: list[Any], identit
 
 def _hashable(value: Any) -> bool:
     return not isinstance(value, (dict, list))
-
-
-def _reorder(out: Json, patch: Json, name: str, schema: Schema | None) -> None:
-    have = out.get(name)
-    field = schema.fields.get(name) if schema is not None else None
-    order = patch[_ORDER + name]
-    if isinstance(have, list) and field is not None and isinstance(order, list):
-        out[name] = order_list(have, order, have, field)

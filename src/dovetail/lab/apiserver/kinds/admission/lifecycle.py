@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
 
 PROTECTED = frozenset(("default", "kube-system", "kube-public"))
@@ -31,18 +32,10 @@ def admit(obj: Object | None, ctx: Context) -> None:
 
 
 def _terminating(obj: Object | None, ctx: Context) -> Refusal:
-    name = (obj or {}).get("metadata", {}).get("name", "") or ctx.name
-    resource = ctx.resource
     text = f"unable to create new content in namespace {ctx.namespace} because it is being terminated"
-    details: Object = {"name": name}
-    if resource.group:
-        details["group"] = resource.group
-    details["kind"] = resource.plural
-    details["causes"] = [
-        {
-            "reason": "NamespaceTerminating",
-            "message": f"namespace {ctx.namespace} is being terminated",
-            "field": "metadata.namespace",
-        }
-    ]
-    return Refusal(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {text}', details)
+    cause = {
+        "reason": "NamespaceTerminating",
+        "message": f"namespace {ctx.namespace} is being terminated",
+        "field": "metadata.namespace",
+    }
+    return forbidden(obj, ctx, text, cause)

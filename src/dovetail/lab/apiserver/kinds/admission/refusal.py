@@ -7,7 +7,7 @@ from typing import Any
 from dovetail.lab.apiserver.registry import Context, Object, Refusal
 
 
-def forbidden(obj: Object | None, ctx: Context, text: str) -> Refusal:
+def forbidden(obj: Object | None, ctx: Context, text: str, cause: Object | None = None) -> Refusal:
     """403: the resource by its plural, the object's name, the plugin's reason."""
     resource = ctx.resource
     meta = (obj or {}).get("metadata", {})
@@ -16,4 +16,6 @@ def forbidden(obj: Object | None, ctx: Context, text: str) -> Refusal:
     if resource.group:
         details["group"] = resource.group
     details["kind"] = resource.plural
+    if cause is not None:
+        details["causes"] = [cause]
     return Refusal(403, "Forbidden", f'{resource.qualified} "{name}" is forbidden: {text}', details)

@@ -241,14 +241,30 @@ def resize(pod: Pod, old: Pod) -> list[FieldError]:
     ]
     if running and "resources" not in running[0]:
         found.append(forbidden("spec", "Pod running on node without support for resize"))
+    others = _other_containers(pod, old)
+    if others:
+        return found + others
     for group in ("containers", "initContainers"):
         new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
-        if [c.get("name") for c in new] != [c.get("name") for c in was]:
-            return [*found, forbidden(f"spec.{group}", "pod resize may not reorder or rename containers")]
         for index, (container, before) in enumerate(zip(new, was, strict=True)):
             found += _resized(container, before, f"spec.{group}[{index}].resources")
             if _without_compute(container) != _without_compute(before):
                 found.append(forbidden("spec", "only cpu and memory resources are mutable"))
+    return found
+
+
+def _other_containers(pod: Pod, old: Pod) -> list[FieldError]:
+    """A resize finds the containers it knows, where it knows them."""
+    found: list[FieldError] = []
+    for group in ("containers", "initContainers"):
+        new, was = (pod["spec"].get(group) or ()), (old["spec"].get(group) or ())
+        if len(new) != len(was):
+            found.append(forbidden(f"spec.{group}", f"{group} may not be added or removed on resize"))
+            continue
+        for index, (container, before) in enumerate(zip(new, was, strict=True)):
+            if container.get("name") != before.get("name"):
+                text = f"{group} may not be renamed or reordered on resize"
+                found.append(forbidden(f"spec.{group}[{index}].name", text))
     return found
 
 
