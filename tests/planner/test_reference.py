@@ -144,3 +144,13 @@ def test_types_that_a_pool_cannot_buy_are_domains_of_a_spread_all_the_same() -> 
     arm = kind("arm", 2, 8, 0.05, labels={"kubernetes.io/arch": ("arm64",)})
     needs = ({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ("small",)},)
     assert Run(*pods(3, **rule), pools=(pool(types=(SMALL, arm), requirements=needs),)).left == 2
+
+
+def test_an_affinity_knows_no_domain_of_a_pool_whose_taints_its_pods_would_rather_not_bear() -> None:
+    """Whoever gives that up later finds the zone as unknown as before; a spread knows it from the start."""
+    plain = pool(requirements=({"key": ZONE, "operator": "In", "values": ("z1", "z2")},))
+    slow = pool("slow", taints=({"key": "slow", "effect": "PreferNoSchedule"},))
+    apart = pods(3, **spread(), **near("podAntiAffinity", ZONE))
+    assert Run(*apart, pools=(plain, slow)).left == 1
+    assert Run(*pods(3, **spread()), pools=(plain, slow)).left == 0
+    assert Run(*apart, pools=(plain, pool("other"))).left == 0

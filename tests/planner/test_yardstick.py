@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.model.instancetype import Offering
+from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.objects import Pod
 from dovetail.planner.board import Board
 from dovetail.planner.problem import Problem
@@ -20,7 +21,7 @@ from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 from dovetail.planner.yardstick import Way, Yardstick
 
-from .conftest import HOSTNAME, LARGE, MEDIUM, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
+from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
 
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
 _NAMED = "preferred node affinity"
@@ -36,7 +37,7 @@ def _mixed(chance: random.Random) -> tuple[Pod, ...]:
     ways: tuple[dict[str, Any], ...] = (
         {}, spread(), spread(HOSTNAME, 2), spread(whenUnsatisfiable="ScheduleAnyway"),
         near("podAntiAffinity", HOSTNAME, weight=3), near("podAffinity", ZONE, weight=3),
-        near("podAntiAffinity", HOSTNAME), _prefers(ZONE, "z1"), _prefers("node.kubernetes.io/instance-type", "large"),
+        near("podAntiAffinity", HOSTNAME), _prefers(ZONE, "z1"), _prefers(INSTANCE_TYPE, "large"),
     )  # fmt: skip
     found: list[Pod] = []
     for index in range(chance.randint(1, 4)):
@@ -73,7 +74,7 @@ def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve:
 
 def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
     """A large machine as wished, or a small one: both cost less than the reference pays."""
-    wish = _prefers("node.kubernetes.io/instance-type", "large")
+    wish = _prefers(INSTANCE_TYPE, "large")
     problem = Problem(Snapshot(pools=(pool(),), pending=(pod("web", **wish),)))
     one = problem.classes[0]
 
@@ -96,7 +97,7 @@ def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
 
 
 def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
-    plan = solve(*pods(6, **_prefers("node.kubernetes.io/instance-type", "large")))
+    plan = solve(*pods(6, **_prefers(INSTANCE_TYPE, "large")))
     assert not any(_NAMED in given for place in plan.placements.values() for given in place.relaxed)
 
 
@@ -177,9 +178,28 @@ def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wi
     """It places one, on the reservation; the others, who would be happy there too, go where their wish fails."""
     kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
     shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
-    wish = _prefers("node.kubernetes.io/instance-type", "large")["affinity"]
+    wish = _prefers(INSTANCE_TYPE, "large")["affinity"]
     picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish)
     plan = solve(*picky, pools=(pool(types=shop),), deadline=0.05)
     types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
     assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
     assert sorted(types.values()) == ["on-demand", "on-demand", "reserved"]
+
+
+def _alone(affinity: dict[str, Any]) -> tuple[Pod, ...]:
+    """Two pods that want a machine each."""
+    return pods(2, cpu="500m", affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | affinity)
+
+
+def test_nobody_is_placed_at_the_expense_of_a_wish_that_the_reference_keeps(solve: Solve) -> None:
+    """The limit is worth a machine as wished, which the reference buys, or two others: one for each of them."""
+    tight, wish = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
+    plan = solve(*_alone(wish["affinity"]), pools=(tight,), deadline=0.05)
+    assert [machine.choice.instance_type for machine in plan.machines] == ["medium"]
+    assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
+
+
+def test_whom_the_reference_leaves_out_has_a_place_where_that_costs_nobody_a_wish(solve: Solve) -> None:
+    tight = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000})
+    assert sum(outcomes_of(Problem(Snapshot(pools=(tight,), pending=_alone({}))))[0].left.values()) == 1
+    assert not solve(*_alone({}), pools=(tight,)).unschedulable

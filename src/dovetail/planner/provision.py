@@ -246,7 +246,7 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
 
     def merit(each: Packing) -> tuple[object, ...]:
         missing = each.missing(guide) if yardstick is None else yardstick.missing(each.left)
-        return (missing, each.shortfall(problem), each.rank)
+        return (missing, each.fault, each.shortfall(problem), each.rank)
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:

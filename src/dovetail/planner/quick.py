@@ -30,8 +30,8 @@ from dovetail.planner.zones import reach
 #: Chains of affinity longer than this are cut: whoever is left is tried again at the end anyway.
 _LONGEST_CHAIN = 8
 _FEW = 500
-#: In wishes: what a place for one more pod is worth, and what it is to cost twice as much as the yardstick.
-_PLACE, _DEAR = 4, 50
+#: In wishes: what it is to cost twice as much as the yardstick.
+_DEAR = 50
 #: From this many pods on a relaxation is a guide to which machines to buy.
 _POURABLE = 40
 #: Something to put classes in order by: a figure for each of them.
@@ -64,16 +64,23 @@ class Packing:
     @property
     def rank(self) -> tuple[float, ...]:
         """Nobody without a place whom the yardstick places, where there is one, and steady. Then as little as possible
-        of what a user would miss: pods without a place, wishes that the yardstick keeps, a price beyond its price. Then
-        as many zones and less money; any other wish that is kept is worth some of that.
+        of what a user would miss: wishes that the yardstick keeps, a price beyond its price. Then as many pods, as many
+        zones and less money; any other wish that is kept is worth some of that.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
         price = weighed(self.board.problem, self.cost, self.lapses, self.left)
         if yardstick is None:
             return (left, self.given_up, price)
         zones = yardstick.zones - reach(self.board, yardstick.zones)
-        fault = max(0, self.excess) + _DEAR * yardstick.beyond(self.left, self.cost)
-        return (yardstick.missing(self.left), not self.steady, _PLACE * left + fault, zones, price)
+        return (yardstick.missing(self.left), not self.steady, self.fault, left, zones, price)
+
+    @property
+    def fault(self) -> float:
+        """What a user of the reference would miss, in wishes: some that it keeps, and a price within its own."""
+        yardstick = self.board.problem.yardstick
+        if yardstick is None:
+            return 0.0
+        return max(0, self.excess) + _DEAR * yardstick.beyond(self.left, self.cost)
 
     @cached_property
     def excess(self) -> int:

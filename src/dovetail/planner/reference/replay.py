@@ -25,7 +25,7 @@ from dovetail.planner.reference.greedy import Greedy, Outcome, Placed
 from dovetail.planner.sizing import shrink
 from dovetail.planner.soundness import hosts_sound, sound
 from dovetail.planner.strategy import Strategy
-from dovetail.planner.wishes import unkept
+from dovetail.planner.wishes import lapses_on, unkept
 from dovetail.planner.yardstick import Way, Yardstick
 
 #: What the reference leaves to chance is decided in as many ways.
@@ -69,19 +69,38 @@ def _packing(problem: Problem, outcome: Outcome, never: Counter[int]) -> Packing
 
 
 def _followed(problem: Problem, outcome: Outcome, never: Counter[int], lenient: bool) -> Packing:
-    """The outcome as far as our rules allow; then those whom another outcome places, before those whom none does."""
+    """The outcome as far as our rules allow; then those whom another outcome places, and those whom none does as far as
+    that costs no wish that the reference keeps."""
     board, refused = _replayed(problem, outcome, lenient)
-    packer = Packer(problem, Strategy(), board)
     left = refused + Counter(outcome.left)
-    for lot in (left - never, left & never):
-        for index in sorted(lot):
-            left[index] -= _placed(packer, problem.classes[index], lot[index])
+    packer = Packer(problem, Strategy(), board)
+    for index, count in sorted((left - never).items()):
+        left[index] -= _placed(packer, problem.classes[index], count)
     board = packer.board
+    for index in sorted(left & never):
+        board = _joined(board, left, index)
     for at in board.bought():
         if not board.contents[at]:
             board.close(at)
     shrink(board)
-    return Packing(board, {index: count for index, count in sorted(left.items()) if count})
+    return Packing(board, +left)
+
+
+def _joined(board: Board, left: Counter[int], index: int) -> Board:
+    """The board with as many more pods of a class as keep it from falling further behind the yardstick in wishes."""
+    one, yardstick = board.problem.classes[index], board.problem.yardstick
+    lot = left[index]
+    missed = yardstick.excess(lapses_on(board), left) if yardstick is not None else 0
+    while lot:
+        packer = Packer(board.problem, Strategy(), board.clone())
+        found = _placed(packer, one, lot)
+        after = left - Counter({index: found})
+        if yardstick is not None and yardstick.excess(lapses_on(packer.board), after) > max(0, missed):
+            lot //= 2
+            continue
+        board, left[index] = packer.board, after[index]
+        lot = min(lot, left[index]) if found == lot else 0
+    return board
 
 
 def _placed(packer: Packer, one: PodClass, count: int) -> int:

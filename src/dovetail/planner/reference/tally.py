@@ -6,16 +6,20 @@ domain is certain; anti-affinities block every domain that it may end in. A set 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.asks import Ask
 from dovetail.planner.cells import Axis, Cell
+from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import holds
 from dovetail.planner.flavours import pool_clauses
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.problem import Problem
+from dovetail.planner.snapshot import Pool
+from dovetail.planner.tolerance import bears
 
 #: Where a pod is: the row of a machine that is there, or a claim's number below zero.
 Place = int
@@ -27,12 +31,12 @@ class Tally:
     def __init__(self, problem: Problem, turn: int = 0) -> None:
         self._turn = self._draws = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
-        named = [_named(problem, axis.key) for axis in problem.axes]
-        self._unsold = [len(each.difference(axis.values)) for each, axis in zip(named, problem.axes, strict=True)]
+        named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
+        self._unsold = [len(set[str]().union(*each).difference(axis.values))
+                        for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
         """How many domains pools name that nobody sells: the reference sees them all the same, empty for ever."""
-        self._offered = [_places_of(axis, each) for each, axis in zip(named, problem.axes, strict=True)]
-        self._known = [offered | bits({int(at) for at in axis.nodes if at >= 0})
-                       for offered, axis in zip(self._offered, problem.axes, strict=True)]  # fmt: skip
+        self._offered = _offered(problem, named)
+        self._known = dict(self._offered)
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
@@ -44,7 +48,9 @@ class Tally:
             if self._owners[cell.index]:
                 self.feared.add(group)
             if not cell.host:
-                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist()) & self._known[cell.place]
+                there = bits({int(at) for at in problem.axes[cell.place].nodes if at >= 0})
+                self._known[cell.index] |= there
+                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist()) & self._known[cell.index]
 
     def host_admits(self, ask: Ask, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
@@ -85,13 +91,13 @@ class Tally:
         if cell.group.kind == SPREAD:
             return self._lowest(ask, cell, strict, among)
         if cell.group.kind == ANTI:
-            return self._clear(self._members, cell, among & strict & self._known[cell.place])
+            return self._clear(self._members, cell, among & strict & self._known[cell.index])
         counted = bits(self._members[cell.index])
         if counted & strict & among:
             return counted & strict & among
         if cell.group not in ask.cls.members or counted & strict:
             return 0
-        found = strict & among & self._known[cell.place]
+        found = strict & among & self._known[cell.index]
         return 1 << self._chosen(places(found), {}) if found else 0
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
@@ -113,7 +119,7 @@ class Tally:
 
     def _unfeared(self, cell: Cell, among: int) -> int:
         """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
-        return self._clear(self._owners, cell, among & self._offered[cell.place])
+        return self._clear(self._owners, cell, among & self._offered[cell.index])
 
     @staticmethod
     def _clear(tally: dict[int, dict[int, int]], cell: Cell, among: int) -> int:
@@ -138,21 +144,39 @@ class Tally:
             tally[at] = tally.get(at, 0) + 1
 
 
-def _named(problem: Problem, key: str) -> set[str]:
-    """The domains that pools speak of: of every type, whether or not the pool could buy it, and those they list.
+def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
+    """The domains of pools that each group knows of, where pools name these on every axis.
+
+    An affinity knows those alone whose taints the first pod tolerates that asks for it, before it gives anything up.
+    """
+    first: dict[Group, PodClass] = {}
+    for one in problem.classes:
+        for group in (*one.levels[0].hard, *one.levels[0].soft):
+            first.setdefault(group, one)
+    found: dict[int, int] = {}
+    for group, cell in problem.cells.items():
+        if not cell.host:
+            owner = first.get(group) if group.kind != SPREAD else None
+            borne = [owner is None or bears(owner.shape.tolerations, pool.taints, prefer=False)
+                     for pool in problem.pools]  # fmt: skip
+            values = set[str]().union(*itertools.compress(named[cell.place], borne))
+            found[cell.index] = _places_of(problem.axes[cell.place], values)
+    return found
+
+
+def _named(pool: Pool, key: str) -> set[str]:
+    """The domains that a pool speaks of: of every type, whether or not it could buy it, and those that it lists.
 
     The name of the pool itself is none of them.
     """
-    found: set[str] = set()
-    for pool in problem.pools if key != NODEPOOL else ():
-        rules = [each for each in pool_clauses(pool) if each[0] == key]
-        if key in pool.labels:
-            found.add(pool.labels[key])
-            continue
-        values = {value for kind in pool.types for value in _values(kind, key)}
-        values.update(value for _, operator, listed in rules if operator == "In" for value in listed)
-        found.update(value for value in values if all(holds(each, value) for each in rules))
-    return found
+    if key == NODEPOOL:
+        return set()
+    if key in pool.labels:
+        return {pool.labels[key]}
+    rules = [each for each in pool_clauses(pool) if each[0] == key]
+    values = {value for kind in pool.types for value in _values(kind, key)}
+    values.update(value for _, operator, listed in rules if operator == "In" for value in listed)
+    return {value for value in values if all(holds(each, value) for each in rules)}
 
 
 def _values(kind: InstanceType, key: str) -> Iterable[str]:
