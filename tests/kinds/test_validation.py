@@ -53,8 +53,14 @@ def test_taints_that_repeat_are_named() -> None:
         (
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["cheap"]},
             "no valid values found in [cheap] for karpenter.sh/capacity-type, expected one of: "
-            "[on-demand reserved spot], got: [cheap]",
+            "map[on-demand:{} reserved:{} spot:{}], got: [cheap]",
         ),
+        (
+            {"key": "karpenter.k8s.aws/instance-tenancy", "operator": "In", "values": ["host"]},
+            "no valid values found in [host] for karpenter.k8s.aws/instance-tenancy, expected one of: "
+            "map[dedicated:{} default:{}], got: [host]",
+        ),
+        ({"key": "karpenter.k8s.aws/ec2nodeclass", "operator": "Exists"}, "using label karpenter.k8s.aws/ec2nodeclass"),
         (
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot", "x"], "minValues": 2},
             "not enough valid values found in [spot x] for karpenter.sh/capacity-type, expected at least 2",
@@ -92,9 +98,23 @@ def test_an_overlay_adds_extended_resources_only() -> None:
     ]
 
 
+@pytest.mark.parametrize("resource", ["cpu", "vpc.amazonaws.com/efa", "aws.amazon.com/neuron", "habana.ai/gaudi"])
+def test_an_overlay_adds_nothing_that_the_cloud_counts(resource: str) -> None:
+    overlay = msgspec.convert({"spec": {"capacity": {resource: "1", "example.com/thing": "1"}}}, NodeOverlay)
+    assert overlay_problems(overlay) == [f"invalid capacity: {resource} in resource, restricted"]
+
+
+def test_a_reason_within_a_reason_is_quoted_as_go_does() -> None:
+    [found] = pool_problems(pool(metadata={"labels": {"Example.com/a": "b"}}))
+    assert found.startswith('invalid key name "Example.com/a" in labels, "prefix part a lowercase')
+    assert r"(\\.[a-z0-9]" in found
+
+
 def test_qualified_names() -> None:
     assert qualified_name("example.com/a") == []
     assert len(qualified_name("a/b/c")) == 1
+    assert qualified_name("a/b/c")[0].startswith("a valid label key must consist of")
+    assert len(qualified_name("x" * 254 + "_/a")) == 2
     assert qualified_name("/a") == ["prefix part must be non-empty"]
     assert qualified_name("Example.com/a")[0].startswith("prefix part a lowercase RFC 1123 subdomain")
 

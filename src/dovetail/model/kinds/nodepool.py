@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from dovetail.model import duration
 from dovetail.model.kinds.conditions import CONDITIONS, StatusCondition
@@ -115,6 +115,20 @@ class Disruption(View, frozen=True, kw_only=True):
             return None
 
 
+class UnsaidMap(dict[str, str]):
+    """A map that nobody wrote: as empty as `{}`, but Karpenter's hash of a template tells them apart."""
+
+
+class UnsaidList(tuple[Any, ...]):
+    """A list that nobody wrote."""
+
+    __slots__ = ()
+
+
+UNSAID_MAP: Mapping[str, str] = UnsaidMap()
+UNSAID_LIST: tuple[Any, ...] = UnsaidList()
+
+
 class TemplateMeta(View, frozen=True, kw_only=True):
     """What every machine of the pool is labelled and annotated with."""
 
@@ -127,18 +141,18 @@ class TemplateMeta(View, frozen=True, kw_only=True):
             each=Field(max_length=63, pattern=LABEL_VALUE),
             rules=label_rules(of_map=True, pool=True),
         ),
-    ] = {}
+    ] = UNSAID_MAP
     annotations: Annotated[
         Mapping[str, str], Field("Annotations that every node of the pool gets.", map_type="granular")
-    ] = {}
+    ] = UNSAID_MAP
 
 
 class TemplateSpec(View, frozen=True, kw_only=True):
     """What a machine of the pool is asked to be."""
 
     requirements: Annotated[tuple[PoolTerm, ...], REQUIREMENTS] = ()
-    taints: Annotated[tuple[Taint, ...], TAINTS] = ()
-    startup_taints: Annotated[tuple[Taint, ...], STARTUP_TAINTS] = ()
+    taints: Annotated[tuple[Taint, ...], TAINTS] = UNSAID_LIST
+    startup_taints: Annotated[tuple[Taint, ...], STARTUP_TAINTS] = UNSAID_LIST
     node_class_ref: Annotated[
         NodeClassRef,
         Field(

@@ -10,6 +10,24 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import RESERVED, NodeOverlay
 from dovetail.model.kinds.parts import ClaimTerm, Taint, Term
 
+#: Labels that a requirement of a pool or an overlay may name; the class has its own field, `nodeClassRef`.
+KNOWN = labels.WELL_KNOWN - {f"{labels.AWS_GROUP}/ec2nodeclass", f"{labels.AWS_GROUP}/nitro-sandbox"}
+#: Labels whose values are known beforehand, in order.
+KNOWN_VALUES = {
+    labels.CAPACITY_TYPE: labels.CAPACITY_TYPES,
+    f"{labels.AWS_GROUP}/instance-tenancy": ("dedicated", "default"),
+}
+#: Resources that the cloud alone knows the number of.
+COUNTED = frozenset(
+    {
+        *RESERVED,
+        "aws.amazon.com/neuron",
+        "aws.amazon.com/neuroncore",
+        "habana.ai/gaudi",
+        "vpc.amazonaws.com/efa",
+        "vpc.amazonaws.com/pod-eni",
+    }
+)
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
@@ -22,7 +40,7 @@ _NAME_RULE = (
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _QUALIFIED_RULE = (
-    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
     "'example.com/MyName')"
@@ -48,14 +66,15 @@ def qualified_name(key: str) -> list[str]:
     if len(parts) == 2:
         if not parts[0]:
             found.append("prefix part must be non-empty")
-        elif len(parts[0]) > 253:
-            found.append("prefix part must be no more than 253 bytes")
-        elif not _SUBDOMAIN.fullmatch(parts[0]):
-            found.append(_SUBDOMAIN_RULE)
+        else:
+            if len(parts[0].encode()) > 253:
+                found.append("prefix part must be no more than 253 bytes")
+            if not _SUBDOMAIN.fullmatch(parts[0]):
+                found.append(_SUBDOMAIN_RULE)
     name = parts[-1]
     if not name:
         found.append("name part must be non-empty")
-    elif len(name) > 63:
+    elif len(name.encode()) > 63:
         found.append("name part must be no more than 63 bytes")
     if not _NAME.fullmatch(name):
         found.append(_NAME_RULE)
@@ -64,7 +83,7 @@ def qualified_name(key: str) -> list[str]:
 
 def label_value(value: str) -> list[str]:
     """Why a label's value is none, in Kubernetes' words."""
-    found = ["must be no more than 63 bytes"] if len(value) > 63 else []
+    found = ["must be no more than 63 bytes"] if len(value.encode()) > 63 else []
     if not _VALUE.fullmatch(value):
         found.append(_VALUE_RULE)
     return found
@@ -108,12 +127,17 @@ def _labels(given: Mapping[str, str]) -> Iterator[str]:
         if key == labels.NODEPOOL:
             yield f'invalid key name "{key}" in labels, restricted'
         for text in qualified_name(key):
-            yield f'invalid key name "{key}" in labels, "{text}"'
+            yield f'invalid key name "{key}" in labels, {_quoted(text)}'
         for text in label_value(value):
             yield f"invalid value: {value} for label[{key}], {text}"
-        refused = labels.restricted(key)
+        refused = labels.restricted(key, KNOWN)
         if refused is not None:
             yield f'invalid key name "{key}" in labels, {refused}'
+
+
+def _quoted(text: str) -> str:
+    """As Go quotes a string."""
+    return '"' + text.replace("\\", "\\\\") + '"'
 
 
 def _taints(taints: Sequence[Taint], field: str, seen: set[tuple[str, str]]) -> Iterator[str]:
@@ -143,7 +167,7 @@ def requirement_problems(term: Term) -> Iterator[str]:
     least = term.min_values if isinstance(term, ClaimTerm) else None
     if operator not in OPERATORS:
         yield f"key {key} has an unsupported operator {operator} not in [{' '.join(OPERATORS)}]"
-    refused = labels.restricted(key)
+    refused = labels.restricted(key, KNOWN)
     if refused is not None:
         yield refused
     yield from _known_values(key, operator, values, least)
@@ -161,17 +185,18 @@ def requirement_problems(term: Term) -> Iterator[str]:
 
 
 def _known_values(key: str, operator: str, values: Sequence[str], least: int | None) -> Iterator[str]:
-    if key != labels.CAPACITY_TYPE or operator != "In":
+    known = KNOWN_VALUES.get(key)
+    if known is None or operator != "In":
         return
-    good = [value for value in values if value in labels.CAPACITY_TYPES]
-    known = " ".join(labels.CAPACITY_TYPES)
+    good = [value for value in values if value in known]
+    given = " ".join(values)
     if not good:
-        given = " ".join(values)
-        yield f"no valid values found in [{given}] for {key}, expected one of: [{known}], got: [{given}]"
+        choice = " ".join(f"{each}:{{}}" for each in known)
+        yield f"no valid values found in [{given}] for {key}, expected one of: map[{choice}], got: [{given}]"
     elif least is not None and len(good) < least:
         yield (
-            f"not enough valid values found in [{' '.join(values)}] for {key}, expected at least {least} valid values "
-            f"from: [{known}], got: {len(good)}"
+            f"not enough valid values found in [{given}] for {key}, expected at least {least} valid values "
+            f"from: [{' '.join(known)}], got: {len(good)}"
         )
 
 
@@ -189,6 +214,6 @@ def overlay_problems(overlay: NodeOverlay) -> list[str]:
         if term.operator == "NotIn" and not term.values
     )
     found.extend(
-        f"invalid capacity: {name} in resource, restricted" for name in overlay.spec.capacity if name in RESERVED
+        f"invalid capacity: {name} in resource, restricted" for name in overlay.spec.capacity if name in COUNTED
     )
     return found
