@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
+from tests.controllers.conftest import types
 
 Tell = Callable[..., None]
 GATES = {**Settings().feature_gates, "StaticCapacity": True}
@@ -91,8 +92,33 @@ def test_drift_of_a_static_pool_is_one_for_one_whatever_its_machines_carry(tell:
         assert len(await _names(world)) == 3
         assert world.cloud.sold == 6, "one was bought for each, and none for nothing"
         assert not world.said("failed terminating nodes while executing a disruption command")
+        for told in (each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"):
+            (bought,) = told.machines
+            assert told.before == told.cost == bought.price == 0.1
+            assert bought.instance_type == "m.large" and bought.claim in await _names(world)
 
     tell(story, feature_gates=GATES)
+
+
+def test_what_a_static_machine_will_cost_that_nobody_can_price_is_unknown_and_not_nothing(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(replicas=1, disruption={"budgets": [{"nodes": "1"}]})
+        world.start()
+        await _standing(world, 1)
+        old = await _names(world)
+        await _drift(world)
+
+        async def replaced() -> bool:
+            return not await _names(world) & old
+
+        await world.until(replaced, within=300)
+        (told,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "disrupt"]
+        assert told.cost is None and told.machines[0].price is None
+
+    unpriced = types("m.large")
+    for offering in unpriced[0]["offerings"]:
+        offering["price"] = None
+    tell(story, feature_gates=GATES, sold=unpriced)
 
 
 def test_a_static_pool_at_its_limit_says_that_its_drift_cannot_be_staged(tell: Tell) -> None:

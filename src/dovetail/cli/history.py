@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+from dovetail.cli.problem import Problem
+
+if TYPE_CHECKING:
+    from dovetail.controllers.ledger import Decision
 
 KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode")
 
@@ -12,9 +19,10 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-m
 @click.option("--kind", type=click.Choice(KINDS), default=None, help="Only this kind.")
 @click.option("--reason", default=None, help="Only this reason: Empty, Drifted, Underutilized, NOT_CHEAPER and so on.")
 @click.option("--since", default="168h", show_default=True, help="How far back, as a duration.")
-@click.option("-n", "--last", default=50, show_default=True, help="At most so many, the newest.")
+@click.option("-n", "--last", default=50, show_default=True, type=click.IntRange(min=1),
+              help="At most so many, the newest.")  # fmt: skip
 @click.option("--id", "identity", default=None, metavar="ID", help="One decision, whole.")
-@click.option("-o", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
@@ -26,7 +34,7 @@ def history(
 
     from dovetail.cli.asking import Cluster, ask
     from dovetail.controllers import explanation
-    from dovetail.controllers.ledger import Decision, concerns
+    from dovetail.controllers.ledger import concerns
     from dovetail.model import duration
 
     try:
@@ -46,19 +54,22 @@ def history(
     if identity is not None:
         found = [each for each in found if each.id == identity]
         if not found:
-            raise click.ClickException(f"no decision {identity} in the last {since}")
+            raise Problem(f"no decision {identity} in the last {since}; dovetail history lists those there are")
         form = "json"
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(found[-last:])).decode())
         return
     if not found:
-        click.echo(f"no decisions in the last {since}")
+        asked = any(each is not None for each in (about, kind, reason))
+        click.echo(f"no decisions{' of that kind' if asked else ''} in the last {since}", err=True)
     for each in found[-last:]:
         subject = f"{each.subject}: " if each.subject else ""
-        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each.before, each.cost)}{subject}{each.summary}")
+        click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each)}{subject}{each.summary}")
 
 
-def _money(before: float | None, cost: float | None) -> str:
+def _money(decision: Decision) -> str:
+    """What it cost before and costs from now on, where it changes anything; unknown is not nothing."""
+    before, cost = decision.before, decision.cost
     if cost is None:
-        return ""
+        return f"${before:.4f} -> unknown  " if decision.kind == "disrupt" and before is not None else ""
     return f"${cost:.4f}/h  " if before is None else f"${before:.4f} -> ${cost:.4f}/h  "

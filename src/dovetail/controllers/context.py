@@ -48,5 +48,7 @@ class Context:
     notices: Notices
     log: FilteringBoundLogger
     coming: Coming = field(default_factory=Coming)
+    ended: set[str] = field(default_factory=set)
+    """UIDs of claims whose end we have asked for: the watch may tell of it before the server has answered."""
     written: asyncio.Event = field(default_factory=_set)
     """Cleared while a batch of claims is being written: all of them first, what follows from them afterwards."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import CloudError, Interruption, Remedy
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -127,9 +128,7 @@ class Interruptions:
                 continue  # that is what we asked for
             context.notices.machine(node, claim, "Warning", event, words)
             if message.kind in _SHORT:
-                labels = claim.metadata.labels
-                offering = (labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*"), _SHORT[message.kind])
-                context.cloud.unavailable.mark(offering)
+                context.cloud.unavailable.mark(_short(claim, _SHORT[message.kind]))
             if not going:
                 await self._end(claim, message, reason)
 
@@ -150,6 +149,13 @@ class Interruptions:
             text, controller="interruption", NodeClaim=logs.ref(claim.name), Node=logs.ref(claim.status.node_name),
             messageKind=_label(message), **more,
         )  # fmt: skip
+
+
+def _short(claim: NodeClaim, kind: str) -> tuple[str, str, str]:
+    """What is not to be had for a while: of what is reserved, only the reservation that the machine was in."""
+    labels = claim.metadata.labels
+    where = labels.get(INSTANCE_TYPE, "*"), labels.get(ZONE, "*")
+    return (*where, labels.get(RESERVATION, kind) if kind == RESERVED else kind)
 
 
 def _label(message: Interruption) -> str:

@@ -179,12 +179,16 @@ def _same(known: Decision, decision: Decision) -> bool:
 
 
 def concerns(decision: Decision, subject: str) -> bool:
-    """Whether a decision names a pod, a machine or a pool."""
+    """Whether a decision names a pod, with its namespace or without, a machine or a pool."""
+
+    def among(pods: Iterable[str]) -> bool:
+        return any(pod == subject or pod.endswith(f"/{subject}") for pod in pods)
+
     return (
         subject == decision.subject
-        or subject in decision.pods
+        or among(decision.pods)
         or subject in decision.removed
         or subject in decision.about
         or any(subject in (each.claim, each.pool) for each in decision.machines)
-        or any(subject in each.pods for each in decision.refusals)
+        or any(among(each.pods) for each in decision.refusals)
     )

@@ -49,6 +49,7 @@ from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
 from dovetail.controllers.termination.shields import Shields
 from dovetail.controllers.tidying import tidy
+from dovetail.controllers.witness import Witness
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.events import EventRecorder
@@ -73,6 +74,7 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Generations,
     NodeClasses,
     NodePools,
+    Witness,
     Lifecycle,
     Joining,
     Placement,

@@ -205,6 +205,12 @@ def _truth(text: str) -> bool:
     raise ValueError(f"{text!r} is neither true nor false")
 
 
+def unknown_gates(text: str) -> list[str]:
+    """Names in `A=true,B=false` that are no gates of ours; Karpenter takes such without a word."""
+    names = [pair.partition("=")[0].strip() for pair in text.split(",") if pair.strip()]
+    return [name for name in names if name not in GATES]
+
+
 def read_gates(text: str) -> Mapping[str, bool]:
     """`A=true,B=false` over the defaults; unknown names are left alone, as upstream does."""
     gates = dict(GATES)

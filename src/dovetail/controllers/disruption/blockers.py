@@ -59,29 +59,46 @@ def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nomin
         found.append(Blocker(code="NOT_INITIALIZED", message=text))
     if nominated:
         found.append(Blocker(code="NOMINATED", message="node is nominated for a pending pod"))
-    if node.metadata.annotations.get(keys.DO_NOT_DISRUPT) == "true":
-        text = f'disruption is blocked through the "{keys.DO_NOT_DISRUPT}" annotation'
-        found.append(Blocker(code="DO_NOT_DISRUPT_NODE", message=text))
+    found += _of_node(node)
     if keys.NODEPOOL not in node.metadata.labels:
         found.append(Blocker(code="NOT_MANAGED", message=f'node doesn\'t have required label "{keys.NODEPOOL}"'))
     return found
+
+
+def forbidden(node: Node, pods: Iterable[Pod], now: datetime) -> list[Blocker]:
+    """What people have said by an annotation."""
+    return [*_of_node(node), *(each for pod in pods if not _leaves(pod) for each in _of_shield(pod, now))]
 
 
 def of_pods(pods: Iterable[Pod], guards: Guards, now: datetime) -> list[Blocker]:
     """What each pod on the machine says."""
     found = []
     for pod in pods:
-        if pod.finished or pod.terminating:
+        if _leaves(pod):
             continue
-        shield = protection.of(pod)
-        if shield.holds(now):
-            text = f'pod has "{keys.DO_NOT_DISRUPT}" annotation'
-            found.append(
-                Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)
-            )
+        found += _of_shield(pod, now)
         if drain.drainable(pod):
             found += of_budgets(pod, guards.of(pod))
     return found
+
+
+def _leaves(pod: Pod) -> bool:
+    return pod.finished or pod.terminating
+
+
+def _of_node(node: Node) -> list[Blocker]:
+    if node.metadata.annotations.get(keys.DO_NOT_DISRUPT) != "true":
+        return []
+    text = f'disruption is blocked through the "{keys.DO_NOT_DISRUPT}" annotation'
+    return [Blocker(code="DO_NOT_DISRUPT_NODE", message=text)]
+
+
+def _of_shield(pod: Pod, now: datetime) -> list[Blocker]:
+    shield = protection.of(pod)
+    if not shield.holds(now):
+        return []
+    text = f'pod has "{keys.DO_NOT_DISRUPT}" annotation'
+    return [Blocker(code="DO_NOT_DISRUPT_POD", message=text, pod=pod.metadata.key, until=shield.until)]
 
 
 def of_budgets(pod: Pod, guards: Sequence[PodDisruptionBudget]) -> list[Blocker]:

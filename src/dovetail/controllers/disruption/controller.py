@@ -268,7 +268,10 @@ class Disruption:
             self._wish = Wish(best, self._context.clock.monotonic(), seen)
             announcing.wished(self._context, best)
             return False
-        return await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
+        begun = await self._begin(Reason.UNDERUTILIZED, _kind(best), best.candidates, best.plan, best.saving)
+        if not begun:
+            announcing.dropped(self._context, best, self.stays)
+        return begun
 
     async def _begin(
         self, reason: Reason, kind: str, candidates: Sequence[Candidate], plan: Plan | None, saving: float
@@ -280,6 +283,7 @@ class Disruption:
         begun = await self.queue.start(command, plan)
         if begun and reason is Reason.UNDERUTILIZED:
             self._moves.note(candidates)
+        self._waiting |= not begun
         return begun
 
     # -- who may

@@ -72,4 +72,6 @@ class Drifting:
             id=context.ledger.new_id(), reason=Reason.DRIFTED, candidates=(each,),
             terminate_first=staged.terminate_first,
         )  # fmt: skip
-        return await self._queue.start(command, staged.plan, staged.copy_of)
+        begun = await self._queue.start(command, staged.plan, staged.copy)
+        self.waiting |= not begun
+        return begun

@@ -177,7 +177,10 @@ class Marks:
         return again
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
-        """What the cloud says, once it has been asked again after a while and says the same."""
+        """What the cloud says, once it has been asked again after a while and says the same.
+
+        A mark that an earlier life left is the first time that it was said.
+        """
         demand = self._demanded(pool) if claim.status.provider_id else None
         said = await self._opinion(claim, demand) if demand is not None else None
         uid = claim.metadata.uid
@@ -186,7 +189,9 @@ class Marks:
             return None, None
         heard, known = self._opinions[uid].since, self._suspects.get(uid)
         if known is None or known[0] != said:
-            self._suspects[uid] = known = (said, heard)
+            marked = claim.condition("Drifted")
+            before = drift.AGAIN if marked is not None and (marked.status, marked.reason) == ("True", said) else 0.0
+            self._suspects[uid] = known = (said, heard - before)
         if heard - known[1] >= drift.AGAIN:
             return said, None
         return None, heard + drift.AGAIN - self._context.clock.monotonic()

@@ -1,8 +1,8 @@
 """Carrying out commands: replacements first, then the candidates go; or everything is as it was before.
 
 A command is written on the claims it concerns (its replacements carry it), so that a new life takes it up
-where the old one left it. When a replacement fails, the candidates are let off and the other replacements
-are taken back, so that no surplus machine stays.
+where the old one left it. When a replacement fails, or what the command was decided for is no longer so, the
+candidates are let off and the replacements are taken back, so that no surplus machine stays.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from dovetail.cluster.reservations import Target
 from dovetail.controllers import coming, logs, placement, tainting
 from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
+from dovetail.controllers.disruption import grounds, records
 from dovetail.controllers.disruption.candidates import movable
 from dovetail.controllers.disruption.commands import Candidate, Command, Note, Reason, old_words
-from dovetail.controllers.ledger import Bought, Decision
+from dovetail.controllers.disruption.grounds import Verdict
+from dovetail.controllers.disruption.staging import Copy
 from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.ending import delete, termination_mode
 from dovetail.controllers.provisioning import claims
@@ -52,26 +54,45 @@ class Queue:
         """Claims that a command already has."""
         return frozenset(each.claim for command in self.commands.values() for each in command.candidates)
 
-    async def start(self, command: Command, plan: Plan | None, copy_of: NodePool | None = None) -> bool:
+    async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
         """Taint the candidates, buy what the plan says, and take the command in hand; whether it could begin.
 
-        With `copy_of`, one more machine of that static pool is bought instead.
+        With `copy`, one more machine of a static pool is bought instead.
         """
         context = self._context
+        command = self._narrowed(command, grounds.before(context, command))
         for each in command.candidates:
             if each.claim in self.busy() or not await self._claimed(each, command):
-                await self._let_off(command)
+                await self._let_off(command.candidates)
                 return False
-        made = await self._buy(command, plan, copy_of)
+        chosen, command = command.candidates, self._narrowed(command, grounds.closed(context, command))
+        await self._let_off([each for each in chosen if each not in command.candidates])
+        if not command.candidates:
+            return False
+        made = await self._buy(command, plan, copy)
         if made is None:
-            await self._let_off(command)
+            await self._let_off(command.candidates)
             return False
         command = msgspec.structs.replace(command, replacements=made, created=context.clock.monotonic())
         context.mirror.mark(each.provider_id for each in command.candidates)
         self.commands[command.id] = command
         self._some.set()
-        self._tell(command, plan)
+        self._tell(command, plan, copy)
         return True
+
+    def _narrowed(self, command: Command, verdict: Verdict) -> Command:
+        """The command for those candidates that may still go."""
+        dropped = [each for each in command.candidates if each not in verdict.candidates]
+        if not dropped:
+            return command
+        self._context.log.info(
+            "disruption no longer holds", controller="disruption", command=command.words(), error=verdict.why,
+            **{"command-id": command.id},
+        )  # fmt: skip
+        if command.kind:
+            self._context.metrics.failed_validations.labels(command.kind).inc(len(dropped))
+        saving = command.saving - sum(each.price or 0.0 for each in dropped)
+        return msgspec.structs.replace(command, candidates=verdict.candidates, saving=saving)
 
     async def run(self) -> None:
         while True:
@@ -89,6 +110,13 @@ class Queue:
 
     async def _step(self, command: Command) -> None:
         context = self._context
+        verdict = grounds.under_way(context, command)
+        if verdict.why:
+            left = self._narrowed(command, verdict)
+            if not left.candidates:
+                return await self._undo(command, verdict.why)
+            await self._let_off([each for each in command.candidates if each not in left.candidates])
+            command = self.commands[command.id] = left
         waiting = []
         for name in command.replacements:
             claim = context.mirror.claims.store.get(name)
@@ -151,20 +179,19 @@ class Queue:
             ).inc()
 
     async def _failed(self, command: Command, why: str) -> None:
-        """Back to where we were; what was bought for nothing goes back too."""
+        """What was to come first does not come."""
         context = self._context
         context.log.error(
             "failed terminating nodes while executing a disruption command", controller="disruption.queue",
             command=command.words(), error=why, **{"command-id": command.id},
         )  # fmt: skip
         context.metrics.disruption_failures.labels(command.decision, command.reason.lower(), command.kind).inc()
-        context.ledger.record(
-            Decision(
-                id=command.id, kind="undo", time=context.ledger.now(), reason=command.reason,
-                summary=f"given up, {why}: {old_words(command)}", view_age=context.mirror.age(),
-                removed=tuple(each.node for each in command.candidates), about=_about(command),
-            )
-        )  # fmt: skip
+        await self._undo(command, why)
+
+    async def _undo(self, command: Command, why: str) -> None:
+        """Back to where we were; what was bought for nothing goes back too. Only what has expired goes all the same."""
+        context = self._context
+        context.ledger.record(records.undone(context, command, why))
         if command.reason is Reason.EXPIRED:
             for each in command.candidates:
                 await self._remove(each, command)
@@ -174,7 +201,7 @@ class Queue:
             claim = context.mirror.claims.store.get(name)
             if claim is not None and claim.metadata.deletion_timestamp is None and not self._used(claim):
                 await delete(context, claim, "rolled_back", decision=command.id)
-        await self._let_off(command)
+        await self._let_off(command.candidates)
         self._places.pop(command.id, None)
         self.commands.pop(command.id, None)
 
@@ -186,9 +213,9 @@ class Queue:
         pods = self._context.mirror.pods_on(node.metadata.name)
         return any(not any(o.kind == "DaemonSet" for o in pod.metadata.owner_references) for pod in pods)
 
-    async def _let_off(self, command: Command) -> None:
-        self._context.mirror.mark((each.provider_id for each in command.candidates), going=False)
-        for each in command.candidates:
+    async def _let_off(self, candidates: Sequence[Candidate]) -> None:
+        self._context.mirror.mark((each.provider_id for each in candidates), going=False)
+        for each in candidates:
             await release(self._context, each.node, each.claim)
 
     async def _claimed(self, candidate: Candidate, command: Command) -> bool:
@@ -207,19 +234,19 @@ class Queue:
             return False
         return True
 
-    async def _buy(self, command: Command, plan: Plan | None, copy_of: NodePool | None) -> tuple[str, ...] | None:
+    async def _buy(self, command: Command, plan: Plan | None, copy: Copy | None) -> tuple[str, ...] | None:
         """Write the replacements' claims; None if one of them could not be written."""
         context = self._context
         made: list[str] = []
-        for pool, body in self._wanted(command, plan, copy_of):
-            if pool is None or (copy_of is not None and room(context.mirror, pool) < 1):
-                await self._give_back(made)
+        for pool, body in self._wanted(command, plan, copy):
+            if pool is None or (copy is not None and room(context.mirror, pool) < 1):
+                await self._give_back(command, made)
                 return None
             try:
                 claim = await context.kube.create(NODECLAIMS, body, type=NodeClaim)
             except ApiError as problem:
                 context.log.error("creating nodeclaim", controller="disruption", error=problem.message)
-                await self._give_back(made)
+                await self._give_back(command, made)
                 return None
             context.mirror.assume(claim)
             made.append(claim.name)
@@ -230,13 +257,13 @@ class Queue:
         return tuple(made)
 
     def _wanted(
-        self, command: Command, plan: Plan | None, copy_of: NodePool | None
+        self, command: Command, plan: Plan | None, copy: Copy | None
     ) -> Iterator[tuple[NodePool | None, dict[str, Any]]]:
         """What is to be bought, each with its pool if that is still there; the command is written on it."""
         note = msgspec.json.encode(Note.of(command)).decode()
         bodies: list[tuple[NodePool | None, dict[str, Any]]] = []
-        if copy_of is not None:
-            bodies.append((copy_of, claims.static(copy_of, command.id)))
+        if copy is not None:
+            bodies.append((copy.pool, claims.static(copy.pool, command.id)))
         for machine in plan.machines if plan else ():
             pool = self._context.mirror.pools.store.get(machine.pool)
             bodies.append((pool, claims.manifest(machine, pool, command.id, ()) if pool else {}))
@@ -245,9 +272,9 @@ class Queue:
                 body["metadata"]["annotations"][COMMAND] = note
             yield pool, body
 
-    async def _give_back(self, made: Sequence[str]) -> None:
-        for name in made:
-            await self._context.kube.delete(NODECLAIMS, name)
+    async def _give_back(self, command: Command, made: Sequence[str]) -> None:
+        for claim in filter(None, map(self._context.mirror.claims.store.get, made)):
+            await delete(self._context, claim, "rolled_back", decision=command.id)
 
     def _promise(self, command: Command, plan: Plan | None, made: Sequence[str]) -> None:
         """Room is kept for the pods that will come, under the names of those that go."""
@@ -313,7 +340,7 @@ class Queue:
             and claim.condition("DisruptionReason") is not None
         )
 
-    def _tell(self, command: Command, plan: Plan | None) -> None:
+    def _tell(self, command: Command, plan: Plan | None, copy: Copy | None) -> None:
         context = self._context
         context.log.info(
             "disrupting node(s)", controller="disruption", command=command.words(), reason=command.reason.lower(),
@@ -326,42 +353,7 @@ class Queue:
         if command.terminate_first:
             pool = command.candidates[0].pool
             context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()
-        machines = plan.machines if plan else ()
-        context.ledger.record(
-            Decision(
-                id=command.id, kind="disrupt", time=context.ledger.now(), reason=command.reason,
-                summary=old_words(command), view_age=context.mirror.age(),
-                cost=_cost(command, plan), before=_sum(each.price for each in command.candidates),
-                bound=plan.cost.lower_bound if plan else None, gap=plan.cost.gap if plan else None,
-                removed=tuple(each.node for each in command.candidates), evictions=command.evictions,
-                about=_about(command),
-                machines=tuple(
-                    Bought(
-                        claim=name, pool=machine.pool, instance_type=machine.choice.instance_type,
-                        zone=machine.choice.zone, capacity_type=machine.choice.capacity_type,
-                        price=machine.choice.price, pods=len(machine.pods),
-                    )
-                    for name, machine in zip(command.replacements, machines, strict=False)
-                ),
-            )
-        )  # fmt: skip
-
-
-def _cost(command: Command, plan: Plan | None) -> float | None:
-    """What is bought, in dollars an hour; unknown for a copy of a static machine until it is sold."""
-    if plan is not None:
-        return plan.cost.per_hour
-    return None if command.replacements else 0.0
-
-
-def _about(command: Command) -> tuple[str, ...]:
-    """The claims that go and their pools: people ask by either."""
-    return (*(each.claim for each in command.candidates), *sorted({each.pool for each in command.candidates}))
-
-
-def _sum(prices: Any) -> float | None:
-    known = list(prices)
-    return None if any(each is None for each in known) else sum(known)
+        context.ledger.record(records.begun(context, command, plan, copy))
 
 
 async def release(context: Context, node_name: str, claim_name: str) -> None:

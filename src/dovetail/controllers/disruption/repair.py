@@ -195,7 +195,7 @@ class Repair:
             ailment=each.diagnosis.condition, terminate_first=staged.terminate_first,
         )  # fmt: skip
         self._tell(each)
-        return await self._queue.start(command, staged.plan, staged.copy_of)
+        return await self._queue.start(command, staged.plan, staged.copy)
 
     async def _reboot(self, each: Patient, machine: Candidate) -> bool:
         context = self._context

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 import msgspec
 
 from dovetail.cloud.aws.reservations import RESERVATION
-from dovetail.cloud.protocol import CloudError
+from dovetail.cloud.protocol import CloudError, LaunchOption
 from dovetail.cluster import pools as cluster_pools
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.simulation import Simulation
-from dovetail.controllers.nodeclaim.options import compatible, launchable
+from dovetail.controllers.nodeclaim.options import cheapest, compatible, launchable
 from dovetail.controllers.static import room
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.requirements import Requirements
@@ -32,11 +32,18 @@ _WORDS = {
 }
 
 
+class Copy(msgspec.Struct, frozen=True):
+    """One more machine of a static pool, and what it will be sold as unless the cloud decides otherwise."""
+
+    pool: NodePool
+    likely: LaunchOption | None = None
+
+
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
     """How a machine is followed. `terminate_first` is why it goes before anything comes, if it does."""
 
     plan: Plan | None = None
-    copy_of: NodePool | None = None
+    copy: Copy | None = None
     terminate_first: str = ""
 
 
@@ -69,27 +76,32 @@ async def _copied(context: Context, pool: NodePool, each: Candidate, *, terminat
     wanted = pool.spec.replicas or 0
     if standing > wanted or (standing < wanted and room(mirror, pool) > 0):
         return Refused()  # until it has given up what is too many, or has what it lacks
-    full = False
-    if terminate_first:
-        try:
-            full, offered = await _reservations(context, pool)
-        except CloudError as problem:
-            context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
-            return Refused()
-        if full and _reservation(context, each) not in offered:
-            return Refused(_WORDS[RESERVED])
+    offered = await _offered(context, pool)
+    if terminate_first and offered is None:
+        return Refused()
+    full, held = _reservations(offered or ()) if terminate_first else (False, set())
+    if full and _reservation(context, each) not in held:
+        return Refused(_WORDS[RESERVED])
     if not full and room(mirror, pool) > 0:
-        return Staged(copy_of=pool)
+        return Staged(copy=Copy(pool, cheapest(offered or ())))
     why = RESERVED if full else AT_LIMIT
     refilled = cluster_pools.ready(pool) and pool.metadata.deletion_timestamp is None
     return Staged(terminate_first=why) if terminate_first and refilled else Refused(_WORDS[why])
 
 
-async def _reservations(context: Context, pool: NodePool) -> tuple[bool, set[str]]:
-    """Whether a pool can be sold nothing but reservations that are full, and which of them still stand."""
-    labels = cluster_pools.labels(pool)
+async def _offered(context: Context, pool: NodePool) -> tuple[LaunchOption, ...] | None:
+    """Everything a pool's machines may be sold as, to be had or not; None if that is not known now."""
     wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
-    offerings = [each.offering for each in compatible(wanted, labels, await context.offers.types(pool))]
+    try:
+        return tuple(compatible(wanted, cluster_pools.labels(pool), await context.offers.types(pool)))
+    except CloudError as problem:
+        context.log.error("offerings not known", NodePool=logs.ref(pool.name), error=problem.message)
+        return None
+
+
+def _reservations(offered: Sequence[LaunchOption]) -> tuple[bool, set[str]]:
+    """Whether there is nothing for sale but reservations that are full, and which of them still stand."""
+    offerings = [each.offering for each in offered]
     full = bool(offerings) and all(each.reservation_id is not None and not launchable(each) for each in offerings)
     return full, {each.reservation_id for each in offerings if each.reservation_id is not None and each.available}
 

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from dovetail.controllers.disruption import blockers
 from dovetail.controllers.explanation.answer import others
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.termination import deadline, drain
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
@@ -23,6 +24,12 @@ def line(claim: NodeClaim, pods: Sequence[Pod], held: Sequence[blockers.Blocker]
     if not left:
         return "is drained; its machine goes next"
     return f"is being drained: {left} pod(s) left" + (f"; {blockers.words(held[0])}{others(held)}" if held else "")
+
+
+def cause(about: Sequence[Decision]) -> list[str]:
+    """Who ended it, and when, if anybody has written it down."""
+    last = next((each for each in reversed(about) if each.kind in ("disrupt", "end")), None)
+    return [f"goes since {last.time}: {last.summary} (decision {last.id})"] if last is not None else []
 
 
 def patience(claim: NodeClaim, held: Sequence[blockers.Blocker]) -> list[str]:

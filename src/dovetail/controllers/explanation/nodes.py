@@ -39,7 +39,7 @@ def node(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetime
         return Answer(
             subject=f"node/{name}",
             line=leaving.line(claim, pods, held, now),
-            details=(*details, *leaving.patience(claim, held)),
+            details=(*leaving.cause(about), *details, *leaving.patience(claim, held)),
             deep=story(about[-10:]),
             facts={"blockers": msgspec.to_builtins(held)},
         )
@@ -83,9 +83,12 @@ def claim(mirror: Mirror, decisions: Sequence[Decision], name: str, now: datetim
     there = mirror.node_for(found)
     if there is not None:
         return node(mirror, decisions, there.metadata.name, now)
+    about = [each for each in decisions if concerns(each, name)]
+    if found.metadata.deletion_timestamp is not None:
+        line, details = "is going; it has no node", leaving.cause(about)
+        return Answer(subject=f"nodeclaim/{name}", line=line, details=tuple(details), deep=story(about[-10:]))
     steps = [each for each in found.status.conditions if each.type in ("Launched", "Registered") and each.message]
     told = "; ".join(f"{each.type}={each.status}: {each.message}" for each in steps if each.status != "True")
-    about = [each for each in decisions if concerns(each, name)]
     line = f"has no node yet{': ' + told if told else ''}"
     return Answer(subject=f"nodeclaim/{name}", line=line, details=(), deep=story(about[-10:]))
 

@@ -13,6 +13,7 @@ from dovetail.controllers.explanation import pools
 from dovetail.controllers.explanation.answer import dollars, others
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.provisioning.pending import returning
+from dovetail.model.kinds.conditions import ClaimCondition
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.nodes import Node
@@ -30,13 +31,14 @@ class Outlook:
         self._claim = claim
         self._now = now
         self._pool: NodePool | None = mirror.pools.store.get(claim.node_pool or "")
+        self._drifted = claim.condition("Drifted") if claim.is_true("Drifted") else None
         self.empty = not any(map(returning, mirror.pods_on(node.metadata.name)))
         self.kept = self._last_look(about)
 
     @property
     def reason(self) -> str:
         """What it would go for, as budgets call it."""
-        if self._claim.is_true("Drifted") or (self._pool is not None and self._pool.static):
+        if self._drifted is not None or (self._pool is not None and self._pool.static):
             return "Drifted"
         return "Empty" if self.empty else "Underutilized"
 
@@ -76,12 +78,10 @@ class Outlook:
             return f"stays: {blockers.words(why[0])}{others(why)}"
         if stopped:
             return f"stays: safe mode. {stopped}"
-        return self._drift() or self._cost()
+        return self._replacement(self._drifted) if self._drifted is not None else self._cost()
 
-    def _drift(self) -> str:
-        drifted = self._claim.condition("Drifted")
-        if drifted is None or drifted.status != "True":
-            return ""
+    def _replacement(self, drifted: ClaimCondition) -> str:
+        """What will become of a machine that is no longer what its pool asks for."""
         if self._pool is not None and not self._left("Drifted"):
             shut = pools.allowance(self._mirror, self._pool, "Drifted", self._now)
             return f"has drifted ({drifted.reason}) and waits: {shut}"
@@ -104,11 +104,10 @@ class Outlook:
 
     def drift(self) -> list[str]:
         """That it is no longer what its pool asks for, whatever else holds it."""
-        found = self._claim.condition("Drifted")
-        if found is None or found.status != "True":
+        if self._drifted is None:
             return []
-        since = f" since {found.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if found.last_transition_time else ""
-        return [f"drifted: {found.reason}{since}"]
+        at = self._drifted.last_transition_time
+        return [f"drifted: {self._drifted.reason}" + (f" since {at:%Y-%m-%dT%H:%M:%SZ}" if at else "")]
 
     def _quiet_at(self) -> datetime | None:
         """When nothing will have happened on it for its pool's consolidateAfter, if nothing does."""

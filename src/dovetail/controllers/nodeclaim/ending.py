@@ -23,6 +23,7 @@ async def delete(
     `decision` is the command's that has recorded it, `policy` the consolidation's, and `bound` the seconds its drain
     may take whatever the claim says.
     """
+    context.ended.add(claim.metadata.uid)
     try:
         await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
     except NotFound:
@@ -31,7 +32,7 @@ async def delete(
     context.metrics.claims_disrupted.labels(
         reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
     ).inc()
-    return decision or _record(context, claim, reason)
+    return decision or record(context, claim, reason, reason.replace("_", " "))
 
 
 def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
@@ -44,15 +45,15 @@ def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
     return "eventual" if bound > 0 else "forceful"
 
 
-def _record(context: Context, claim: NodeClaim, reason: str) -> str:
+def record(context: Context, claim: NodeClaim, reason: str, why: str) -> str:
+    """Write down that a claim ends, and return the id of the decision."""
     ledger, labels = context.ledger, claim.metadata.labels
     node, price = context.mirror.node_for(claim), paid(claim) if claim.status.provider_id else None
     known = [labels[key] for key in (keys.INSTANCE_TYPE, keys.ZONE, keys.CAPACITY_TYPE) if key in labels]
     what = f"{claim.name} ({', '.join(known)})" if known else claim.name
     decision = Decision(
-        id=ledger.new_id(), kind="end", time=ledger.now(), reason=reason,
-        summary=f"{what} goes: {reason.replace('_', ' ')}", view_age=context.mirror.age(),
-        before=price, cost=None if price is None else 0.0,
+        id=ledger.new_id(), kind="end", time=ledger.now(), reason=reason, summary=f"{what} goes: {why}",
+        view_age=context.mirror.age(), before=price, cost=None if price is None else 0.0,
         removed=(node.metadata.name,) if node is not None else (),
         about=tuple(name for name in (claim.name, claim.node_pool) if name),
     )  # fmt: skip

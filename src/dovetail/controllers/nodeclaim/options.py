@@ -45,6 +45,11 @@ def compatible(
                     yield LaunchOption(instance_type=t, offering=offering)
 
 
+def cheapest(found: Iterable[LaunchOption]) -> LaunchOption | None:
+    """What a launch would ask for first of what can be had now."""
+    return min((each for each in found if launchable(each.offering)), key=_order, default=None)
+
+
 def labels(claim: NodeClaim) -> dict[str, str]:
     """The labels a machine is launched with: the claim's own, and what its requirements leave no choice about."""
     return {**provider_labels(claim), **claim.metadata.labels}
