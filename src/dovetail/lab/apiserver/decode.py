@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -208,17 +208,26 @@ def _known(kind: str, api_version: str) -> bool:
 
 
 def to_object(
-    value: Json, repeated: list[str], expected: Expected, validation: str, warn: Callable[[str], None]
+    value: Json,
+    repeated: list[str],
+    expected: Expected,
+    validation: str,
+    warn: Callable[[str], None],
+    patch: Sequence[str] = (),
+    by_name: bool = False,
 ) -> Json:
-    """A document to an object in normal form."""
+    """A document to an object in normal form. `patch` are complaints about the patch it was made by, which come first;
+    `by_name` puts those about the document in the order of their names."""
     if expected.custom:
         obj, error, unknown = prune(expected.schema, value)
         complaints = _merged(sorted(unknown, key=_metadata_first), repeated)
     else:
         obj, reading = normalise(expected.schema, value)
-        error, complaints = reading.error, _merged(reading.unknown, repeated)
+        error = reading.error
+        complaints = _merged(sorted(reading.unknown) if by_name else reading.unknown, repeated)
     if error is not None:
         raise _cannot(expected, error, value)
+    complaints = [*patch, *complaints]
     if complaints and validation != "Ignore":
         if validation == "Strict":
             raise _cannot(expected, "strict decoding error: " + ", ".join(complaints), value)
@@ -228,8 +237,8 @@ def to_object(
 
 
 def _merged(unknown: list[str], repeated: list[str]) -> list[str]:
-    """What was found before decoding, in YAML or in a JSON patch, comes before the decoder's own findings."""
-    if repeated and repeated[0].startswith(("line ", "json patch ")):
+    """YAML's duplicates come before the decoder's findings; JSON's are the decoder's own."""
+    if repeated and repeated[0].startswith("line "):
         return repeated + unknown
     return unknown + repeated
 

@@ -334,7 +334,7 @@ def read_bytes(reading: Reading, schema: Schema, value: Any, at: At, struct: str
     try:
         b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        reading.end(f"illegal base64 data at input byte {_illegal_at(value)}")
+        reading.fail(f"illegal base64 data at input byte {_illegal_at(value)}")
     return value
 
 

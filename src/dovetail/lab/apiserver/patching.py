@@ -97,7 +97,7 @@ def _strategic(call: Call, current: Json, document: Json, repeated: list[str], o
         raise misfit(plain(document), problem)
     patched["kind"], patched["apiVersion"] = expected.kind, expected.api_version
     try:
-        return to_object(patched, repeated, expected, options.validation, call.warn)
+        return to_object(patched, [], expected, options.validation, call.warn, repeated, by_name=True)
     except StatusError as error:
         raise misfit(plain(document), _reason(expected, error)) from error
 
@@ -133,7 +133,7 @@ def _reason(expected: Expected, error: StatusError) -> str:
     return error.message.removeprefix(prefix).removeprefix(unread).removesuffix(f" ({decode.EMPTY})")
 
 
-def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOptions, touched: Any) -> Json:
+def read_back(call: Call, patched: Json, complaints: list[str], options: WriteOptions, touched: Any) -> Json:
     """The patched document as an object; what does not fit is 422, with the whole object in the message."""
     expected = call.expected()
     before = dict(patched)
@@ -141,7 +141,7 @@ def read_back(call: Call, patched: Json, repeated: list[str], options: WriteOpti
         _keeps_identity(call, patched, expected)
     try:
         decode.check_identity(patched, expected, b"")
-        return to_object(patched, repeated, expected, options.validation, call.warn)
+        return to_object(patched, [], expected, options.validation, call.warn, complaints)
     except StatusError as error:
         given = f"{patched.get('kind')} in version "
         reason = _reason(expected, error)

@@ -182,6 +182,9 @@ async def paged(call: Call, options: ListOptions, test: Callable[[Json], bool] |
     if exact and exact < store.compacted:
         raise compacted(options, after.removeprefix(prefix))
     records, keys = _rows(call, prefix, after, exact)
+    name = "" if options.token or (call.resource.namespaced and not prefix) else selectors.exact_name(options.fields)
+    if name:
+        keys = [prefix + name] if prefix + name in records else []
     version = exact or store.rv
     whole = table and options.limit >= TABLE_PAGE and len(keys) > TABLE_PAGES * options.limit
     page = _cut(call, msgspec.structs.replace(options, limit=0) if whole else options, test, records, keys, version)

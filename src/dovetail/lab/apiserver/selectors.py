@@ -62,6 +62,12 @@ def _fields(text: str, resource: ResourceType) -> Test:
     return test
 
 
+def exact_name(text: str) -> str:
+    """The one name that a field selector leaves, if it does."""
+    names = (term.value for term in parse_fields(text) if term.path == "metadata.name" and term.equal) if text else ()
+    return next(iter(names), "")
+
+
 def _check_escapes(text: str) -> None:
     """A value may hold `,`, `=` and backslashes only behind a backslash."""
     for part in re.split(r"(?<!\\),", text):

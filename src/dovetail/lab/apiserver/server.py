@@ -120,9 +120,10 @@ class ApiServer:
         call = Call(self, request, route, resource, verb, user.name, user.groups)
         try:
             response = await self._dispatch(call)
-        except StatusError as error:
+        except (StatusError, Refusal) as failed:
+            error = writes.refused(failed) if isinstance(failed, Refusal) else failed
             self._warn(call, error.headers)
-            raise
+            raise error from failed
         if call.warnings or resource.deprecation:
             headers = dict(response.headers)
             self._warn(call, headers)

@@ -136,11 +136,11 @@ def create_object(call: Call, obj: Json, options: WriteOptions, track: Callable[
         errors = strategy.validate_create(obj, ctx) or _name_required(metadata)
         if errors:
             raise status.invalid(resource.storage[0], resource.kind, metadata.get("name", ""), errors)
+        for text in strategy.warnings(obj, None, ctx):
+            call.warn(text)
         strategy.review(obj, None, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
-    for text in strategy.warnings(obj, None, ctx):
-        call.warn(text)
     return commit_new(call, obj, ctx)
 
 
@@ -291,11 +291,11 @@ def update_object(
         errors = strategy.validate_update(obj, old, ctx)
         if errors:
             raise status.invalid(resource.storage[0], resource.kind, obj["metadata"].get("name", ""), errors)
+        for text in strategy.warnings(obj, old, ctx):
+            call.warn(text)
         strategy.review(obj, old, ctx)
     except Refusal as refusal:
         raise refused(refusal) from refusal
-    for text in strategy.warnings(obj, old, ctx):
-        call.warn(text)
     return commit_update(call, record, obj, ctx)
 
 
