@@ -23,7 +23,7 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import HOSTNAME, LARGE, SMALL, ZONE, kind, near, node, pod, pods, pool, spread
+from .conftest import HOSTNAME, LARGE, SMALL, ZONE, Solve, kind, near, node, pod, pods, pool, spread
 from .test_daemons import daemon
 
 EBS = "ebs.csi.aws.com"
@@ -220,3 +220,11 @@ def test_requirements_that_leave_an_offering_out() -> None:
     machine: Machine = plan.machines[0]
     narrow = tuple({**need, "values": ["z9"]} if need["key"] == ZONE else need for need in machine.requirements)
     assert _rules(_machine(plan, requirements=narrow), snapshot) == {"requirements"}
+
+
+def test_a_node_answers_to_the_old_names_of_its_labels(solve: Solve) -> None:
+    """Kubelets report both, and people still select by the old ones."""
+    old = {"beta.kubernetes.io/arch": "amd64", "failure-domain.beta.kubernetes.io/zone": "z2"}
+    plan = solve(*pods(2, nodeSelector=old), nodes=(node("here", zone="z2", cpu="1"),))
+    assert not plan.unschedulable
+    assert {machine.choice.zone for machine in plan.machines} == {"z2"}

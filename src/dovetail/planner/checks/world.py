@@ -19,7 +19,16 @@ from dovetail.model.fit.storage import Storage
 from dovetail.model.fit.volumes import VolumeState, attached
 from dovetail.model.hostports import clash
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INITIALIZED, INSTANCE_TYPE, NODEPOOL, REGISTERED, ZONE
+from dovetail.model.labels import (
+    ALIASES,
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    REGISTERED,
+    ZONE,
+)
 from dovetail.model.objects import (
     Affinity,
     Container,
@@ -94,8 +103,10 @@ def _admits(pool: Pool, label: str, value: str) -> bool:
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
+    """A node as its kubelet would report it: with the old names of its labels beside the new ones."""
+    old = {alias: labels[key] for alias, key in ALIASES.items() if key in labels}
     return Node(
-        metadata=ObjectMeta(name=name, labels=labels),
+        metadata=ObjectMeta(name=name, labels={**old, **labels}),
         spec=NodeSpec(taints=tuple(taints)),
         status=NodeStatus(allocatable=format_resources({n: max(0, a) for n, a in allocatable.items()})),
     )
