@@ -26,7 +26,7 @@ from typing import Any
 
 from bench.kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
-from dovetail.cli import plan_input
+from dovetail.cli import plan_input, plan_objects
 from dovetail.cli.plan_output import as_json
 from dovetail.model.fit.podinfo import pod_info
 from dovetail.planner.checks.replay import stuck
@@ -81,7 +81,7 @@ class Problem:
         objects.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": self.given["objects"]}))
         catalogue.write_text(json.dumps(self.given["catalog"]))
         types = plan_input.catalogue(str(catalogue))
-        return plan_input.snapshot(plan_input.read([str(objects)]), types, any_type=True)
+        return plan_input.snapshot(plan_objects.read([str(objects)]), types, any_type=True)
 
     def _broken(self) -> dict[str, str]:
         """The pods that Karpenter places against the rules, and why."""

@@ -63,11 +63,6 @@ def test_a_key_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert "not a certificate and its key" in _told("webhook", "--tls-cert", path, "--tls-key", path)
 
 
-def test_a_region_without_a_catalogue_is_not_linted_without_one(tmp_path: Path) -> None:
-    (tmp_path / "pod.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}}")
-    assert "--region 'mars-1': no catalogue for it" in _told("lint", "-f", str(tmp_path), "--region", "mars-1")
-
-
 def test_zones_and_gates_that_are_not_there_are_answered_with_those_that_are() -> None:
     assert "'x' is not a zone of ap-northeast-2, which has ap-northeast-2a," in _told("up", "--zones", "x")
     assert "'foo' is none of NodeRepair," in _told("up", "--feature-gates", "foo=true")

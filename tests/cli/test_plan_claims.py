@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from dovetail.cli.plan_input import Objects, snapshot
+from dovetail.cli.plan_input import snapshot
+from dovetail.cli.plan_objects import Objects
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision

@@ -54,7 +54,7 @@ def test_a_bad_value_names_its_flag() -> None:
 
 def test_a_missing_kubeconfig_is_one_clear_line(tmp_path: Path) -> None:
     answer = CliRunner().invoke(main, ["run", "--cloud", "simulated", "--kubeconfig", str(tmp_path / "none")])
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "no such kubeconfig" in answer.output
 
 
@@ -66,5 +66,5 @@ def test_aws_needs_the_clusters_name(tmp_path: Path) -> None:
         "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
     )
     answer = CliRunner().invoke(main, ["run", "--kubeconfig", str(config)], env={"CLUSTER_NAME": ""})
-    assert answer.exit_code == 1
+    assert answer.exit_code == 2
     assert "--cluster-name" in answer.output

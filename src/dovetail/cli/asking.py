@@ -8,8 +8,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-import click
-
+from dovetail.cli.problem import Problem
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.history import LABEL, lines
 from dovetail.controllers.ledger import Decision
@@ -58,7 +57,9 @@ class Cluster:
     def _check(self) -> None:
         for kind, why in self.mirror.failures().items():
             if isinstance(why, NotFound):
-                raise NotServed(f"the cluster does not know {kind}: dovetail crds | kubectl apply -f - installs it")
+                ours = "karpenter" in kind
+                way_out = ": dovetail crds | kubectl apply -f - installs it" if ours else ": is it Kubernetes?"
+                raise NotServed(f"the cluster does not know {kind}{way_out}")
 
 
 async def _server_time(transport: Transport) -> datetime | None:
@@ -70,6 +71,7 @@ async def _server_time(transport: Transport) -> datetime | None:
 def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster], Awaitable[T]]) -> T:
     """Connect, ask, and turn what goes wrong into one line."""
     from dovetail.chance import Chance, system_seed
+    from dovetail.cli import nearest
     from dovetail.cli.quiet import quiet_logs
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.config import load
@@ -79,7 +81,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
     quiet_logs()
 
     async def main() -> T:
-        transport = load(kubeconfig, context).transport()
+        transport = load(nearest.kubeconfig(kubeconfig), context).transport()
         try:
             clock = Clock(asyncio.get_running_loop(), await _server_time(transport))
             kube = Kube(transport, clock, chance=Chance(system_seed()))
@@ -90,6 +92,6 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
     try:
         return run_scaled(main())
     except (ConfigError, KubeError, NotServed) as problem:
-        raise click.ClickException(str(problem)) from problem
+        raise Problem(str(problem)) from problem
     except TimeoutError as problem:
-        raise click.ClickException(f"the cluster did not answer within {PATIENCE:.0f} s") from problem
+        raise Problem(f"the cluster did not answer within {PATIENCE:.0f} s") from problem

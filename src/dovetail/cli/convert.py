@@ -23,7 +23,8 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     Comments and order stay where they can; other objects pass through as they are. A note on the standard error
     says what was moved and, above all, what changed its meaning.
     """
-    from dovetail.cli.manifests import STDIN, Unreadable, texts
+    from dovetail.cli.manifests import STDIN, texts
+    from dovetail.cli.problem import Problem
     from dovetail.model.kinds.convert import ConversionError
     from dovetail.model.kinds.rewrite import rewrite
 
@@ -31,15 +32,11 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     if not files:
         raise click.UsageError("nothing to convert: name files with -f FILE")
     first = True
-    try:
-        given = list(texts(files))
-    except Unreadable as error:
-        raise click.UsageError(str(error)) from error
-    for name, text in given:
+    for name, text in list(texts(files)):
         try:
             done = rewrite(text, version)
         except ConversionError as error:
-            raise click.UsageError(f"{name}: {error}") from error
+            raise Problem(f"{name}: {error}") from error
         if not quiet:
             _notes(name, done)
         if in_place and name != STDIN:

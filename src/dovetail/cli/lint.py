@@ -43,9 +43,10 @@ def lint(
     sources = _sources([*names, *more])
     shop = _shop(region) if region else _shop(_guess(sources))
     if region and shop is None:
-        from dovetail.cloud import catalogue
+        from dovetail.cli.problem import Problem
+        from dovetail.cloud.catalogue import UnknownRegion
 
-        raise click.UsageError(f"--region {region!r}: no catalogue for it; there is {', '.join(catalogue.regions())}")
+        raise Problem(f"--region: {UnknownRegion(region)}")
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
     findings = _findings(sources, shop, region, aws)
@@ -55,15 +56,12 @@ def lint(
 
 
 def _sources(names: list[str]) -> list[Source]:
-    from dovetail.cli.manifests import Unreadable, texts
+    from dovetail.cli.manifests import texts
     from dovetail.model.lint import Source
 
     if not names:
         raise click.UsageError("nothing to lint: name files with -f FILE")
-    try:
-        return [Source(name, text) for name, text in texts(names)]
-    except Unreadable as error:
-        raise click.UsageError(str(error)) from error
+    return [Source(name, text) for name, text in texts(names)]
 
 
 def _guess(sources: list[Source]) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import click
-
+from dovetail.cli.problem import Problem
 from dovetail.model.kinds.selectormaps import images_up, terms_up
 from dovetail.model.lint.envelope import is_known, subjects
 from dovetail.model.lint.findings import Finding
@@ -43,7 +42,7 @@ def selectors(sources: Iterable[Source], region: str | None) -> list[Finding]:
                     if subject.kind in ("EC2NodeClass", "AWSNodeTemplate"):
                         findings.extend(_subject(subject, ec2))
     except (BotoCoreError, ClientError) as error:
-        raise click.ClickException(f"AWS could not be asked: {error}") from error
+        raise Problem(f"AWS could not be asked: {error}") from error
     return findings
 
 

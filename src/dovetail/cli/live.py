@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import sys
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
@@ -39,6 +42,7 @@ def welcome(running: Running, names: list[str]) -> list[str]:
         *_cloud(running),
         "",
         "Next, in another terminal:",
+        *_path(),
         '  eval "$(dovetail env)"',
         "  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)",
         "  kubectl create deployment web --image=nginx --replicas=3",
@@ -46,6 +50,15 @@ def welcome(running: Running, names: list[str]) -> list[str]:
         "",
         "Ctrl-C stops the lab.",
     ]
+
+
+def _path() -> list[str]:
+    """How to get at the command where a terminal would not find it."""
+    activate = Path(sys.prefix, "bin", "activate")
+    if shutil.which("dovetail") or not activate.exists():
+        return []
+    near = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return [f"  . {near}     (puts dovetail and a kubectl in the PATH)"]
 
 
 def _cloud(running: Running) -> list[str]:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+from typing import Any
 
 import click
+
+from dovetail import __version__
+
+#: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.
+INTERRUPTED = 130
 
 #: command -> (module, one line of help). The module has a click command of the same name.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -35,7 +42,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         entry = COMMANDS.get(name)
         if entry is None:
-            return None
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
         command = getattr(importlib.import_module(entry[0]), name)
         assert isinstance(command, click.Command)
         return command
@@ -44,7 +52,14 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
 
+
+@click.version_option(__version__, "--version", message="dovetail %(version)s")
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Just-in-time machines for Kubernetes."""

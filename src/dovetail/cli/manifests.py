@@ -6,12 +6,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from dovetail.cli.problem import Problem
+
 STDIN = "<stdin>"
 _ENDINGS = (".yaml", ".yml", ".json")
-
-
-class Unreadable(Exception):
-    """The file and what is wrong with it."""
 
 
 def texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -28,7 +26,7 @@ def texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 def _within(folder: Path) -> list[Path]:
     files = sorted(each for each in folder.rglob("*") if each.suffix in _ENDINGS)
     if not files:
-        raise Unreadable(f"{folder}: no file in it ends in {', '.join(_ENDINGS)}; name one that has manifests")
+        raise Problem(f"{folder}: no file in it ends in {', '.join(_ENDINGS)}; name one that has manifests")
     return files
 
 
@@ -36,6 +34,6 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise Unreadable(f"{file}: {error.strerror or error}; name a file, a folder, or - for the input") from error
+        raise Problem(f"{file}: {error.strerror or error}; name a file, a folder, or - for the input") from error
     except UnicodeDecodeError as error:
-        raise Unreadable(f"{file}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error
+        raise Problem(f"{file}: not UTF-8 text at byte {error.start}; save it as UTF-8") from error

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.problem import Problem
+
 if TYPE_CHECKING:
-    from dovetail.cli.plan_input import Objects
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
 
@@ -18,17 +19,20 @@ _DEFAULT_REGION = "ap-northeast-2"
 
 @click.command()
 @click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="A file, a folder, or - for the input.")
+@click.argument("more", nargs=-1, metavar="[PATH]...")
 @click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
 @click.option("--region", help="Region of the packaged catalogue; AWS_REGION, else ap-northeast-2.")
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Time to better the quick answer in; by default 0.5 to 2.5, by the number of pods.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
-@click.option("--consolidate", "consolidating", is_flag=True, help="Plan what a running cluster could give back.")
+@click.option("--consolidate", "consolidating", is_flag=True,
+              help="Plan what a cluster could give back: kubectl's, unless files or another are named.")  # fmt: skip
 @click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
 @click.option("--context", help="Context of the kubeconfig.")
 def plan(
     paths: tuple[str, ...],
+    more: tuple[str, ...],
     catalog: str | None,
     region: str | None,
     deadline: float | None,
@@ -40,19 +44,28 @@ def plan(
 ) -> None:
     """Say which machines pods need, and what they cost.
 
+    PATHs hold pods or what makes them, and as much of a cluster as matters: NodePools, Nodes, DaemonSets, volumes.
+    Without a NodePool, current general machines are bought on demand.
+
     Exit status: 0 every pod has a place, 1 some pod has none, 2 the input is wrong.
     """
     from dovetail.cli import plan_input
+    from dovetail.cli.plan_objects import read
 
-    try:
-        objects = _objects(paths, kubeconfig, context)
-        types = plan_input.catalogue(catalog) if catalog else _packaged(region)
-        snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
-    except plan_input.InputError as problem:
-        click.echo(f"Error: {problem}", err=True)
-        sys.exit(2)
+    asking = bool(kubeconfig or context) or (consolidating and not paths and not more)
+    if not (paths or more or asking):
+        raise Problem("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")
+    objects = read((*paths, *more))
+    if asking:
+        from dovetail.cli import plan_cluster
+
+        plan_cluster.read(objects, kubeconfig, context)
+    types = plan_input.catalogue(catalog) if catalog else _packaged(region)
+    snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
     for kind, count in sorted(objects.ignored.items()):
         click.echo(f"note: {count} {kind} ignored", err=True)
+    if not snapshot.pending and not consolidating:
+        click.echo("note: no pod waits, and nothing in the input would make one", err=True)
     if deadline is None:
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     found = _solve(snapshot, seed, deadline, consolidating)
@@ -60,27 +73,13 @@ def plan(
     sys.exit(1 if found.unschedulable else 0)
 
 
-def _objects(paths: tuple[str, ...], kubeconfig: str | None, context: str | None) -> Objects:
-    from dovetail.cli import plan_input
-
-    if not paths and not (kubeconfig or context):
-        raise plan_input.InputError("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig")
-    objects = plan_input.read(paths)
-    if kubeconfig or context:
-        from dovetail.cli import plan_cluster
-
-        plan_cluster.read(objects, kubeconfig, context)
-    return objects
-
-
 def _packaged(region: str | None) -> tuple[InstanceType, ...]:
-    from dovetail.cli.plan_input import InputError
     from dovetail.cloud import catalogue
 
-    name = region or os.environ.get("AWS_REGION") or _DEFAULT_REGION
-    if name not in catalogue.regions():
-        raise InputError(f"--region: no catalogue for {name}; there is one for {', '.join(catalogue.regions())}")
-    return catalogue.load(name)
+    try:
+        return catalogue.load(region or os.environ.get("AWS_REGION") or _DEFAULT_REGION)
+    except catalogue.UnknownRegion as error:
+        raise Problem(f"{'--region' if region else 'AWS_REGION'}: {error}") from error
 
 
 def _solve(snapshot: object, seed: int, deadline: float, consolidating: bool) -> Plan:

@@ -39,12 +39,14 @@ def run(
     import os
 
     from dovetail.cli.running import Options, main
-    from dovetail.controllers.settings import SettingsError, read
+    from dovetail.controllers.settings import SettingsError, read, unknown_gates
 
     try:
         settings = read(flags, os.environ)
     except SettingsError as problem:
         raise click.UsageError(str(problem)) from problem
+    for name in unknown_gates(flags.get("feature_gates") or os.environ.get("FEATURE_GATES", "")):
+        click.echo(f"note: --feature-gates: {name!r} is none of ours and changes nothing", err=True)
     main(
         Options(
             provider=provider,

@@ -8,11 +8,12 @@ import signal
 import socket
 from pathlib import Path
 
-import click
 import msgspec
 
 from dovetail.chance import Chance, system_seed
+from dovetail.cli.problem import Problem
 from dovetail.clock import Clock, run_scaled
+from dovetail.cloud import catalogue
 from dovetail.cloud.aws.provider import Aws, AwsSettings
 from dovetail.cloud.protocol import Cloud
 from dovetail.cloud.simulated import catalogue as catalogue_file
@@ -50,10 +51,14 @@ def main(options: Options) -> None:
     try:
         run_scaled(_until_stopped(options))
     except (ConfigError, catalogue_file.CatalogueError, KubeError) as problem:
-        raise click.ClickException(str(problem)) from problem
+        raise Problem(str(problem)) from problem
+    except catalogue.UnknownRegion as problem:
+        raise Problem(f"--region: {problem}") from problem
+    except BrokenPipeError:
+        raise  # whoever read the log is gone
     except OSError as problem:
         way_out = "other ports are chosen by --metrics-port and --health-probe-port"
-        raise click.ClickException(f"{problem.strerror or problem}; {way_out}") from problem
+        raise Problem(f"{problem.strerror or problem}; {way_out}") from problem
 
 
 async def _until_stopped(options: Options) -> None:
@@ -114,14 +119,11 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
         if options.catalog:
             types = catalogue_file.read(Path(options.catalog))
         else:
-            from dovetail.cloud import catalogue
-
             types = catalogue.load(options.region or "ap-northeast-2")
-        market = market_file.read(Path(options.market).read_bytes()) if options.market else None
-        return SimulatedCloud(clock, chance.child("cloud"), types, market)
+        return SimulatedCloud(clock, chance.child("cloud"), types, _market(options.market))
     settings = options.settings
     if not settings.cluster_name:
-        raise click.ClickException("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+        raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
     return Aws(
         AwsSettings(
             cluster_name=settings.cluster_name,
@@ -138,3 +140,12 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
         ),
         clock,
     )
+
+
+def _market(file: str | None) -> market_file.Market | None:
+    if file is None:
+        return None
+    try:
+        return market_file.read(Path(file).read_bytes())
+    except market_file.MarketError as problem:
+        raise Problem(f"{file}: {problem}") from problem

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
+
+from dovetail.cli.problem import Problem
 
 if TYPE_CHECKING:
     from dovetail.lab.scenario.play import Outcome
@@ -19,35 +22,40 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("file", type=click.Path(path_type=Path), required=False)
 @click.option("--random", "drawn", type=int, default=None, metavar="SEED", help="Workloads and faults of a seed.")
 @click.option("--seed", type=int, default=None, help="Another seed than the file's.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 @click.option("--log", type=_FILE, default=None, help="Write what happened, line by line, to this file.")
 @click.option("--check", is_flag=True, help="Only check the file.")
 def simulate(
-    file: Path | None, drawn: int | None, seed: int | None, as_json: bool, log: Path | None, check: bool
+    file: Path | None, drawn: int | None, seed: int | None, form: str, as_json: bool, log: Path | None, check: bool
 ) -> None:
-    """Run a scenario in virtual time."""
+    """Run a scenario in virtual time.
+
+    Exit status: 0 all went as it should, 1 a step, an expectation or a promise failed, 2 the scenario is wrong.
+    """
     # Of a million objects that a simulation makes, some five hundred end in cycles: searching for them costs far more
     # than they do. So nobody looks before the heap has grown by as much as some ten thousand pods are.
     gc.set_threshold(1_000_000, 50, 1000)
 
+    from dovetail.lab.scenario import references
     from dovetail.lab.scenario.schema import ScenarioError, read
 
     if (file is None) == (drawn is None):
         raise click.UsageError("give a scenario FILE, or --random SEED")
     try:
         scenario = read(file) if file is not None else _drawn(drawn or 0)
+        folder = file.parent if file is not None else Path()
+        references.check(scenario, folder, str(file))
         if check:
-            click.echo(f"{file}: a scenario of {len(scenario.steps)} steps over {scenario.duration / 3600:g} h")
+            name = file or f"seed {drawn}"
+            click.echo(f"{name}: a scenario of {len(scenario.steps)} steps over {_span(scenario.duration)}")
             return
-        outcome, lines = _play(scenario, file.parent if file is not None else Path(), seed)
+        with _opened(log) as story:
+            outcome, lines = _play(scenario, folder, seed)
+            story.writelines(f"{line}\n" for line in lines)
     except ScenarioError as error:
-        raise click.ClickException(str(error)) from error
-    if log is not None:
-        try:
-            log.write_text("".join(f"{line}\n" for line in lines))
-        except OSError as error:
-            raise click.ClickException(f"cannot write {log}: {error.strerror}") from error
-    if as_json:
+        raise Problem(str(error)) from error
+    if as_json or form == "json":
         import msgspec
 
         click.echo(msgspec.json.format(msgspec.json.encode(outcome), indent=2).decode())
@@ -55,6 +63,18 @@ def simulate(
         _table(outcome)
     if outcome.problems:
         raise SystemExit(1)
+
+
+def _opened(log: Path | None) -> TextIO:
+    """Where the log goes: opened before the day begins, so that a wrong name costs no day."""
+    try:
+        return (log or Path(os.devnull)).open("w", encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"--log {log}: {error.strerror}; name a file that can be written") from error
+
+
+def _span(seconds: float) -> str:
+    return f"{seconds / 3600:g} h" if seconds % 3600 == 0 else f"{seconds / 60:g} min"
 
 
 def _drawn(seed: int) -> Scenario:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.problem import Problem
+
 if TYPE_CHECKING:
     from dovetail.lab.residence import Residence
     from dovetail.lab.up import Settings
@@ -20,6 +24,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
 #: Tells a lab in the background where it writes.
 _LOG = "DOVETAIL_LAB_LOG"
+#: What EKS takes for the name of a cluster.
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,99}")
+_STARTING = "starting the lab …"
 
 
 @click.command()
@@ -70,6 +77,8 @@ def up(
     from dovetail.lab.up import Settings
 
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
+    if not _NAME.fullmatch(cluster_name):
+        raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
     try:
         if detach:
             _detach()
@@ -85,7 +94,7 @@ def up(
                 )
             )  # fmt: skip
     except alone.StartError as error:
-        raise click.ClickException(str(error)) from error
+        raise Problem(str(error)) from error
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:
@@ -94,29 +103,27 @@ def _zones(asked: str | None, region: str) -> tuple[str, ...]:
     try:
         known = sorted(catalogue.region(region).zones)
     except catalogue.UnknownRegion as error:
-        raise click.ClickException(f"--region: {error}") from error
+        raise Problem(f"--region: {error}") from error
     if asked is None:
         return tuple(known[:3])
     names = tuple(zone.strip() for zone in asked.split(",") if zone.strip())
     if not names:
-        raise click.ClickException(f"--zones names no zone; try --zones {','.join(known[:2])}")
+        raise Problem(f"--zones names no zone; try --zones {','.join(known[:2])}")
     for name in names:
         if name not in known:
-            raise click.ClickException(f"--zones: {name!r} is not a zone of {region}, which has {', '.join(known)}")
+            raise Problem(f"--zones: {name!r} is not a zone of {region}, which has {', '.join(known)}")
     return names
 
 
 def _gates(text: str) -> Mapping[str, bool]:
-    from dovetail.controllers.settings import GATES, read_gates
+    from dovetail.controllers.settings import GATES, read_gates, unknown_gates
 
-    names = [pair.partition("=")[0].strip() for pair in text.split(",") if pair.strip()]
-    for name in names:
-        if name not in GATES:
-            raise click.ClickException(f"--feature-gates: {name!r} is none of {', '.join(GATES)}")
+    for name in unknown_gates(text):
+        raise Problem(f"--feature-gates: {name!r} is none of {', '.join(GATES)}")
     try:
         return read_gates(text)
     except ValueError as error:
-        raise click.ClickException(f"--feature-gates: {error}") from error
+        raise Problem(f"--feature-gates: {error}") from error
 
 
 def _run(settings: Settings) -> None:
@@ -130,12 +137,15 @@ def _run(settings: Settings) -> None:
 
     console = Console()
     quiet_logs()
+    waiting = console.status(_STARTING)
 
     async def show(running: lab.Running) -> None:
+        waiting.stop()
         await View(running, console).run()
 
     try:
-        run_scaled(lab.up(settings, show), settings.speed)
+        with waiting:
+            run_scaled(lab.up(settings, show), settings.speed)
     except* StartError as group:
         raise _first(group) from None
 
@@ -147,6 +157,8 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _detach() -> None:
     """Start the same command in a session of its own, and wait until it can be reached."""
+    from rich.console import Console
+
     from dovetail.lab.bare import StartError
     from dovetail.lab.residence import find, place
 
@@ -162,7 +174,13 @@ def _detach() -> None:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
-    _poll(lambda: process.poll() is not None or _ready(find()), seconds=60)
+    try:
+        with Console(stderr=True).status(_STARTING):
+            _poll(lambda: process.poll() is not None or _ready(find()), seconds=60)
+    except KeyboardInterrupt:
+        process.terminate()
+        process.wait()
+        raise
     found = find()
     if process.poll() is not None:
         text = log.read_text(errors="replace").strip().removeprefix("Error: ")
@@ -211,7 +229,7 @@ def down() -> None:
     if _poll(lambda: not alive(running.pid), seconds=15):
         click.echo(f"stopped the lab at {running.url}")
         return
-    raise click.ClickException(f"the lab (process {running.pid}) did not stop within 15 s; kill -9 {running.pid} will")
+    raise Problem(f"the lab (process {running.pid}) did not stop within 15 s; kill -9 {running.pid} will")
 
 
 @click.command()
@@ -219,9 +237,11 @@ def env() -> None:
     """Print the environment that points kubectl and aws at the lab: eval "$(dovetail env)"."""
     from dovetail.lab.residence import find
 
+    if find() is None:
+        raise Problem("no lab runs; dovetail up --detach starts one")
+    _poll(lambda: find() is None or _ready(find()), seconds=60)
     running = find()
-    if running is None:
-        raise click.ClickException("no lab runs; dovetail up --detach starts one")
-    click.echo(f"export KUBECONFIG={running.kubeconfig}")
-    for name, value in running.environment.items():
-        click.echo(f"export {name}={value}")
+    if running is None or not running.ready:
+        raise Problem("the lab has not come up; where it was started it says why")
+    for name, value in {"KUBECONFIG": running.kubeconfig, **running.environment}.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

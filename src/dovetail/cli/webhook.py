@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dovetail.cli.problem import Problem
+
 if TYPE_CHECKING:
     from aiohttp import web
 
@@ -18,7 +20,7 @@ LARGEST = 64 * 2**20
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
 @click.option("--address", default="0.0.0.0", show_default=True)
-@click.option("--port", default=8443, show_default=True)
+@click.option("--port", default=8443, show_default=True, type=click.IntRange(1, 65535))
 def webhook(tls_cert: Path, tls_key: Path, address: str, port: int) -> None:
     """Serve POST /convert over TLS; `dovetail crds --webhook` points the definitions at it."""
     import ssl
@@ -30,8 +32,12 @@ def webhook(tls_cert: Path, tls_key: Path, address: str, port: int) -> None:
         context.load_cert_chain(tls_cert, tls_key)
     except (ssl.SSLError, OSError) as error:
         why = "not a certificate and its key, both in PEM"
-        raise click.UsageError(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
-    web.run_app(application(), host=address, port=port, ssl_context=context, print=None)
+        raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
+    told = f"converting at https://{address}:{port}/convert; Ctrl-C stops it"
+    try:
+        web.run_app(application(), host=address, port=port, ssl_context=context, print=lambda _: click.echo(told))
+    except OSError as error:
+        raise Problem(f"--address {address}, --port {port}: {error.strerror}; choose others") from error
 
 
 def application() -> web.Application:

@@ -85,7 +85,7 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
     try:
         machines = plain_pool(settings.nodes, settings.node_type, settings.zones)
     except UnknownType as error:
-        raise StartError(str(error)) from error
+        raise StartError(f"--node-type: {error}") from error
     sys.setswitchinterval(0.0005)  # AWS answers in threads of this process; kubectl must not wait for them
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

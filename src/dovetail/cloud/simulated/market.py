@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from dovetail.chance import Chance
+from dovetail.model.unreadable import told
 
 
 class Stock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -68,12 +69,24 @@ class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return span[0] if span[0] == span[1] else chance.uniform(*span)
 
 
+class MarketError(ValueError):
+    """What is wrong with a market, and where."""
+
+
 def read(text: bytes | str) -> Market:
-    """A market from YAML or JSON; unknown fields are errors."""
+    """A market from YAML or JSON; unknown fields are errors. Raises MarketError."""
     import yaml
 
     class Strict(Market, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
         pass
 
-    strict = msgspec.convert(yaml.safe_load(text) or {}, Strict)
+    try:
+        strict = msgspec.convert(yaml.safe_load(text) or {}, Strict)
+    except (yaml.YAMLError, UnicodeDecodeError) as problem:
+        raise MarketError(f"not YAML: {told(problem)}") from problem
+    except msgspec.ValidationError as problem:
+        what, _, where = str(problem).partition(" - at ")
+        field = where.strip("`").removeprefix("$").removeprefix(".")
+        known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
+        raise MarketError(f"{field or 'a market'}: {what}; there are {known}") from problem
     return Market(**msgspec.structs.asdict(strict))

@@ -12,6 +12,7 @@ import yaml
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import Resource
 from dovetail.lab.scenario.schema import ScenarioError
+from dovetail.model.unreadable import told
 
 Json = dict[str, Any]
 
@@ -21,11 +22,11 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
     if isinstance(source, str):
         path = folder / source
         try:
-            documents = list(yaml.safe_load_all(path.read_text()))
+            documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise ScenarioError(f"{path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise ScenarioError(f"{path}: not YAML: {error}") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
         return [item for document in documents if document for item in _flat(document)]
     if isinstance(source, tuple):
         return [item for document in source for item in _flat(document)]

@@ -18,6 +18,7 @@ import yaml
 from dovetail.clock import EPOCH
 from dovetail.lab.faultkinds import KINDS, Fault, unknown
 from dovetail.lab.seconds import Seconds, decode
+from dovetail.model.unreadable import told
 
 Json = dict[str, Any]
 
@@ -255,13 +256,11 @@ class Scenario(_Part, frozen=True, kw_only=True):
 def read(path: Path) -> Scenario:
     """Read and check a file."""
     try:
-        text = path.read_text()
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from error
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ScenarioError(f"{path}: not YAML: {error}") from error
+        raise ScenarioError(f"{path}: {error.strerror}; name the file of a scenario") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
     return convert(document, str(path))
 
 

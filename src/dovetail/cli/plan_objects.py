@@ -1,0 +1,232 @@
+"""What `dovetail plan` reads: manifests as people keep them, or a cluster's objects, by kind.
+
+What is wrong is said with object, field and value; what is not looked at is noted and left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+
+from dovetail.cli.manifests import texts
+from dovetail.cli.problem import Problem
+from dovetail.model.kinds.check import check
+from dovetail.model.kinds.convert import ConversionError, expand
+from dovetail.model.kinds.crds import struct_of
+from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.objects import (
+    CSINode,
+    DaemonSet,
+    Deployment,
+    Job,
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    PodDisruptionBudget,
+    PriorityClass,
+    ReplicaSet,
+    StatefulSet,
+    StorageClass,
+    without_nulls,
+)
+from dovetail.model.quantity import QuantityError, parse
+from dovetail.model.unreadable import told
+
+T = TypeVar("T")
+Json = dict[str, Any]
+
+_OURS = frozenset({"NodePool", "Provisioner", "NodeClaim", "Machine", "EC2NodeClass", "AWSNodeTemplate", "NodeOverlay",
+                   "KWOKNodeClass"})  # fmt: skip
+_KINDS: dict[str, type[Any]] = {
+    "Pod": Pod, "Node": Node, "NodePool": NodePool, "NodeClaim": NodeClaim, "NodeOverlay": NodeOverlay,
+    "Deployment": Deployment, "ReplicaSet": ReplicaSet, "StatefulSet": StatefulSet, "Job": Job,
+    "DaemonSet": DaemonSet, "PersistentVolumeClaim": PersistentVolumeClaim, "PersistentVolume": PersistentVolume,
+    "StorageClass": StorageClass, "CSINode": CSINode, "PriorityClass": PriorityClass, "Namespace": Namespace,
+    "PodDisruptionBudget": PodDisruptionBudget,
+}  # fmt: skip
+_SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
+#: What people write by hand and a plan depends on.
+_POOLS = frozenset({"NodePool", "Provisioner"})
+#: Where amounts stand that planning reads, beside those of containers.
+_AMOUNTS = {
+    "NodePool": ("spec.limits",),
+    "Node": ("status.capacity", "status.allocatable"),
+    "NodeClaim": ("spec.resources.requests", "status.capacity", "status.allocatable"),
+}
+#: Where pods are described.
+_PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "Job", "DaemonSet"),
+                                        "spec.template.spec")  # fmt: skip
+#: How many of them there are to be.
+_COUNTS = ("replicas", "parallelism", "completions")
+#: msgspec's names of what it expected.
+_WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
+          "object": "a mapping", "array": "a list"}  # fmt: skip
+_EXPECTED = re.compile(r"Expected `(\w+)")
+
+
+class Objects:
+    """The objects of the input by kind."""
+
+    def __init__(self) -> None:
+        self._by_kind: dict[str, list[Any]] = {}
+        self.ignored: dict[str, int] = {}
+
+    def add(self, source: object) -> None:
+        if not isinstance(source, dict):
+            raise Problem(f"{_shown(source)} is not an object; every document is a mapping with apiVersion and kind")
+        kind = source.get("kind")
+        if not isinstance(kind, str):
+            raise Problem(f"an object ({_name(source)}) has no kind; every document needs apiVersion and kind")
+        if kind.endswith("List") and isinstance(source.get("items"), list):
+            for each in source["items"]:
+                typed = kind != "List" and isinstance(each, dict)
+                self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
+            return
+        for each in _current(kind, source):
+            self._add_one(each)
+
+    def _add_one(self, source: Json) -> None:
+        kind = source["kind"]
+        if kind not in _KINDS:
+            if kind not in _SILENT:
+                self.ignored[kind] = self.ignored.get(kind, 0) + 1
+            return
+        try:
+            found = msgspec.convert(without_nulls(source), _KINDS[kind], strict=False)
+        except msgspec.ValidationError as problem:
+            raise Problem(f"{_named(source)}: {_mistyped(str(problem), source)}") from problem
+        for where, amounts in _amounts(source):
+            _check_amounts(source, where, amounts)
+        _check_counts(source)
+        self._by_kind.setdefault(kind, []).append(found)
+
+    def of(self, kind: type[T]) -> list[T]:
+        return self._by_kind.get(kind.__name__, [])
+
+
+def _current(kind: str, source: Json) -> list[Json]:
+    """An object of ours in the newest generation, others as they are."""
+    if kind not in _OURS:
+        return [source]
+    if kind in _POOLS and "apiVersion" in source:
+        _check_pool(source)
+    try:
+        return list(expand(source))
+    except ConversionError as problem:
+        raise Problem(f"{_named(source)}: {problem}") from problem
+
+
+def _check_pool(source: Json) -> None:
+    """A pool that the API server would not take, or take for another, buys what nobody meant."""
+    if struct_of(source["apiVersion"], source["kind"]) is None:
+        raise Problem(f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
+                      f"NodePool is in karpenter.sh/v1")  # fmt: skip
+    for problem in check(source):
+        if problem.kind in ("type", "enum"):
+            raise Problem(f"{_named(source)}: {problem}; dovetail lint says more")
+
+
+def _name(source: Json) -> str:
+    metadata = source.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return str(name or ", ".join(map(str, list(source)[:3])))
+
+
+def _named(source: Json) -> str:
+    return f'{source.get("kind")} "{_name(source)}"'
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _mistyped(problem: str, source: Json) -> str:
+    """msgspec's words in ours, with the value."""
+    what, _, where = problem.partition(" - at ")
+    field = where.strip("`").removeprefix("$").removeprefix(".")
+    wanted = _EXPECTED.match(what)
+    value: Any = source
+    try:
+        for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
+            value = value[int(number) if number else name]
+    except (KeyError, IndexError, TypeError):
+        return f"{field}: {what}"
+    return f"{field}: {_shown(value)} is not {_WORDS[wanted[1]]}" if wanted else f"{field}: {what}"
+
+
+def _amounts(source: Json) -> Iterator[tuple[str, Json]]:
+    """Every mapping of amounts in an object, with the field it stands in."""
+    kind = source["kind"]
+    for where in _AMOUNTS.get(kind, ()):
+        yield where, _at(source, where)
+    pods = _PODS.get(kind)
+    if pods is None:
+        return
+    for where in (f"{pods}.overhead", f"{pods}.resources.requests"):
+        yield where, _at(source, where)
+    for group in ("initContainers", "containers"):
+        for number, container in enumerate(_at(source, pods).get(group) or ()):
+            for field in ("resources.requests", "resources.limits"):
+                yield f"{pods}.{group}[{number}].{field}", _at(container, field)
+
+
+def _at(source: Json, where: str) -> Json:
+    place: Any = source
+    for key in where.split("."):
+        place = place.get(key) or {}
+    found: Json = place
+    return found
+
+
+def _check_amounts(source: Json, where: str, amounts: Json) -> None:
+    for name, amount in amounts.items():
+        try:
+            negative = parse(str(amount)).nano < 0
+        except QuantityError as problem:
+            text = f'{where}.{name}: "{amount}" is not a quantity (such as 500m or 2Gi)'
+            raise Problem(f"{_named(source)}: {text}") from problem
+        if negative and source["kind"] in _PODS:
+            raise Problem(f"{_named(source)}: {where}.{name}: {amount} is below zero; ask for 0 or more")
+
+
+def _check_counts(source: Json) -> None:
+    spec = _at(source, "spec") if source["kind"] in _PODS else {}
+    for field in _COUNTS:
+        if isinstance(spec.get(field), int) and spec[field] < 0:
+            raise Problem(f"{_named(source)}: spec.{field}: {spec[field]} is below zero; 0 means none")
+
+
+def read(paths: Iterable[str]) -> Objects:
+    """Every object in files, folders, or `-` for the standard input."""
+    objects = Objects()
+    for name, text in list(texts(paths)):
+        try:
+            for document in _documents(text):
+                for each in document if isinstance(document, list) else [document]:
+                    objects.add(each)
+        except Problem as problem:
+            raise Problem(f"{name}: {problem.message}") from problem
+    return objects
+
+
+def _documents(text: str) -> list[Any]:
+    import yaml
+
+    if text.lstrip().startswith(("{", "[")):
+        with suppress(json.JSONDecodeError):  # then it is YAML in its short form, or several documents
+            return [json.loads(text)]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+    except yaml.YAMLError as problem:
+        raise Problem(f"not YAML: {told(problem)}") from problem

@@ -1,0 +1,61 @@
+"""Wrong manifests: the object, the field, the value, and no trace of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.cli.plan_objects import Objects, read
+from dovetail.cli.problem import Problem
+from dovetail.model.objects import Pod
+
+POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}}
+
+
+def _pool(version: str, *requirements: dict[str, Any]) -> dict[str, Any]:
+    return {**POOL, "apiVersion": version, "spec": {"template": {"spec": {"requirements": list(requirements)}}}}
+
+
+def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (7, "7 is not an object"),
+        ({"kind": "List", "items": ["a"]}, '"a" is not an object'),
+        ({"kind": "PodList", "items": [None]}, "null is not an object"),
+        (_pods("Deployment", {"replicas": "many"}), 'Deployment "x": spec.replicas: "many" is not a whole number'),
+        (_pods("Deployment", {"replicas": -3}), 'Deployment "x": spec.replicas: -3 is below zero'),
+        (_pods("Pod", {"containers": [3]}), 'Pod "x": spec.containers[0]: 3 is not a mapping'),
+        ({"kind": "Pod", "metadata": [1, 2]}, "metadata: [1, 2] is not a mapping"),
+        (
+            _pods("Pod", {"containers": [{"name": "a", "resources": {"requests": {"cpu": "-1"}}}]}),
+            "spec.containers[0].resources.requests.cpu: -1 is below zero",
+        ),
+        (_pool("karpenter.sh/v7"), 'NodePool "p": apiVersion: "karpenter.sh/v7" has no NodePool'),
+        (
+            _pool("karpenter.sh/v1", {"key": "a", "operator": "Foo", "values": ["b"]}),
+            'NodePool "p": spec.template.spec.requirements[0].operator: Unsupported value: "Foo"',
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_object_field_and_value(source: Any, told: str) -> None:
+    with pytest.raises(Problem) as caught:
+        Objects().add(source)
+    assert told in caught.value.message
+
+
+def test_a_slip_in_yaml_is_told_with_file_and_place(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("kind: Pod\n---\nkind: [\n")
+    with pytest.raises(Problem, match=r"bad\.yaml: not YAML: line 4, column 1: [^\n]+$"):
+        read([str(tmp_path)])
+
+
+def test_items_of_a_typed_list_need_no_kind_of_their_own() -> None:
+    objects = Objects()
+    objects.add({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]})
+    assert [pod.metadata.name for pod in objects.of(Pod)] == ["a"]
