@@ -46,7 +46,7 @@ def test_an_arm_machine_gives_firmware_its_share_before_the_hypervisor() -> None
 
 def test_a_node_class_changes_capacity_by_kubelet_disk_and_family() -> None:
     spec = catalogue.specs()["m5d.xlarge"]
-    few = capacity.Kubelet(max_pods=20, pods_per_core=2, eviction_memory=0.05, system_reserved={"cpu": 100})
+    few = capacity.Kubelet(max_pods=20, pods_per_core=2, eviction_memory=5.0, system_reserved={"cpu": 100})
     assert capacity.capacity(spec, kubelet=few)["pods"] == 8
     assert capacity.capacity(spec, capacity.FAMILIES["Bottlerocket"], few)["pods"] == 20
     assert capacity.capacity(spec, disk=capacity.Disk(raid0=True))["ephemeral-storage"] == 150 * 10**9

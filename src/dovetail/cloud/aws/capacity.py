@@ -33,6 +33,10 @@ class Family(msgspec.Struct, frozen=True):
     root_device: str | None = "/dev/xvda"
     default_disk: int = 20 * GI
 
+    def runs_on(self, spec: Spec) -> bool:
+        """Windows is not made for arm64."""
+        return not self.windows or "x86_64" in spec.arches
+
 
 FAMILIES: Mapping[str, Family] = {
     family.name: family
@@ -52,13 +56,13 @@ FAMILIES: Mapping[str, Family] = {
 
 
 class Kubelet(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources are integers; `eviction_hard` holds the signal's own text (`5%`, `100Mi` as bytes or share)."""
+    """Resources are integers; an eviction threshold is in bytes, or a percentage if it is a float."""
 
     max_pods: int | None = None
     pods_per_core: int | None = None
     kube_reserved: Resources = {}
     system_reserved: Resources = {}
-    eviction_memory: int | float | None = None  # bytes, or a share between 0 and 1
+    eviction_memory: int | float | None = None
     eviction_storage: int | float | None = None
 
 
@@ -130,7 +134,7 @@ def capacity(
     for gpu in spec.gpus:
         if gpu.maker in makers:
             extra[makers[gpu.maker]] = extra.get(makers[gpu.maker], 0) + gpu.count
-    if family.windows:
+    if family.runs_on(spec) and family.windows:
         extra["vpc.amazonaws.com/PrivateIPv4Address"] = max(spec.ipv4_per_interface - 1, 0)
     return found | {name: count for name, count in extra.items() if count}
 
@@ -156,7 +160,11 @@ def overhead(
     settings: Settings = Settings(),  # noqa: B008
 ) -> dict[str, int]:
     """What kubelet, system and eviction thresholds keep from pods."""
-    counted = eni_limited_pods(spec) if family.eni_limited_memory else pods(spec, family, kubelet, settings)
+    counted = (
+        eni_limited_pods(spec, settings.efa_only_interfaces)
+        if family.eni_limited_memory
+        else pods(spec, family, kubelet, settings)
+    )
     kube = {
         "cpu": kube_reserved_cpu(spec.vcpus * 1000),
         "memory": (11 * counted + 255) * MI,
@@ -178,5 +186,5 @@ def _threshold(setting: int | float | None, total: int, default: int) -> int:
     if setting is None:
         return default
     if isinstance(setting, float):
-        return 0 if setting >= 1.0 else math.ceil(total * setting)
+        return 0 if setting >= 100 else math.ceil(total / 100 * setting)  # 100% turns the threshold off
     return setting

@@ -45,18 +45,14 @@ def _reserved(block: Mapping[str, Any] | None) -> dict[str, int]:
 def _threshold(text: str | None) -> int | float | None:
     if text is None:
         return None
-    return float(text.rstrip("%")) / 100 if text.endswith("%") else whole(text)
+    return float(text.rstrip("%")) if text.endswith("%") else whole(text)
 
 
 def disk(spec: Mapping[str, Any]) -> Disk:
-    """The volume that pods' files live on."""
+    """The volume that pods' files live on: the one called root, else the family's own; a size must be said."""
     kind = family(spec)
     entries = spec.get("blockDeviceMappings") or ()
-    chosen = next((e for e in entries if e.get("rootVolume")), None)
-    if chosen is None and entries:
-        if kind.name == "Custom":
-            chosen = entries[-1]
-        else:
-            chosen = next((e for e in entries if e.get("deviceName") == kind.root_device), None)
-    size = ((chosen or {}).get("ebs") or {}).get("volumeSize")
+    own = entries[-1:] if kind.name == "Custom" else [e for e in entries if e.get("deviceName") == kind.root_device][:1]
+    sizes = [(e.get("ebs") or {}).get("volumeSize") for e in (*[e for e in entries if e.get("rootVolume")][:1], *own)]
+    size = next(filter(None, sizes), None)
     return Disk(size=whole(str(size)) if size else None, raid0=spec.get("instanceStorePolicy") == "RAID0")

@@ -59,6 +59,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nvme: bool = False
     interfaces: int = 0  # on the default network card
     cards: int = 1
+    card_interfaces: tuple[int, ...] = ()  # on each network card; where not known, as on the default one
     ipv4_per_interface: int = 0
     efa: int = 0
     ena: bool = True
@@ -113,6 +114,10 @@ def from_ec2(record: Mapping[str, Any], limits: Limits | None = None) -> Spec:
         nvme=storage.get("NvmeSupport") in ("supported", "required"),
         interfaces=card.get("MaximumNetworkInterfaces", network.get("MaximumNetworkInterfaces", 0)),
         cards=max(1, network.get("MaximumNetworkCards", 1)),
+        card_interfaces=tuple(
+            card.get("MaximumNetworkInterfaces", 0)
+            for card in sorted(cards, key=lambda card: card.get("NetworkCardIndex", 0))
+        ),
         ipv4_per_interface=network.get("Ipv4AddressesPerInterface", 0),
         efa=network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
         ena=network.get("EnaSupport") in ("supported", "required"),

@@ -15,6 +15,7 @@ from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.reservations import Reservation
 from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
+from dovetail.cloud.aws.suits import suits
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType, Offering
 
@@ -58,7 +59,8 @@ class Types:
         """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids."""
         spec: Mapping[str, Any] = node_class.get("spec") or {}
         fields = {key: spec.get(key) for key in ("amiFamily", "amiSelectorTerms", "kubelet", "blockDeviceMappings",
-                                                 "instanceStorePolicy", "networkInterfaces")}
+                                                 "instanceStorePolicy", "networkInterfaces", "connectionTracking",
+                                                 "cpuOptions")}
         key = msgspec.json.encode((fields, dict(zones)), order="sorted")
         derived = await self._derived.get(key, lambda: self._derive(spec, zones))
         return self._with_reservations(self._to_be_had(key, derived), tuple(reservations), zones)
@@ -106,7 +108,7 @@ class Types:
         settings = msgspec.structs.replace(
             self._settings,
             efa_only_interfaces=sum(nic["networkCardIndex"] == 0 for nic in own),
-            efa=len(own) if spec.get("networkInterfaces") else None,
+            efa=None if spec.get("networkInterfaces") is None else len(own),
         )
         return tuple(
             InstanceType(
@@ -114,7 +116,7 @@ class Types:
                 capacity=capacity.capacity(found, kind, limits, room, settings),
                 overhead=capacity.overhead(found, kind, limits, room, settings),
                 labels=self._labels(found, kind, offered.get(name, frozenset()), zones),
-                offerings=self._offerings(found, kind, offered.get(name, frozenset()), zones),
+                offerings=self._offerings(found, suits(found, spec), offered.get(name, frozenset()), zones),
                 attach_limits=catalogue.attach_limits(found),
             )
             for name, found in specs.items()
@@ -124,23 +126,22 @@ class Types:
     def _labels(
         self, spec: Spec, kind: capacity.Family, offered: Iterable[str], zones: Mapping[str, str]
     ) -> dict[str, tuple[str, ...]]:
-        windows = kind.windows and "x86_64" in spec.arches
-        labels = typelabels.labels(spec, ("windows",) if windows else ("linux",))
+        system = ("windows" if kind.windows else "linux",) if kind.runs_on(spec) else ()
+        labels = typelabels.labels(spec, system)
         labels["topology.kubernetes.io/region"] = (self._calls.region,)
         labels[ZONE] = tuple(sorted(set(offered) & zones.keys()))
         labels[KIND] = tuple(sorted(k for k in ("on-demand", "spot") if k in spec.usage_classes))
-        if windows:
+        if kind.windows:
             labels["node.kubernetes.io/windows-build"] = (_BUILDS[kind.name],)
         return labels
 
     def _offerings(
         self,
         spec: Spec,
-        kind: capacity.Family,
+        fits: bool,
         offered: frozenset[str],
         zones: Mapping[str, str],
     ) -> tuple[Offering, ...]:
-        fits = not (kind.name == "AL2023" and spec.name.startswith("a1."))
         found = []
         for zone in sorted(offered):
             labels = {ZONE_ID: zones[zone]} if zones.get(zone) else {}
