@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from dovetail.model.pods import Pod
@@ -9,6 +10,7 @@ from dovetail.model.pods import Pod
 DISRUPTION_COST = "karpenter.sh/disruption-cost"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 _INT32 = 2**31
+_NUMBER = re.compile(r"[+-]?[0-9]{1,40}")
 
 
 def eviction(pod: Pod, *, managed: bool = False) -> float:
@@ -27,10 +29,7 @@ def machine(pods: Iterable[Pod], *, managed: bool = False) -> float:
 
 def _int32(text: str | None) -> int:
     """Base 10 and within 32 bits, or nothing: other text counts as no word at all."""
-    if text is None:
-        return 0
-    digits = text.removeprefix("-").removeprefix("+")
-    if not digits.isascii() or not digits.isdigit():
+    if text is None or not _NUMBER.fullmatch(text):
         return 0
     value = int(text)
     return value if -_INT32 <= value < _INT32 else 0

@@ -1,0 +1,31 @@
+"""What a pod's own word adds to the charge for moving it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dovetail.controllers.disruption import costs
+from dovetail.model.pods import Pod
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("134217728", 2.0),
+        ("-134217728", 0.0),
+        ("+134217728", 2.0),
+        ("00134217728", 2.0),
+        ("2147483647", 10.0),
+        ("2147483648", 1.0),
+        ("1.5", 1.0),
+        ("-+5", 1.0),
+        (" 5", 1.0),
+        ("1_000", 1.0),
+        ("", 1.0),
+        ("9" * 5000, 1.0),
+    ],
+)
+def test_what_is_no_whole_number_of_32_bits_is_no_word_at_all(text: str, cost: float) -> None:
+    pod = msgspec.convert({"metadata": {"annotations": {costs.DISRUPTION_COST: text}}}, Pod)
+    assert costs.eviction(pod) == pytest.approx(cost)
