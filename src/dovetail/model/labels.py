@@ -28,6 +28,13 @@ ON_DEMAND, SPOT, RESERVED = "on-demand", "spot", "reserved"
 CAPACITY_TYPES = (ON_DEMAND, RESERVED, SPOT)
 
 AWS_GROUP = "karpenter.k8s.aws"
+NODECLASS = "karpenter.k8s.aws/ec2nodeclass"
+TENANCY = "karpenter.k8s.aws/instance-tenancy"
+GPU_COUNT = "karpenter.k8s.aws/instance-gpu-count"
+ACCELERATOR_COUNT = "karpenter.k8s.aws/instance-accelerator-count"
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
+RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
+RESERVATION_INTERRUPTIBLE = "karpenter.k8s.aws/capacity-reservation-interruptible"
 _AWS_NAMES = (
     "capacity-reservation-id",
     "capacity-reservation-interruptible",

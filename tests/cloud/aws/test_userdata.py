@@ -6,9 +6,8 @@ import base64
 
 import pytest
 
-from dovetail.cloud.aws.userdata import Boot, render
+from dovetail.cloud.aws.userdata import BadUserData, Boot, render
 from dovetail.cloud.aws.userdata.boot import UNREGISTERED
-from dovetail.cloud.aws.userdata.bottlerocket import BadSettings
 from dovetail.lab.aws.boot import read
 
 BOOT = Boot(
@@ -76,7 +75,7 @@ def test_bottlerocket_keeps_settings_it_does_not_know() -> None:
 
 
 def test_settings_that_are_not_toml_are_refused_with_the_field() -> None:
-    with pytest.raises(BadSettings, match=r"spec\.userData"):
+    with pytest.raises(BadUserData, match=r"spec\.userData"):
         render("Bottlerocket", Boot(cluster_name="demo", endpoint="e", ca_bundle="c", custom="echo hello"))
 
 

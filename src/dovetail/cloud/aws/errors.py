@@ -7,13 +7,15 @@ not evidence of anything. What is told ends with the way out and a code of our o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 
 from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
 from dovetail.model.reasons import REASONS
+
+T = TypeVar("T")
 
 #: Fleet errors that say "not this offering, not now".
 CAPACITY_CODES = frozenset({
@@ -188,3 +190,13 @@ def _parameter(message: str) -> Meaning:
         cure = "shorten userData: EC2 takes 16384 bytes"
         return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", cure)
     return Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)
+
+
+async def asked(answer: Awaitable[T]) -> T:
+    """Await an answer; AWS's errors come out as ours."""
+    try:
+        return await answer
+    except CloudError:
+        raise
+    except Exception as error:  # whatever botocore raises is classified in one place
+        raise explain(code_of(error), message_of(error)) from error

@@ -58,6 +58,12 @@ def names(pool: str, claim: str) -> dict[str, str]:
     return {NAME_TAG: f"{pool}/{claim}", CLAIM_TAG: claim}
 
 
+def pool_of(claim: Mapping[str, Any]) -> str:
+    """The pool a claim is of; a claim made by hand has none."""
+    pool: str = (claim["metadata"].get("labels") or {}).get(POOL_TAG, "")
+    return pool
+
+
 def named(machine: Machine) -> bool:
     return CLAIM_TAG in machine.tags
 

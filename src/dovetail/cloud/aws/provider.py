@@ -11,9 +11,11 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, cluster, drift, health, machines
 from dovetail.cloud.aws.ageing import Ageing
-from dovetail.cloud.aws.buying import Buying, Parts, asked, full
+from dovetail.cloud.aws.buying import Buying, Parts
 from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import asked
 from dovetail.cloud.aws.images import Images
+from dovetail.cloud.aws.launchconfigs import LaunchConfigs, full
 from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
@@ -93,11 +95,11 @@ class Aws:
         self._resolver = Resolver(
             self._network, self._images, self._profiles, self.templates, self._reservations, self._version, self._tags
         )
+        configs = LaunchConfigs(self._images, self.templates, self._cluster, self._tags)
         self._buying = Buying(
-            Parts(self.calls, self._network, self._images, self.templates, self._reservations, self.unavailable,
-                  self._cluster, self._tags),
+            Parts(self.calls, self._network, configs, self.templates, self._reservations, self.unavailable, self._tags),
             clock,
-        )  # fmt: skip
+        )
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
         self._priced: Ageing[None] = Ageing(clock, REFRESH)

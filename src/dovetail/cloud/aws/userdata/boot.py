@@ -16,6 +16,10 @@ _REFUSED_DOMAINS = ("kubernetes.io", "k8s.io")
 _KUBELET_MAY = ("node.kubernetes.io/", "kubelet.kubernetes.io/")
 
 
+class BadUserData(ValueError):
+    """The user's own part cannot be merged with ours; the text names the field."""
+
+
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
     """`kubelet` has the node class's kubelet block as it stands; `max_pods` is what the type resolved to."""
 
@@ -73,5 +77,5 @@ def render(family: str, boot: Boot) -> str:
     elif family.startswith("Windows"):
         text = windows.powershell(boot)
     else:
-        raise ValueError(f"amiFamily {family!r} has no user data of ours; use Custom and write it yourself")
+        raise BadUserData(f"amiFamily {family!r} has no user data of ours; use Custom and write it yourself")
     return base64.b64encode(text.encode()).decode()

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.cloud.aws.userdata.boot import Boot
+from dovetail.cloud.aws.userdata.boot import BadUserData, Boot
 
 _BARE = re.compile(r"^[A-Za-z0-9_-]+$")
 _PLAIN = {
@@ -30,15 +30,11 @@ _MAPS = {
 }
 
 
-class BadSettings(ValueError):
-    """The user's TOML does not parse."""
-
-
 def settings(boot: Boot) -> str:
     try:
         tree: dict[str, Any] = tomllib.loads(boot.custom or "")
     except tomllib.TOMLDecodeError as error:
-        raise BadSettings(f"spec.userData: not TOML ({error}); Bottlerocket reads TOML settings") from error
+        raise BadUserData(f"spec.userData: not TOML ({error}); Bottlerocket reads TOML settings") from error
     own = tree.setdefault("settings", {})
     kubernetes = own.setdefault("kubernetes", {})
     kubernetes |= {
