@@ -24,12 +24,13 @@ from pathlib import Path
 import click
 import msgspec
 
+from bench.stopping import run
 from bench.versus_kwok import karpenter, shop, workloads
 from bench.versus_kwok.observer import Observer
 from bench.versus_kwok.shop import Shop
 from bench.versus_kwok.sides import Side, start
 from bench.versus_kwok.workloads import Work
-from dovetail.clock import Clock, run_scaled
+from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, NODEPOOLS, PDBS, Resource
 from dovetail.lab.kubernetes import RealControlPlane
@@ -108,25 +109,35 @@ async def drive(side: str, asked: Asked) -> list[Seen]:
         async with (Plane if asked.fast else RealControlPlane)(scheduler=True, controllers=True) as plane:
             clock = Clock(asyncio.get_running_loop())
             kube = Kube(plane.transport(), clock)
-            await _install(kube, asked)
-            with start(side, plane.kubeconfig, asked.sold, folder, asked.gates) as running:
-                observer = Observer(kube, asked.sold)
-                watching = asyncio.create_task(observer.run())
-                await asyncio.sleep(8.0)
-                found = []
-                for number, (works, plan) in enumerate(zip(asked.steps, plans, strict=True)):
-                    seen = await _step(kube, observer, running, asked, works, first=number == 0)
-                    found.append(msgspec.structs.replace(seen, plan=plan))
-                    print(found[-1].line(), flush=True)
-                if asked.watch:
-                    await _watch(running, asked.watch)
-                watching.cancel()
-            await kube.close()
-        return found
+            try:
+                return await _drive(side, asked, kube, plane.kubeconfig, folder, plans)
+            finally:
+                await kube.close()
     finally:
         if asked.keep:
             shutil.copytree(folder, Path(asked.keep), dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _drive(
+    side: str, asked: Asked, kube: Kube, kubeconfig: Path, folder: Path, plans: Sequence[float]
+) -> list[Seen]:
+    await _install(kube, asked)
+    with start(side, kubeconfig, asked.sold, folder, asked.gates) as running:
+        observer = Observer(kube, asked.sold)
+        watching = asyncio.create_task(observer.run())
+        await asyncio.sleep(8.0)
+        found = []
+        try:
+            for number, (works, plan) in enumerate(zip(asked.steps, plans, strict=True)):
+                seen = await _step(kube, observer, running, asked, works, first=number == 0)
+                found.append(msgspec.structs.replace(seen, plan=plan))
+                print(found[-1].line(), flush=True)
+            if asked.watch:
+                await _watch(running, asked.watch)
+        finally:
+            watching.cancel()
+    return found
 
 
 async def _install(kube: Kube, asked: Asked) -> None:
@@ -254,7 +265,7 @@ def main(scenario: str, side: str, catalog: str, mix: str, pods: int | None, to:
         hurry=hurry, watch=watch,
     )  # fmt: skip
     for each in ("karpenter", "dovetail") if side == "both" else (side,):
-        run_scaled(drive(each, asked))
+        run(drive(each, asked))
 
 
 if __name__ == "__main__":

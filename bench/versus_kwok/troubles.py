@@ -17,12 +17,13 @@ from pathlib import Path
 
 import click
 
+from bench.stopping import run
 from bench.versus_kwok import shop, workloads
 from bench.versus_kwok.__main__ import NODE_CLASSES, Asked, Plane, planned
 from bench.versus_kwok.karpenter import definitions
 from bench.versus_kwok.observer import Observer
 from bench.versus_kwok.sides import Side, start
-from dovetail.clock import Clock, run_scaled
+from dovetail.clock import Clock
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import CRDS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS, NODES, PDBS
 from dovetail.model.labels import NODEPOOL
@@ -183,7 +184,7 @@ def _plan(fleet: Fleet) -> float:
 @click.option("--keep", help="A folder for the autoscaler's log.")
 def main(side: str, pods: int, only: tuple[str, ...], keep: str | None) -> None:
     """Troubles of a running fleet."""
-    run_scaled(drive(side, pods, only, keep))
+    run(drive(side, pods, only, keep))
 
 
 if __name__ == "__main__":

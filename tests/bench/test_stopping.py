@@ -1,0 +1,35 @@
+"""A run that is killed stops what it started."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import asyncio
+from bench.stopping import run
+
+async def main():
+    try:
+        print("runs", flush=True)
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.to_thread(print, "stopped what it started", flush=True)
+
+run(main())
+"""
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_a_run_that_is_told_to_end_unwinds(told: signal.Signals) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs\n"
+        process.send_signal(told)
+        assert process.communicate(timeout=60)[0] == "stopped what it started\n"
+    assert process.returncode != 0
