@@ -66,7 +66,7 @@ def apply(call: Call, options: WriteOptions) -> Response:
     def track(obj: Json) -> None:
         managedfields.put(obj, result.managers)
 
-    obj = decode.to_object(result.obj, [], call.expected(), "Ignore", call.warn)
+    obj = decode.to_object(result.obj, [], call.expected(), "Ignore", call.warn, applied=True)
     stored = writes.update_object(call, record, obj, options, track, unconditional=True)
     return writes.updated(call, stored)
 
@@ -160,7 +160,7 @@ def _create(call: Call, config: Json, options: WriteOptions) -> Response:
     manager = Manager(options.manager, "Apply")
     fields = _owned_fields(resource, config, "")
     managers = {manager: Owned(fields, resource.api_version, stamp(call.server.clock.now()))} if fields else {}
-    obj = decode.to_object(config, [], call.expected(), "Ignore", call.warn)
+    obj = decode.to_object(config, [], call.expected(), "Ignore", call.warn, applied=True)
     record = writes.create_object(call, obj, options, lambda made: managedfields.put(made, managers))
     return writes.created(call, record)
 

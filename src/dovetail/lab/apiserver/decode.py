@@ -215,11 +215,12 @@ def to_object(
     warn: Callable[[str], None],
     patch: Sequence[str] = (),
     by_name: bool = False,
+    applied: bool = False,
 ) -> Json:
     """A document to an object in normal form. `patch` are complaints about the patch it was made by, which come first;
-    `by_name` puts those about the document in the order of their names."""
+    `by_name` puts those about the document in the order of their names. `applied` keeps nulls of custom resources."""
     if expected.custom:
-        obj, error, unknown = prune(expected.schema, value)
+        obj, error, unknown = prune(expected.schema, value, applied)
         complaints = _merged(sorted(unknown, key=_metadata_first), repeated)
     else:
         obj, reading = normalise(expected.schema, value)

@@ -1,4 +1,7 @@
-"""Pruning: custom resources keep the fields their schema knows; metadata is read as everybody's metadata."""
+"""Pruning: custom resources keep the fields their schema knows; metadata is read as everybody's metadata.
+
+Nulls that the schema neither allows nor replaces fall away too, unless they were applied: those are for validation.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,23 @@ from dovetail.lab.apiserver.registry import Schema
 Json = dict[str, Any]
 
 
-def prune(schema: Schema, value: Json) -> tuple[Json, str | None, list[str]]:
+class _Pruning(Reading):
+    """One walk, and whether it lets nulls be."""
+
+    __slots__ = ("applied",)
+
+    def __init__(self, applied: bool) -> None:
+        super().__init__()
+        self.applied = applied
+
+    def drops(self, schema: Schema, value: Any) -> bool:
+        node = schema.custom
+        return value is None and not self.applied and node is not None and not node.nullable and node.default is None
+
+
+def prune(schema: Schema, value: Json, applied: bool = False) -> tuple[Json, str | None, list[str]]:
     """The object without unknown fields, the first type error of its metadata, and the unknown fields."""
-    reading = Reading()
+    reading = _Pruning(applied)
     metadata = schema.fields["metadata"].schema if "metadata" in schema.fields else None
     out: Json = {}
     for name, item in value.items():
@@ -22,7 +39,8 @@ def prune(schema: Schema, value: Json) -> tuple[Json, str | None, list[str]]:
             if item is not None:
                 out[name] = _metadata(reading, metadata, item)
         elif name in schema.fields:
-            out[name] = _prune(reading, schema.fields[name].schema, item, (None, name))
+            if not reading.drops(schema.fields[name].schema, item):
+                out[name] = _prune(reading, schema.fields[name].schema, item, (None, name))
         elif schema.preserve_unknown:
             out[name] = item
         else:
@@ -41,7 +59,7 @@ def _metadata(reading: Reading, schema: Schema, value: Any) -> Any:
     return read
 
 
-def _prune(reading: Reading, schema: Schema, value: Any, at: At) -> Any:
+def _prune(reading: _Pruning, schema: Schema, value: Any, at: At) -> Any:
     if isinstance(value, dict):
         return _prune_object(reading, schema, value, at)
     if isinstance(value, list) and schema.kind == "array" and schema.items is not None:
@@ -50,17 +68,19 @@ def _prune(reading: Reading, schema: Schema, value: Any, at: At) -> Any:
     return value
 
 
-def _prune_object(reading: Reading, schema: Schema, value: Json, at: At) -> Json:
+def _prune_object(reading: _Pruning, schema: Schema, value: Json, at: At) -> Json:
     if schema.kind == "map" and schema.items is not None:
         items = schema.items
-        return {name: _prune(reading, items, item, (at, name)) for name, item in value.items()}
+        kept = ((name, item) for name, item in value.items() if not reading.drops(items, item))
+        return {name: _prune(reading, items, item, (at, name)) for name, item in kept}
     if schema.kind == "any":
         return value
     out: Json = {}
     for name, item in value.items():
         field = schema.fields.get(name)
         if field is not None:
-            out[name] = _prune(reading, field.schema, item, (at, name))
+            if not reading.drops(field.schema, item):
+                out[name] = _prune(reading, field.schema, item, (at, name))
         elif schema.preserve_unknown or (schema.embedded_resource and name in ("kind", "apiVersion", "metadata")):
             out[name] = item
         else:

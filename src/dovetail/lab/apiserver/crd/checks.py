@@ -304,9 +304,10 @@ def _repeats(node: Structural, value: list[Any], path: str) -> list[FieldError]:
     for index, item in enumerate(value):
         key = item
         if node.list_type == "map":
-            if not isinstance(item, dict):
-                continue
-            key = {name: item[name] for name in node.keys if name in item}
+            if not isinstance(item, dict | None):
+                text = "must be an object for an array of list-type map"
+                return [*found, invalid(f"{path}[{index}]", item, text)]
+            key = {name: item[name] for name in node.keys if name in item} if item else {}
         if seen.count(key) == 1:
             found.append(FieldError("FieldValueDuplicate", f"{path}[{index}]", key, ""))
         seen.append(key)

@@ -120,6 +120,8 @@ class CustomStrategy(Strategy):
             restore(meta, before, key)
         for field in {*obj, *old} - {"metadata", "status", "kind", "apiVersion"}:
             restore(obj, old, field)
+        if obj.get("status") is None:
+            obj.pop("status", None)
 
     def validate_create(self, obj: Object, ctx: Context) -> list[FieldError]:
         found = metadata.check(obj["metadata"], self.namespaced, formats.subdomain)

@@ -90,7 +90,9 @@ def as_schema(node: Structural) -> Schema:
     kind: ValueKind = _KINDS.get(node.type, "any")
     items: Schema | None = None
     if node.int_or_string:
-        kind = "intorstring"
+        kind = "any"
+    elif node.type == "string" and node.raw.get("format", "") not in ("", "byte"):
+        kind = "intorstring"  # any scalar will do for whoever applies
     elif node.type == "array":
         items = as_schema(node.items) if node.items is not None else Schema(kind="any")
     elif node.type == "object" and node.additional is not None and not fields:
@@ -118,7 +120,7 @@ def _field(name: str, child: Structural, parent: Structural) -> Field:
 
 
 def apply_defaults(node: Structural, value: Any) -> None:
-    """Take out nulls that may not be there, then fill in what the schema says."""
+    """Fill in what the schema says, for nulls too where they may not be."""
     if isinstance(value, dict):
         _default_object(node, value)
     elif isinstance(value, list) and node.items is not None:
@@ -131,22 +133,15 @@ def _default_object(node: Structural, value: Json) -> None:
         if node.root and name == "metadata":
             continue
         current = value.get(name, _MISSING)
-        if current is None and not child.nullable:
-            del value[name]
-            current = _MISSING
-        if current is _MISSING:
-            if child.default is None:
-                continue
+        if child.default is not None and (current is _MISSING or (current is None and not child.nullable)):
             current = value[name] = copy.deepcopy(child.default)
         if isinstance(current, dict | list):
             apply_defaults(child, current)
     if node.additional is not None:
         for name in [n for n in value if n not in node.properties]:
             item = value[name]
-            if item is None and not node.additional.nullable and not node.additional.preserve:
-                del value[name]
-                if node.additional.default is not None:
-                    value[name] = copy.deepcopy(node.additional.default)
+            if item is None and not node.additional.nullable and node.additional.default is not None:
+                value[name] = copy.deepcopy(node.additional.default)
             else:
                 apply_defaults(node.additional, item)
 
