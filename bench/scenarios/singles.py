@@ -241,13 +241,15 @@ def _waiting_volumes(case: Case) -> None:
 
 
 def _attach_limits(case: Case) -> None:
-    """Thirty volumes, and few to a machine: to those for sale, or to those that are there."""
+    """Thirty volumes and few to a machine, for sale or there; some pods may share one."""
     for kind in case.types:
         kind["attachLimits"] = {EBS: case.chance.choice((3, 5, 26))}
     case.storage_class("gp3", [])
     if case.chance.random() < 0.5:
         case.node(zone=ZONES[0], attach=case.chance.choice((0, 2, 5)))
-    for at in range(30):
+    if case.chance.random() < 0.4:
+        case.pods("web", 40, claims=[case.open_claim("common", "gp3")], cpu="200m", memory="256Mi")
+    for at in range(case.chance.choice((5, 30))):
         case.pods("db", 1, claims=[case.open_claim(f"data-{at}", "gp3")], name=f"db-{at}", cpu="100m", memory="128Mi")
 
 
@@ -304,8 +306,6 @@ def _weights(case: Case) -> None:
 def _limits(case: Case) -> None:
     case.pool(limits=case.chance.choice(({"cpu": "16"}, {"cpu": "100"}, {"memory": "64Gi"}, {"nodes": "3"},
                                          {"nodes": "1"}, {"cpu": "0"})))  # fmt: skip
-    if case.chance.random() < 0.3:
-        case.pool("spill", needs=[case.need(CATEGORY, "In", "r")])
     case.pods("web")
 
 
@@ -350,8 +350,7 @@ def _overlay_prices(case: Case) -> None:
 
 def _overlay_devices(case: Case) -> None:
     case.overlay([case.need(FAMILY, "In", "m5", "r5")], capacity={"example.com/fuse": "3"})
-    case.pods("web", more={"example.com/fuse": "1"}, count=case.chance.choice((5, 20)))
-    case.pods("plain", 10)
+    case.pods("web", case.chance.choice((5, 20)), more={"example.com/fuse": "1"})
 
 
 def _sold_out(case: Case) -> None:

@@ -6,7 +6,9 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
@@ -18,7 +20,7 @@ from dovetail.planner.ladder import Level, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.storage import Storage, storage_of
+from dovetail.planner.storage import NOBODY, Sharing, Storage, Volume, relieved, sharing, storage_of
 
 #: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
@@ -68,29 +70,45 @@ _Rungs = tuple[Shape, Storage, tuple[Level, ...], list[str]]
 def classes_of(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group],
     huddled: frozenset[Group],
-) -> tuple[list[PodClass], list[Group]]:
-    """The classes of the pending pods, and every group that matters to them: their own, and those they must fear.
-
-    `huddled` are affinities that only one machine for all can keep.
+) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
+    """The classes of the pending pods, every group that matters to them (their own, and those they must fear), and the
+    volumes they share. `huddled` are affinities that only one machine for all can keep.
     """
     rungs = _by_shape(snapshot, namespaces, dislikes, huddled)
+    shared = _sharing(rungs, snapshot)
     ladders = {id(levels): levels[0] for _, _, levels, _ in rungs}
     owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
     kinds = _kinds_of(tuple(groups), snapshot.memory)
-    for shape, storage, levels, pods in rungs:
+    for shape, whole, levels, pods in rungs:
+        storage = relieved(whole, shared.kept) if shared.kept else whole
         kind = kinds.of(shape, storage, levels)
         priority = _priority(shape, snapshot) if shape.priority is None else shape.priority
         drivers = tuple(sorted(driver for driver, _ in storage.attached)) if storage.attached else ()
-        key = (kind, shape.takes, drivers, storage.error, shape.error, priority)
+        key = (kind, shape.takes, drivers, storage.shared, storage.error, shape.error, priority)
         found = merged.get(key)
         if found is None:
             merged[key] = PodClass(len(merged), shape, storage, kind, priority, pods)
         else:
             found.pods += pods
             found.count += len(pods)
-    return list(merged.values()), groups
+    return list(merged.values()), groups, shared
+
+
+def _sharing(rungs: list[_Rungs], snapshot: Snapshot) -> Sharing:
+    uses: Counter[Volume] = Counter()
+    for _, storage, _, pods in rungs:
+        for volume in storage.attached:
+            uses[volume] += len(pods)
+    if max(uses.values(), default=0) < 2:
+        return NOBODY
+    kinds = [kind.attach_limits for pool in snapshot.pools for kind in pool.types]
+    limits: dict[str, int] = {}
+    for driver, most in chain.from_iterable(each.items() for each in kinds):
+        if most > 0:
+            limits[driver] = min(most, limits.get(driver, most))
+    return sharing(uses, limits)
 
 
 class _Kinds:

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.asks import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
-from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
+from dovetail.planner.classes import Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
-from dovetail.planner.demand import ATTACH, demand_of
+from dovetail.planner.demand import ATTACH, attachable, demand_of, driver_of
 from dovetail.planner.diversity import Diversity, breadth, huddled
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
@@ -26,7 +26,7 @@ from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
 from dovetail.planner.snapshot import MinValues, Snapshot
-from dovetail.planner.storage import attached
+from dovetail.planner.storage import held
 from dovetail.planner.tolerance import bears
 from dovetail.planner.wishes import wishes_of
 from dovetail.planner.yardstick import Yardstick
@@ -116,7 +116,7 @@ class Problem:
         """The taints of machines that are there and have some."""
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
-        self.classes, groups = classes_of(self.snapshot, namespaces, dislikes, list(self.fears), close)
+        self.classes, groups, self.sharing = classes_of(self.snapshot, namespaces, dislikes, list(self.fears), close)
         number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
         self.kinds = list(number)
         self.kind_at: Ints = np.array([number[one.kind] for one in self.classes], dtype=np.int64)
@@ -155,17 +155,22 @@ class Problem:
 
     def _compile_dimensions(self) -> None:
         addresses: dict[tuple[str, int], set[str]] = {}
-        held = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
-        held += [port for daemon in self.daemons for port in daemon.shape.ports]
-        held += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
-        for ip, protocol, number in held:
+        ports = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
+        ports += [port for daemon in self.daemons for port in daemon.shape.ports]
+        ports += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
+        for ip, protocol, number in ports:
             addresses.setdefault((protocol, number), set()).add(ip)
-        self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(self.classes, addresses)
+        self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
+            self.classes, addresses, self.sharing.kept
+        )
+        self.blurred = {at for at, name in enumerate(self.dims) if driver_of(name) in self.sharing.drivers}
+        """Dimensions of which pods together take less than each of them does: no bound may count on them."""
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
             elif name.startswith(ATTACH):
-                self.columns.set_amounts(name, self._attachable(name.removeprefix(ATTACH)))
+                amounts = [attachable(name, c.type.attach_limits, self.sharing.kept) for c in self.columns.rows]
+                self.columns.set_amounts(name, np.array(amounts, dtype=np.int64))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
@@ -177,9 +182,6 @@ class Problem:
         shared = everywhere != name and everywhere in self.columns.charged()
         return found - self.columns.overhead(everywhere) if shared else found
 
-    def _attachable(self, driver: str) -> Ints:
-        return np.array([c.type.attach_limits.get(driver, TOO_MUCH) for c in self.columns.rows], dtype=np.int64)
-
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
         """What every machine that is there has left of a dimension."""
         roster = self.roster
@@ -188,10 +190,8 @@ class Problem:
                      for fact in roster.facts]  # fmt: skip
             return 1 - np.array(taken, dtype=np.int64)
         if name.startswith(ATTACH):
-            driver = name.removeprefix(ATTACH)
-            held = [attached(fact.claims, self.snapshot).count(driver) if fact.claims else 0 for fact in roster.facts]
-            left = [node.attach_limits.get(driver, TOO_MUCH) - count
-                    for node, count in zip(roster.nodes, held, strict=True)]  # fmt: skip
+            left = [attachable(name, node.attach_limits, self.sharing.kept | held(fact.claims, self.snapshot))
+                    for node, fact in zip(roster.nodes, roster.facts, strict=True)]  # fmt: skip
             return np.array(left, dtype=np.int64)
         return roster.free(name)
 

@@ -1,0 +1,71 @@
+"""Volumes that several pods share: a machine attaches each of them once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from dovetail.model.objects import PersistentVolumeClaim, Pod, StorageClass
+from dovetail.planner.storage import sharing
+
+from .conftest import Solve, kind, node, pod, pool
+
+_EBS = "ebs.csi.aws.com"
+_SHOP = (kind("small", 2, 8, 0.10, attach_limits={_EBS: 2}), kind("large", 16, 64, 0.80, attach_limits={_EBS: 2}))
+_WAITS = {"metadata": {"name": "gp3"}, "provisioner": _EBS, "volumeBindingMode": "WaitForFirstConsumer"}
+_CLASSES = {"gp3": msgspec.convert(_WAITS, StorageClass)}
+
+
+def _claims(*names: str) -> dict[str, PersistentVolumeClaim]:
+    body = {"spec": {"storageClassName": "gp3"}, "status": {"phase": "Pending"}}
+    made = {name: {**body, "metadata": {"name": name, "namespace": "default"}} for name in names}
+    return {f"default/{name}": msgspec.convert(each, PersistentVolumeClaim) for name, each in made.items()}
+
+
+def _using(claim: str, count: int) -> list[Pod]:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
+    return [pod(f"{claim}-{at}", cpu="500m", volumes=volumes) for at in range(count)]
+
+
+def test_pods_that_share_a_volume_take_one_attachment(solve: Solve) -> None:
+    plan = solve(*_using("a", 12), pools=(pool(types=_SHOP[1:]),), claims=_claims("a"), storage_classes=_CLASSES)
+    assert len(plan.machines) == 1
+
+
+def test_machines_attach_own_volumes_beside_a_shared_one(solve: Solve) -> None:
+    """Of two attachments one is for what is shared, so each large machine takes one of the others."""
+    own = [*_using("b", 1), *_using("c", 1)]
+    claims = _claims("a", "b", "c")
+    plan = solve(*_using("a", 12), *own, pools=(pool(types=_SHOP[1:]),), claims=claims, storage_classes=_CLASSES)
+    assert not plan.unschedulable
+    assert len(plan.machines) == 2
+
+
+def test_a_machine_that_is_full_takes_no_pod_with_a_volume_that_it_does_not_hold(solve: Solve) -> None:
+    there = node("full", attach_limits={_EBS: 0})
+    plan = solve(*_using("a", 3), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"),
+                 storage_classes=_CLASSES)  # fmt: skip
+    assert {place.node for place in plan.placements.values()} == {None}
+
+
+def test_no_bound_counts_a_shared_volume_for_each_pod(solve: Solve) -> None:
+    """More volumes are shared than a machine attaches: two machines are enough, however many pods there are."""
+    waiting = [each for claim in ("a", "b", "c", "d") for each in _using(claim, 8)]
+    plan = solve(*waiting, pools=(pool(types=_SHOP[1:]),), claims=_claims("a", "b", "c", "d"),
+                 storage_classes=_CLASSES, deadline=0.1)  # fmt: skip
+    assert plan.cost.lower_bound is not None
+    assert plan.cost.lower_bound <= 2 * 0.80
+
+
+@pytest.mark.parametrize(
+    ("uses", "kept"),
+    [
+        ({"a": 10}, {"a"}),
+        ({"a": 10, "b": 1, "c": 1}, {"a"}),
+        ({"a": 2, **{f"own-{at}": 1 for at in range(30)}}, set()),
+        (dict.fromkeys("abcdef", 2), set()),
+    ],
+)
+def test_an_attachment_is_kept_where_that_needs_fewer_machines(uses: dict[str, int], kept: set[str]) -> None:
+    found = sharing({(_EBS, name): count for name, count in uses.items()}, {_EBS: 3})
+    assert {name for _, name in found.kept} == kept
