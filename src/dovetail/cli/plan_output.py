@@ -106,7 +106,7 @@ def as_text(plan: Plan, consolidating: bool) -> str:
             lines.append(f"${plan.cost.before:.4f}/h before, ${plan.cost.per_hour:.4f}/h after")
         if plan.cost.unpriced:
             lines.append(f"not counted: {plan.cost.unpriced} node(s) whose price is unknown")
-    lines += ["", _cost_line(plan)]
+    lines += [*([""] if lines else []), _cost_line(plan)]
     lines += _reasons(plan)
     return "\n".join(lines)
 
