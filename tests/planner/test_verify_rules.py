@@ -228,3 +228,13 @@ def test_a_node_answers_to_the_old_names_of_its_labels(solve: Solve) -> None:
     plan = solve(*pods(2, nodeSelector=old), nodes=(node("here", zone="z2", cpu="1"),))
     assert not plan.unschedulable
     assert {machine.choice.zone for machine in plan.machines} == {"z2"}
+
+
+def test_a_claim_that_names_no_class_has_the_default_one() -> None:
+    body = {"metadata": {"name": "gp3", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+            "provisioner": EBS, "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]}  # fmt: skip
+    claim = {"metadata": {"name": "a", "namespace": "default"}, "status": {"phase": "Pending"}}
+    plan, _ = _plan(*pods(1, **_mounts("a")), storage_classes={"gp3": msgspec.convert(body, StorageClass)},
+                    claims={"default/a": msgspec.convert(claim, PersistentVolumeClaim)})  # fmt: skip
+    assert plan.machines[0].choice.zone == "z2"

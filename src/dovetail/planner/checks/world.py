@@ -40,7 +40,9 @@ from dovetail.model.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
+    PersistentVolumeClaim,
     Pod,
+    StorageClass,
     Taint,
     VolumeNodeResources,
 )
@@ -120,7 +122,7 @@ class World:
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
         self.cluster = Cluster(
-            Storage(snapshot.claims.values(), snapshot.volumes.values(), snapshot.storage_classes.values())
+            Storage(_classed(snapshot), snapshot.volumes.values(), snapshot.storage_classes.values())
         )
         self._twins: dict[object, tuple[InstanceType, Node]] = {}
         self._suits: dict[tuple[int, int], bool] = {}
@@ -266,6 +268,20 @@ class World:
                         seen.add(mark)
                         name = f"{PHANTOM}{len(seen)}"
                         self.cluster.set_node(node(name, {**labels, HOSTNAME: name}, pool.taints, {}))
+
+
+def _classed(snapshot: Snapshot) -> Iterator[PersistentVolumeClaim]:
+    """The claims; one that names no class has the newest default class, as the API server sees to sooner or later."""
+    defaults = [each for each in snapshot.storage_classes.values() if each.default]
+    name = max(defaults, key=_age).metadata.name if defaults else None
+    for claim in snapshot.claims.values():
+        open_ = name is not None and claim.spec.storage_class_name is None and not claim.spec.volume_name
+        yield replace(claim, spec=replace(claim.spec, storage_class_name=name)) if open_ else claim
+
+
+def _age(each: StorageClass) -> tuple[str, str]:
+    made = each.metadata.creation_timestamp
+    return made.isoformat() if made is not None else "", each.metadata.name
 
 
 def available(snapshot: Snapshot, kind: InstanceType, offering: Offering) -> bool:
