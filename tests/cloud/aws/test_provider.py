@@ -14,6 +14,7 @@ from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNot
 from dovetail.lab.aws import world
 from dovetail.lab.machines import address
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from tests.cloud.aws.conftest import DISCOVERY, REGION, Account, offered
 
 
@@ -259,6 +260,21 @@ def test_a_changed_class_drifts_its_machines_and_a_changed_selector_does_not(acc
         assert await drifts(userData="echo new") == "NodeClassDrift"
         assert await drifts(tags={"team": "other"}) == "NodeClassDrift"
         assert await drifts(subnetSelectorTerms=[{"id": account.world.subnets["ap-northeast-2a"]}]) is None
+
+    account.run(talk)
+
+
+def test_a_machine_of_a_pool_with_kubelet_settings_of_its_own_drifts_when_those_change(account: Account) -> None:
+    """The pool sees the class with its own kubelet block, and its machines are compared with that."""
+
+    async def talk(aws: Aws) -> None:
+        plain = await account.ready(aws)
+        seen = dict(with_kubelet(plain, {KUBELET_ANNOTATION: '{"maxPods":20}'}))
+        bought = await aws.launch(await account.order(aws, "c-13", seen, "m5.large", kind="on-demand"))
+        machine = await aws.get(bought.provider_id)
+        claim = {"metadata": {"name": "c", "labels": dict(bought.labels), "annotations": dict(bought.annotations)}}
+        assert await aws.drift(claim, machine, seen) is None
+        assert await aws.drift(claim, machine, plain) == "NodeClassDrift"
 
     account.run(talk)
 

@@ -10,8 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import errors, fleet, health, messages, templates
-from dovetail.cloud.aws.images import variants
+from dovetail.cloud.aws.compatibility import compatible
+from dovetail.cloud.aws.images import Image, Images, variants
+from dovetail.cloud.aws.spec import Spec
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
 
@@ -164,6 +167,62 @@ def test_messages_are_read_and_garbage_is_taken_away(body: str, kind: str, ids: 
 def test_every_error_has_a_reason_and_a_remedy(code: str, text: str, reason: str, remedy: Remedy) -> None:
     found = errors.explain(code, text)
     assert (found.reason, found.remedy) == (reason, remedy)
+
+
+SPEC = Spec(name="m5.large", vcpus=2, memory_mib=8192, hypervisor="nitro", interfaces=3, cards=2, efa=1)
+
+
+def nic(card: int, device: int, kind: str = "interface") -> dict[str, object]:
+    return {"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "change", "fits"),
+    [
+        ({}, {}, True),
+        ({"amiFamily": "AL2023"}, {"name": "a1.large"}, False),
+        ({"amiFamily": "Bottlerocket"}, {"name": "a1.large"}, True),
+        ({"cpuOptions": {"nestedVirtualization": "enabled"}}, {}, False),
+        ({"cpuOptions": {"nestedVirtualization": "enabled"}}, {"nested_virtualization": True}, True),
+        ({"cpuOptions": {"nestedVirtualization": "disabled"}}, {}, True),
+        ({"connectionTracking": {"udpTimeout": 30}}, {}, True),
+        ({"connectionTracking": {"udpTimeout": 30}}, {"hypervisor": "xen"}, False),
+        ({"networkInterfaces": [nic(0, 0), nic(1, 2)]}, {}, True),
+        ({"networkInterfaces": [nic(0, 0)]}, {"ena": False}, False),
+        ({"networkInterfaces": [nic(0, 0), nic(2, 0)]}, {}, False),
+        ({"networkInterfaces": [nic(0, 0), nic(0, 3)]}, {}, False),
+        ({"networkInterfaces": [nic(0, 0), nic(0, 1, "efa-only")]}, {}, True),
+        ({"networkInterfaces": [nic(0, 0), nic(0, 1, "efa-only"), nic(1, 1, "efa-only")]}, {}, False),
+    ],
+)
+def test_a_type_is_on_offer_only_if_a_machine_of_it_can_be_made_as_the_class_asks(
+    wanted: dict[str, Any], change: dict[str, Any], fits: bool
+) -> None:
+    assert compatible(msgspec.structs.replace(SPEC, **change), wanted) is fits
+
+
+def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for() -> None:
+    """One for machines that Kubernetes does not know is nobody's; a tag that is no label of machines says nothing."""
+
+    class Ec2:
+        async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[dict[str, Any]]:
+            tags = {"node.kubernetes.io/instance-type": "m5.large", "karpenter.k8s.aws/owner": "us"}
+            listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+            return [
+                {"ImageId": "ami-1", "Architecture": "arm64", "Tags": listed},
+                {"ImageId": "ami-2", "Architecture": "arm64_mac"},
+            ]
+
+    async def main() -> tuple[Image, ...]:
+        clock = Clock(asyncio.get_running_loop())
+        return await Images(Ec2(), clock).select([{"tags": {"team": "shop"}}], "1.34")  # type: ignore[arg-type]
+
+    (image,) = run_virtual(main())
+    assert image.id == "ami-1"
+    assert image.requirements == (
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]},
+        {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]},
+    )
 
 
 def test_an_alias_names_the_parameters_aws_publishes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import drift, fleet, joint, machines
+from dovetail.cloud.aws import fleet, joint, machines
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, asked, code_of, explain, is_not_found, message_of
 from dovetail.cloud.aws.joint import Joint, Order, Sale
@@ -126,7 +126,6 @@ class Buying:
             claim_name=launch.claim["metadata"]["name"],
             node_pool=tags.get(machines.POOL_TAG),
             tags=tags,
-            annotations=drift.fingerprint(launch.node_class),
             network={"subnet": bought.subnet},
         )
 

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
-
-import msgspec
 
 from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.images import Image
 from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import Machine
-
-HASH = "karpenter.k8s.aws/ec2nodeclass-hash"
-HASH_VERSION = "karpenter.k8s.aws/ec2nodeclass-hash-version"
-#: Ours: two hashes are compared only if both were made this way.
-VERSION = "dovetail-1"
-#: What is compared by what it selects, not by how it says so.
-_SELECTS = frozenset({
-    "subnetSelectorTerms", "securityGroupSelectorTerms", "capacityReservationSelectorTerms", "amiSelectorTerms",
-    "amiFamily", "ipPrefixCount",
-})
+from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
 
 
-def fingerprint(node_class: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations by which a machine is known to be of an older version of its class."""
+def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, str]:
+    """The annotations by which a machine is known to be of an older version of its class.
+
+    They are Karpenter's, and count the cluster's certificate; while that is not known there are none.
+    """
     spec: Mapping[str, Any] = node_class.get("spec") or {}
-    kept = {key: value for key, value in spec.items() if key not in _SELECTS and value not in (None, {}, [], "")}
-    text = msgspec.json.encode([nodeclass.family_name(spec), kept], order="sorted")
-    return {HASH: str(int(hashlib.sha256(text).hexdigest()[:16], 16)), HASH_VERSION: VERSION}
+    if not certificate:
+        return {}
+    return {HASH_ANNOTATION: class_hash(spec, nodeclass.family_name(spec), certificate), VERSION_ANNOTATION: VERSION}
 
 
-def reason(claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
-    """The first thing that no longer matches what the class's status selects now."""
-    if _hash_differs(claim, node_class):
+def reason(
+    claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any], certificate: str = ""
+) -> str | None:
+    """The first thing that no longer matches the class, or what its status selects now."""
+    if _hash_differs(claim, fingerprint(node_class, certificate)):
         return "NodeClassDrift"
     status: Mapping[str, Any] = node_class.get("status") or {}
     images = [Image(id=a["id"], name="", created="", deprecated=False,
@@ -57,9 +50,9 @@ def reason(claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, 
     return None
 
 
-def _hash_differs(claim: Mapping[str, Any], node_class: Mapping[str, Any]) -> bool:
-    ours = claim["metadata"].get("annotations") or {}
-    theirs = node_class["metadata"].get("annotations") or {}
-    if not all(key in side for key in (HASH, HASH_VERSION) for side in (ours, theirs)):
+def _hash_differs(claim: Mapping[str, Any], now: Mapping[str, str]) -> bool:
+    """Two hashes are compared only if both were made the same way."""
+    then = claim["metadata"].get("annotations") or {}
+    if not now or then.get(VERSION_ANNOTATION) != now[VERSION_ANNOTATION]:
         return False
-    return bool(ours[HASH_VERSION] == theirs[HASH_VERSION] and ours[HASH] != theirs[HASH])
+    return bool(then.get(HASH_ANNOTATION) != now[HASH_ANNOTATION])

@@ -13,16 +13,15 @@ from dovetail.cloud.aws.ageing import Ageing, Steady
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import is_not_found
 from dovetail.cloud.aws.network import Term, filters
+from dovetail.cloud.aws.typelabels import ARCHES
 from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.model.labels import ACCELERATOR_COUNT, ARCH, GPU_COUNT, OS, WELL_KNOWN, WINDOWS_BUILD
 
-ARCH = "kubernetes.io/arch"
-OS = "kubernetes.io/os"
-BUILD = "node.kubernetes.io/windows-build"
-GPU = "karpenter.k8s.aws/instance-gpu-count"
-ACCELERATOR = "karpenter.k8s.aws/instance-accelerator-count"
+#: Windows' own number of each release.
+WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 
-_ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
-_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
+#: The architecture of an image that does not say.
+_USUAL = "x86_64"
 
 Requirement = Mapping[str, Any]
 
@@ -64,7 +63,7 @@ def _in(key: str, *values: str) -> Requirement:
 
 
 def _plain(arch: str) -> tuple[Requirement, ...]:
-    return (_in(ARCH, arch), {"key": ACCELERATOR, "operator": "DoesNotExist"}, {"key": GPU, "operator": "DoesNotExist"})
+    return (_in(ARCH, arch), *({"key": key, "operator": "DoesNotExist"} for key in (ACCELERATOR_COUNT, GPU_COUNT)))
 
 
 def _with(arch: str, key: str) -> tuple[Requirement, ...]:
@@ -85,8 +84,8 @@ def _al2(version: str, kubernetes: str) -> tuple[Variant, ...]:
     return (
         Variant(path(""), _plain("amd64")),
         Variant(path("-arm64"), _plain("arm64")),
-        Variant(path("-gpu"), _with("amd64", ACCELERATOR)),
-        Variant(path("-gpu"), _with("amd64", GPU)),
+        Variant(path("-gpu"), _with("amd64", ACCELERATOR_COUNT)),
+        Variant(path("-gpu"), _with("amd64", GPU_COUNT)),
     )
 
 
@@ -99,9 +98,9 @@ def _al2023(version: str, kubernetes: str) -> tuple[Variant, ...]:
     return (
         Variant(path("x86_64", "standard"), _plain("amd64")),
         Variant(path("arm64", "standard"), _plain("arm64")),
-        Variant(path("x86_64", "neuron"), _with("amd64", ACCELERATOR)),
-        Variant(path("x86_64", "nvidia"), _with("amd64", GPU)),
-        Variant(path("arm64", "nvidia"), _with("arm64", GPU)),
+        Variant(path("x86_64", "neuron"), _with("amd64", ACCELERATOR_COUNT)),
+        Variant(path("x86_64", "nvidia"), _with("amd64", GPU_COUNT)),
+        Variant(path("arm64", "nvidia"), _with("arm64", GPU_COUNT)),
     )
 
 
@@ -114,15 +113,15 @@ def _bottlerocket(version: str, kubernetes: str) -> tuple[Variant, ...]:
     return (
         Variant(path("", "x86_64"), _plain("amd64")),
         Variant(path("", "arm64"), _plain("arm64")),
-        Variant(path("", "x86_64"), _with("amd64", ACCELERATOR)),
-        Variant(path("-nvidia", "x86_64"), _with("amd64", GPU)),
-        Variant(path("-nvidia", "arm64"), _with("arm64", GPU)),
+        Variant(path("", "x86_64"), _with("amd64", ACCELERATOR_COUNT)),
+        Variant(path("-nvidia", "x86_64"), _with("amd64", GPU_COUNT)),
+        Variant(path("-nvidia", "arm64"), _with("arm64", GPU_COUNT)),
     )
 
 
 def _windows(year: str, kubernetes: str) -> tuple[Variant, ...]:
     name = f"/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{kubernetes}/image_id"
-    return (Variant(name, (_in(OS, "windows"), _in(BUILD, _BUILDS[year]))),)
+    return (Variant(name, (_in(OS, "windows"), _in(WINDOWS_BUILD, WINDOWS_BUILDS[year]))),)
 
 
 class Images:
@@ -159,6 +158,7 @@ class Images:
         images = [
             self._image(row, requirements)
             for image_id, row in rows.items()
+            if row.get("Architecture", _USUAL) in ARCHES
             for requirements in needs.get(image_id) or [_requirements(row)]
         ]
         return _newest(images)
@@ -219,12 +219,8 @@ class Images:
 
 def _requirements(row: Mapping[str, Any]) -> tuple[Requirement, ...]:
     """What an image says of itself: its architecture, and tags that are labels we know."""
-    arch = _ARCHES.get(row.get("Architecture", "x86_64"), "amd64")
-    found = [_in(ARCH, arch)]
-    known = (OS, BUILD, "node.kubernetes.io/instance-type", "karpenter.k8s.aws/")
-    for tag in row.get("Tags", ()):
-        if tag["Key"].startswith(known):
-            found.append(_in(tag["Key"], tag["Value"]))
+    found = [_in(ARCH, ARCHES[row.get("Architecture", _USUAL)])]
+    found += [_in(tag["Key"], tag["Value"]) for tag in row.get("Tags", ()) if tag["Key"] in WELL_KNOWN - {ARCH}]
     return tuple(found)
 
 

@@ -133,7 +133,8 @@ class Aws:
             if problem.remedy is Remedy.RETRY:  # it may have been sold all the same, and the answer lost
                 self._looked, self._sure = self._clock.monotonic(), False
             raise
-        self._bought[launch.token] = machine
+        marks = drift.fingerprint(launch.node_class, await self._certificate())
+        self._bought[launch.token] = machine = msgspec.structs.replace(machine, annotations=marks)
         return machine
 
     async def get(self, provider_id: str) -> Machine:
@@ -153,7 +154,7 @@ class Aws:
 
     async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
         found = await self._resolver.resolve(node_class)
-        return msgspec.structs.replace(found, annotations=drift.fingerprint(node_class))
+        return msgspec.structs.replace(found, annotations=drift.fingerprint(node_class, await self._certificate()))
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
         meta = node_class["metadata"]
@@ -162,7 +163,7 @@ class Aws:
             await asked(self._profiles.release(meta.get("uid", "")))
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
-        return drift.reason(claim, machine, node_class)
+        return drift.reason(claim, machine, node_class, await self._certificate())
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         profile = (node_class.get("status") or {}).get("instanceProfile")
@@ -266,6 +267,12 @@ class Aws:
 
     async def _version(self) -> str:
         return (await self._cluster()).version
+
+    async def _certificate(self) -> str:
+        try:
+            return (await self._cluster()).ca_bundle
+        except CloudError:
+            return ""
 
 
 __all__ = ["Aws", "AwsSettings", "MachineNotFound"]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 
 from dovetail.cloud.aws.spec import Spec
+from dovetail.model.labels import ARCH, AWS_GROUP, INSTANCE_TYPE, OS, TENANCY
 
-PREFIX = "karpenter.k8s.aws/"
 _NAME = re.compile(r"^([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
-_ARCH = {"x86_64": "amd64", "arm64": "arm64"}
+#: EC2's names of architectures, and Kubernetes'.
+ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
 
 
 def _kebab(text: str) -> str:
@@ -36,12 +37,13 @@ def labels(spec: Spec, os: tuple[str, ...] = ("linux",)) -> dict[str, tuple[str,
     if found := _NAME.match(spec.name):
         aws["instance-category"], aws["instance-generation"] = found.groups()
     aws |= _devices(spec)
-    values: dict[str, tuple[str, ...]] = {PREFIX + key: (value,) for key, value in aws.items() if value is not None}
-    values[PREFIX + "instance-tenancy"] = ("default", "dedicated")
-    values["node.kubernetes.io/instance-type"] = (spec.name,)
-    values["kubernetes.io/arch"] = tuple(_ARCH[a] for a in spec.arches)
-    values["kubernetes.io/os"] = os
-    return values
+    return {
+        **{f"{AWS_GROUP}/{key}": (value,) for key, value in aws.items() if value is not None},
+        TENANCY: ("default", "dedicated"),
+        INSTANCE_TYPE: (spec.name,),
+        ARCH: tuple(ARCHES[a] for a in spec.arches),
+        OS: os,
+    }
 
 
 def _devices(spec: Spec) -> dict[str, str | None]:

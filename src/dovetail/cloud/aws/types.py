@@ -9,22 +9,23 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud import catalogue
-from dovetail.cloud.aws import capacity, nodeclass, typelabels
+from dovetail.cloud.aws import capacity, compatibility, nodeclass, typelabels
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.images import WINDOWS_BUILDS
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.reservations import Reservation
 from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
 from dovetail.cloud.aws.suits import suits
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, WINDOWS_BUILD, ZONE, ZONE_ID
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0
-ZONE = "topology.kubernetes.io/zone"
-ZONE_ID = "topology.k8s.aws/zone-id"
-KIND = "karpenter.sh/capacity-type"
-_BUILDS = {"Windows2019": "10.0.17763", "Windows2022": "10.0.20348", "Windows2025": "10.0.26100"}
+
+#: The fields of a node class that types and offerings depend on.
+_DECIDING = (*compatibility.FIELDS, "kubelet", "blockDeviceMappings", "instanceStorePolicy")
 
 #: What a reserved machine costs to weigh it against others: it is paid for already.
 RESERVED_SHARE = 1e-7
@@ -49,9 +50,7 @@ class Types:
         self._zones: Ageing[Mapping[str, frozenset[str]]] = Ageing(clock, REFRESH)
         self._derived: Ageing[tuple[InstanceType, ...]] = Ageing(clock, DERIVED)
         self._shown: dict[bytes, tuple[tuple[InstanceType, ...], int, tuple[InstanceType, ...]]] = {}
-        self._reserved: dict[
-            tuple[Reservation, ...], tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]
-        ] = {}
+        self._reserved: dict[tuple[Reservation, ...], tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
 
     async def list(
         self, node_class: Mapping[str, Any], zones: Mapping[str, str], reservations: Sequence[Reservation] = ()
@@ -95,7 +94,7 @@ class Types:
     def _holding(self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str]) -> InstanceType:
         reserved = (self._unavailable.shown(t.name, self._offering(each, zones)) for each in held)
         offerings = (*t.offerings, *reserved)
-        labels = {**t.labels, KIND: tuple(sorted({*t.labels[KIND], "reserved"}))}
+        labels = {**t.labels, CAPACITY_TYPE: tuple(sorted({*t.labels[CAPACITY_TYPE], RESERVED}))}
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
 
     async def _derive(self, spec: Mapping[str, Any], zones: Mapping[str, str]) -> tuple[InstanceType, ...]:
@@ -128,32 +127,28 @@ class Types:
     ) -> dict[str, tuple[str, ...]]:
         system = ("windows" if kind.windows else "linux",) if kind.runs_on(spec) else ()
         labels = typelabels.labels(spec, system)
-        labels["topology.kubernetes.io/region"] = (self._calls.region,)
+        labels[REGION] = (self._calls.region,)
         labels[ZONE] = tuple(sorted(set(offered) & zones.keys()))
-        labels[KIND] = tuple(sorted(k for k in ("on-demand", "spot") if k in spec.usage_classes))
+        labels[CAPACITY_TYPE] = tuple(k for k in (ON_DEMAND, SPOT) if k in spec.usage_classes)
         if kind.windows:
-            labels["node.kubernetes.io/windows-build"] = (_BUILDS[kind.name],)
+            labels[WINDOWS_BUILD] = (WINDOWS_BUILDS[kind.name.removeprefix("Windows")],)
         return labels
 
     def _offerings(
-        self,
-        spec: Spec,
-        fits: bool,
-        offered: frozenset[str],
-        zones: Mapping[str, str],
+        self, spec: Spec, fits: bool, offered: frozenset[str], zones: Mapping[str, str]
     ) -> tuple[Offering, ...]:
         found = []
         for zone in sorted(offered):
             labels = {ZONE_ID: zones[zone]} if zones.get(zone) else {}
-            for usage in ("on-demand", "spot"):
+            for usage in (ON_DEMAND, SPOT):
                 if usage in spec.usage_classes:
-                    price = (
-                        self._pricing.on_demand(spec.name) if usage == "on-demand"
-                        else self._pricing.spot(spec.name, zone)
-                    )
+                    spot = usage == SPOT
+                    price = self._pricing.spot(spec.name, zone) if spot else self._pricing.on_demand(spec.name)
                     found.append(
                         Offering(
-                            zone=zone, capacity_type=usage, labels=labels,
+                            zone=zone,
+                            capacity_type=usage,
+                            labels=labels,
                             price=price.dollars if price else None,
                             price_source=price.source if price else "",
                             available=fits and zone in zones and price is not None,
@@ -165,7 +160,7 @@ class Types:
         price = self._pricing.on_demand(reservation.instance_type)
         return Offering(
             zone=reservation.zone,
-            capacity_type="reserved",
+            capacity_type=RESERVED,
             price=price.dollars * RESERVED_SHARE if price else 0.0,
             price_source="reserved: paid for already",
             available=reservation.zone in zones and not reservation.expiring,
