@@ -12,9 +12,7 @@ import pytest
 
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import errors, fleet, health, messages, templates
-from dovetail.cloud.aws.compatibility import compatible
 from dovetail.cloud.aws.images import Image, Images, variants
-from dovetail.cloud.aws.spec import Spec
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
 
@@ -167,38 +165,6 @@ def test_messages_are_read_and_garbage_is_taken_away(body: str, kind: str, ids: 
 def test_every_error_has_a_reason_and_a_remedy(code: str, text: str, reason: str, remedy: Remedy) -> None:
     found = errors.explain(code, text)
     assert (found.reason, found.remedy) == (reason, remedy)
-
-
-SPEC = Spec(name="m5.large", vcpus=2, memory_mib=8192, hypervisor="nitro", interfaces=3, cards=2, efa=1)
-
-
-def nic(card: int, device: int, kind: str = "interface") -> dict[str, object]:
-    return {"networkCardIndex": card, "deviceIndex": device, "interfaceType": kind}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "change", "fits"),
-    [
-        ({}, {}, True),
-        ({"amiFamily": "AL2023"}, {"name": "a1.large"}, False),
-        ({"amiFamily": "Bottlerocket"}, {"name": "a1.large"}, True),
-        ({"cpuOptions": {"nestedVirtualization": "enabled"}}, {}, False),
-        ({"cpuOptions": {"nestedVirtualization": "enabled"}}, {"nested_virtualization": True}, True),
-        ({"cpuOptions": {"nestedVirtualization": "disabled"}}, {}, True),
-        ({"connectionTracking": {"udpTimeout": 30}}, {}, True),
-        ({"connectionTracking": {"udpTimeout": 30}}, {"hypervisor": "xen"}, False),
-        ({"networkInterfaces": [nic(0, 0), nic(1, 2)]}, {}, True),
-        ({"networkInterfaces": [nic(0, 0)]}, {"ena": False}, False),
-        ({"networkInterfaces": [nic(0, 0), nic(2, 0)]}, {}, False),
-        ({"networkInterfaces": [nic(0, 0), nic(0, 3)]}, {}, False),
-        ({"networkInterfaces": [nic(0, 0), nic(0, 1, "efa-only")]}, {}, True),
-        ({"networkInterfaces": [nic(0, 0), nic(0, 1, "efa-only"), nic(1, 1, "efa-only")]}, {}, False),
-    ],
-)
-def test_a_type_is_on_offer_only_if_a_machine_of_it_can_be_made_as_the_class_asks(
-    wanted: dict[str, Any], change: dict[str, Any], fits: bool
-) -> None:
-    assert compatible(msgspec.structs.replace(SPEC, **change), wanted) is fits
 
 
 def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for() -> None:

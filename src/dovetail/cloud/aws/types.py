@@ -9,7 +9,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud import catalogue
-from dovetail.cloud.aws import capacity, compatibility, nodeclass, typelabels
+from dovetail.cloud.aws import capacity, nodeclass, typelabels
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.images import WINDOWS_BUILDS
@@ -25,7 +25,10 @@ REFRESH = 12 * 3600.0
 DERIVED = 300.0
 
 #: The fields of a node class that types and offerings depend on.
-_DECIDING = (*compatibility.FIELDS, "kubelet", "blockDeviceMappings", "instanceStorePolicy")
+_DECIDING = (
+    "amiFamily", "amiSelectorTerms", "kubelet", "blockDeviceMappings", "instanceStorePolicy", "networkInterfaces",
+    "connectionTracking", "cpuOptions",
+)  # fmt: skip
 
 #: What a reserved machine costs to weigh it against others: it is paid for already.
 RESERVED_SHARE = 1e-7
@@ -57,9 +60,7 @@ class Types:
     ) -> tuple[InstanceType, ...]:
         """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids."""
         spec: Mapping[str, Any] = node_class.get("spec") or {}
-        fields = {key: spec.get(key) for key in ("amiFamily", "amiSelectorTerms", "kubelet", "blockDeviceMappings",
-                                                 "instanceStorePolicy", "networkInterfaces", "connectionTracking",
-                                                 "cpuOptions")}
+        fields = {key: spec.get(key) for key in _DECIDING}
         key = msgspec.json.encode((fields, dict(zones)), order="sorted")
         derived = await self._derived.get(key, lambda: self._derive(spec, zones))
         return self._with_reservations(self._to_be_had(key, derived), tuple(reservations), zones)
