@@ -14,10 +14,13 @@ import msgspec
 from dovetail.controllers import logs
 from dovetail.controllers.conditions import FALSE, TRUE, Conditions, Family
 from dovetail.controllers.context import Context
+from dovetail.controllers.rehash import rehash
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS
+from dovetail.model.kinds import classhash
+from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.meta import Condition, ObjectMeta
 
@@ -69,6 +72,7 @@ class NodeClasses:
     async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
         found = await self._context.cloud.resolve(node_class)
         if any(meta.annotations.get(key) != value for key, value in found.annotations.items()):
+            await self._rehash(meta, found.annotations)
             carried = {"metadata": {"annotations": dict(found.annotations)}}
             await self._context.kube.patch(EC2NODECLASSES, meta.name, carried)
         conditions = Conditions(
@@ -94,15 +98,27 @@ class NodeClasses:
         except NotFound:
             return
 
+    async def _rehash(self, meta: ObjectMeta, marks: Mapping[str, str]) -> None:
+        """Claims of a pool with kubelet settings of its own see another class, and wait for their end as they are."""
+        version, mirror = classhash.VERSION_ANNOTATION, self._context.mirror
+        if version not in marks or meta.annotations.get(version) == marks[version]:
+            return
+        own = {pool.name for pool in mirror.pools.store.all() if KUBELET_ANNOTATION in pool.metadata.annotations}
+        plain = [claim for claim in self._users(meta.name) if claim.node_pool not in own]
+        await rehash(self._context.kube, plain, marks, version)
+
+    def _users(self, name: str) -> list[NodeClaim]:
+        return [
+            claim
+            for claim in self._context.mirror.claims.store.all()
+            if claim.spec.node_class_ref.name == name and claim.spec.node_class_ref.kind == "EC2NodeClass"
+        ]
+
     async def _finalize(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> Again:
         context = self._context
         if FINALIZER not in meta.finalizers:
             return None
-        users = [
-            claim.name
-            for claim in context.mirror.claims.store.all()
-            if claim.spec.node_class_ref.name == meta.name and claim.spec.node_class_ref.kind == "EC2NodeClass"
-        ]
+        users = [claim.name for claim in self._users(meta.name)]
         if users:
             context.log.info(
                 "waiting on nodeclaims",

@@ -11,6 +11,7 @@ from typing import Any
 from dovetail.cluster.holdings import Holdings
 from dovetail.controllers.conditions import FALSE, POOL, TRUE, Conditions, manifest
 from dovetail.controllers.context import Context
+from dovetail.controllers.rehash import rehash
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
@@ -86,7 +87,11 @@ class NodePools:
             wanted = {hashes.HASH_ANNOTATION: hashes.pool_hash(pool), hashes.VERSION_ANNOTATION: hashes.VERSION}
         except DurationError:
             return  # too long to be counted: ValidationSucceeded tells
-        if any(pool.metadata.annotations.get(key) != value for key, value in wanted.items()):
+        known = pool.metadata.annotations
+        if known.get(hashes.VERSION_ANNOTATION) != hashes.VERSION:
+            mirror = self._context.mirror
+            await rehash(self._context.kube, mirror.claims_of(pool.name), wanted, hashes.VERSION_ANNOTATION)
+        if any(known.get(key) != value for key, value in wanted.items()):
             try:
                 await self._context.kube.patch(NODEPOOLS, pool.name, {"metadata": {"annotations": wanted}})
             except NotFound:

@@ -58,7 +58,10 @@ def _flag(value: bool) -> int:
 
 
 def _length(text: str) -> int:
-    length = duration.nanoseconds(text)
+    try:
+        length = duration.nanoseconds(text)
+    except duration.DurationError:  # the definition lets it pass
+        return word(text)
     return struct("Duration", (("Duration", number(length) if length else None),))
 
 

@@ -1,0 +1,27 @@
+"""Claims that another version of us, or Karpenter, has hashed in another way.
+
+Such a hash says nothing about today's, so the claims of a pool or class are taken to be up to date once and
+marked anew. A claim that has drifted already stays so: nobody can tell any more whether it still would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import NODECLAIMS
+from dovetail.model.kinds.nodeclaim import NodeClaim
+
+
+async def rehash(kube: Kube, claims: Iterable[NodeClaim], marks: Mapping[str, str], version: str) -> None:
+    """Put `marks`, a hash and its version, on the claims hashed otherwise; `version` is the latter's key."""
+    for claim in claims:
+        if claim.metadata.annotations.get(version) == marks[version]:
+            continue
+        drifted = claim.condition("Drifted") is not None
+        said = {version: marks[version]} if drifted else dict(marks)
+        try:
+            await kube.patch(NODECLAIMS, claim.name, {"metadata": {"annotations": said}})
+        except NotFound:
+            continue
