@@ -58,8 +58,6 @@ PERSISTENTVOLUMECLAIMS = _core("persistentvolumeclaims", "PersistentVolumeClaim"
 PERSISTENTVOLUMES = _core("persistentvolumes", "PersistentVolume", False)
 REPLICATIONCONTROLLERS = _core("replicationcontrollers", "ReplicationController")
 RESOURCEQUOTAS = _core("resourcequotas", "ResourceQuota")
-LIMITRANGES = _core("limitranges", "LimitRange")
-PODTEMPLATES = _core("podtemplates", "PodTemplate")
 CORE_EVENTS = _core("events", "Event")
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
@@ -72,14 +70,9 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 CRONJOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 
 HPAS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
-VPAS = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
-VPA_CHECKPOINTS = Resource(
-    "autoscaling.k8s.io", "v1", "verticalpodautoscalercheckpoints", "VerticalPodAutoscalerCheckpoint"
-)
 
 PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 PRIORITYCLASSES = _cluster("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass")
-RUNTIMECLASSES = _cluster("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass")
 STORAGECLASSES = _cluster("storage.k8s.io", "v1", "storageclasses", "StorageClass")
 CSINODES = _cluster("storage.k8s.io", "v1", "csinodes", "CSINode")
 CSIDRIVERS = _cluster("storage.k8s.io", "v1", "csidrivers", "CSIDriver")
@@ -88,27 +81,8 @@ LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 ENDPOINTSLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 INGRESSES = Resource("networking.k8s.io", "v1", "ingresses", "Ingress")
-NETWORKPOLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
-ROLEBINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
-CLUSTERROLES = _cluster("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole")
-CLUSTERROLEBINDINGS = _cluster("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding")
-TOKENREVIEWS = _cluster("authentication.k8s.io", "v1", "tokenreviews", "TokenReview")
-SUBJECTACCESSREVIEWS = _cluster("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview")
-SELFSUBJECTACCESSREVIEWS = _cluster("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview")
 
 CRDS = _cluster("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition")
-APISERVICES = _cluster("apiregistration.k8s.io", "v1", "apiservices", "APIService")
-MUTATINGWEBHOOKS = _cluster(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration"
-)
-VALIDATINGWEBHOOKS = _cluster(
-    "admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration"
-)
-
-POD_METRICS = Resource("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")
-NODE_METRICS = _cluster("metrics.k8s.io", "v1beta1", "nodes", "NodeMetrics")
 
 NODEPOOLS = _cluster("karpenter.sh", "v1", "nodepools", "NodePool")
 NODECLAIMS = _cluster("karpenter.sh", "v1", "nodeclaims", "NodeClaim")

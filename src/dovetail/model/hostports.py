@@ -72,17 +72,3 @@ def clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> tuple[HostPo
             if port.clashes(other):
                 return port, other
     return None
-
-
-def why_clash(wanted: Iterable[HostPort], taken: Iterable[HostPort]) -> str | None:
-    """The clash in words, or None."""
-    found = clash(wanted, taken)
-    if found is None:
-        return None
-    values = {"existing": found[1], "pod": found[0]}
-    told = ", ".join(
-        f"{who}-hostport-ip={_address(port.ip)}, {who}-hostport-port={port.port}, "
-        f"{who}-hostport-protocol={port.protocol}"
-        for who, port in values.items()
-    )
-    return f"pod hostport conflicts with existing hostport configuration ({told})"

@@ -74,7 +74,6 @@ AWS_WELL_KNOWN = frozenset({ZONE_ID, *(f"{AWS_GROUP}/{name}" for name in _AWS_NA
 WELL_KNOWN = CORE_WELL_KNOWN | AWS_WELL_KNOWN
 
 RESTRICTED = frozenset({HOSTNAME})
-CORE_RESTRICTED_DOMAINS = frozenset({GROUP})
 RESTRICTED_DOMAINS = frozenset({GROUP, AWS_GROUP})
 
 #: Old names of labels, and the name everything is compared by.

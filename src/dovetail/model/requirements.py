@@ -11,10 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from dovetail.model.labels import RESTRICTED
-from dovetail.model.pods import NodeSelectorTerm, Pod
 from dovetail.model.requirement import OPERATORS, Requirement, requirement
 
-__all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "pod_requirements", "requirement"]
+__all__ = ["OPERATORS", "Requirement", "Requirements", "Selecting", "requirement"]
 
 _NOBODY: frozenset[str] = frozenset()
 
@@ -110,36 +109,6 @@ class Requirements(Mapping[str, Requirement]):
                 return False
         return True
 
-    def why_not_intersects(self, other: Requirements) -> str | None:
-        """The clashes in words, or None."""
-        return "; ".join(f"key {key}, {other[key]} not in {self[key]}" for key in self._clashes(other)) or None
-
-    def why_not_compatible(self, incoming: Requirements, allow_undefined: frozenset[str] = _NOBODY) -> str | None:
-        """The first unknown label, or the clashes, in words; None where all is well."""
-        key = self._unknown(incoming, allow_undefined)
-        if key is None:
-            return self.why_not_intersects(incoming)
-        known = _likely(key, allow_undefined) or _likely(key, self._by_key)
-        hint = f' (typo of "{known}"?)' if known else ""
-        return f'label "{key}" does not have known values{hint}'
-
-    def _unknown(self, incoming: Requirements, allow_undefined: frozenset[str]) -> str | None:
-        missing = [
-            key
-            for key, each in incoming._by_key.items()
-            if key not in self._by_key and key not in allow_undefined and not each.negative
-        ]
-        return min(missing, default=None)
-
-    def _clashes(self, other: Requirements) -> Iterator[str]:
-        mine, theirs = self._by_key, other._by_key
-        small = mine if len(mine) <= len(theirs) else theirs
-        shared = [key for key in small if key in mine and key in theirs]
-        for key in sorted(shared) if len(shared) > 1 else shared:
-            have, want = mine[key], theirs[key]
-            if not have.intersects(want) and not (have.negative and want.negative):
-                yield key
-
     def entries(self) -> list[dict[str, object]]:
         """As they stand in a NodeClaim's spec, keys in order."""
         return [entry for key in sorted(self._by_key) for entry in self._by_key[key].entries()]
@@ -148,25 +117,3 @@ class Requirements(Mapping[str, Requirement]):
         return ", ".join(sorted(str(each) for each in self._by_key.values() if each.key not in RESTRICTED))
 
     __repr__ = __str__
-
-
-def _likely(key: str, known: Iterable[str]) -> str | None:
-    """The known label that was probably meant."""
-    tail = key.partition("/")[2] if "/" in key else key
-    return min((each for each in known if key in each or each.endswith(tail)), default=None)
-
-
-def pod_requirements(pod: Pod, preferences: bool = True) -> Requirements:
-    """What a pod asks of its node's labels: its selector, its heaviest preference, its first required term."""
-    found = [requirement(key, "In", (value,)) for key, value in pod.spec.node_selector.items()]
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    if affinity:
-        if preferences and affinity.preferred:
-            found += _term(max(affinity.preferred, key=lambda term: term.weight).preference)
-        if affinity.required and affinity.required.node_selector_terms:
-            found += _term(affinity.required.node_selector_terms[0])
-    return Requirements(found)
-
-
-def _term(term: NodeSelectorTerm) -> list[Requirement]:
-    return [requirement(each.key, each.operator, each.values) for each in term.match_expressions]

@@ -81,12 +81,6 @@ def untolerated(
     ]
 
 
-def why_untolerated(taints: Iterable[Taint], tolerations: Sequence[Toleration]) -> str | None:
-    """The taints in the way, in words, or None. Every effect counts: planning relaxes PreferNoSchedule itself."""
-    missing = [taint for taint in taints if not any(tolerates(each, taint) for each in tolerations)]
-    return "; ".join(f"did not tolerate taint (taint={text(taint)})" for taint in missing) or None
-
-
 def merge(taints: Sequence[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:
     """The taints, and those of `more` that are not among them yet."""
     merged = list(taints)

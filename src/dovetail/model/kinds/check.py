@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.model.kinds.crds import struct_of
 from dovetail.model.kinds.memory import copy
-from dovetail.model.kinds.schema import QUANTITY, Field, Json, members
+from dovetail.model.kinds.schema import QUANTITY, Field, members
 from dovetail.model.meta import ObjectMeta
 
 Path = tuple[str | int, ...]
@@ -128,12 +128,12 @@ def check(obj: Mapping[str, Any], old: Mapping[str, Any] | None = None, *, thoro
     root = describe(obj)
     if root is None:
         return []
-    whole = _filled(obj, root)
+    whole = filled(obj, root)
     found: list[Problem] = []
     _shape(whole, root, (), found)
     blocked = [problem.path for problem in found if problem.kind in BLOCKING]
     if not blocked:
-        found.extend(_rules(whole, None if old is None else _filled(old, root), root, ()))
+        found.extend(_rules(whole, None if old is None else filled(old, root), root, ()))
     elif thorough:
         found.extend(_sound_rules(whole, root, (), blocked))
     return found
@@ -153,15 +153,8 @@ def _sound_rules(value: Any, node: Node, path: Path, blocked: list[Path]) -> Ite
             yield from _sound_rules(member, node.each, (*path, index), blocked)
 
 
-def defaulted(obj: Mapping[str, Any]) -> Json:
-    """The object as the API server would store it: nulls dropped, defaults filled in."""
-    root = describe(obj)
-    filled: Json = copy(obj) if root is None else _filled(obj, root)
-    return filled
-
-
-def _filled(value: Any, node: Node) -> Any:
-    """Nulls dropped and defaults filled in; what needs neither is not copied."""
+def filled(value: Any, node: Node) -> Any:
+    """What the API server would store: nulls dropped, defaults filled in. What needs neither is not copied."""
     kind = node.type
     if kind == "object" and isinstance(value, dict):
         fields, found = node.fields, {}
@@ -170,15 +163,15 @@ def _filled(value: Any, node: Node) -> Any:
             if child is None:
                 found[key] = member
             elif member is not None:
-                found[key] = member if child.leaf else _filled(member, child)
+                found[key] = member if child.leaf else filled(member, child)
         for key in node.defaults:
             if key not in found:
-                found[key] = _filled(copy(fields[key].field.default), fields[key])
+                found[key] = filled(copy(fields[key].field.default), fields[key])
         return found
     if kind == "map" and isinstance(value, dict) and node.each is not None:
-        return {key: _filled(member, node.each) for key, member in value.items() if member is not None}
+        return {key: filled(member, node.each) for key, member in value.items() if member is not None}
     if kind == "array" and isinstance(value, list) and node.each is not None and not node.each.leaf:
-        return [_filled(member, node.each) for member in value]
+        return [filled(member, node.each) for member in value]
     return value
 
 
