@@ -190,3 +190,25 @@ def test_listeners_of_a_block_go_with_it() -> None:
         assert heard == ["stays", "goes", "stays"]
 
     _run(story)
+
+
+def test_what_a_pod_was_promised_lasts_while_its_machine_goes_and_ends_if_that_stays_after_all() -> None:
+    """A drain may take hours; whoever comes back then must find the machine that was bought for it."""
+
+    async def story(mirror: Mirror) -> None:
+        ready = {"type": "Initialized", "status": "True"}
+        mirror.nodes._put("old", _node("old"))
+        mirror.mark(["cloud:///old"])
+        for name, node in (("bound", "old"), ("waits", "")):
+            mirror.pods._put(f"default/{name}", _pod(name, node))
+        mirror.claims._put("c", _claim("c", pods="uid-bound,uid-waits"))
+        claim = msgspec.convert({**msgspec.to_builtins(_claim("c", 2)), "status": {"conditions": [ready]}}, NodeClaim)
+        mirror.claims._put("c", claim)
+        await asyncio.sleep(3600)
+        mirror.expire()
+        assert mirror.reservations.of("uid-bound") == Target("claim", "c")
+        assert mirror.reservations.of("uid-waits") is None
+        mirror.mark(["cloud:///old"], going=False)
+        assert mirror.reservations.of("uid-bound") is None
+
+    _run(story)

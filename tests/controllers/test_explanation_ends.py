@@ -28,7 +28,9 @@ def test_a_machine_that_is_drained_tells_who_holds_it_and_for_how_long(tell: Tel
         date = {"karpenter.sh/nodeclaim-termination-timestamp": "2026-01-01T03:00:00Z"}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], {"metadata": {"annotations": date}})
         await asyncio.sleep(1)
-        assert ask(world, "node", node).details[-1] == "all its pods will be deleted by 2026-01-01T03:00:00Z"
+        end, room = ask(world, "node", node).details[-1].split("; ")
+        assert end == "all its pods will be deleted by 2026-01-01T03:00:00Z"
+        assert room == "room for those that hold it is bought 5 minutes before"
 
     tell(story)
 

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cluster import machines, stages
+from dovetail.cluster import machines, reading, stages
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.errors import KubeError
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.store import Index
 from dovetail.model.instancetype import InstanceType
@@ -94,22 +94,8 @@ class Mirror:
             group.create_task(self._sync(), name="mirror sync")
 
     async def _sync(self) -> None:
-        for reflector in self._required:
-            await reflector.synced.wait()
-        for reflector in self._optional:
-            await self._read_or_absent(reflector)
+        await reading.read(self._required, self._optional)
         self.synced.set()
-
-    @staticmethod
-    async def _read_or_absent(reflector: Reflector[Any]) -> None:
-        """Until a kind has been listed, or the server has said that it has no such kind."""
-        while not isinstance(reflector.failure, NotFound):
-            try:
-                async with asyncio.timeout(0.1):
-                    await reflector.synced.wait()
-                    return
-            except TimeoutError:
-                continue
 
     def age(self) -> float:
         """How old the view may be, in seconds: the time since a watch that is broken last spoke."""
@@ -229,6 +215,8 @@ class Mirror:
             (self._marked.add if going else self._marked.discard)(provider_id)
             for name in self._node_of.get(provider_id, ()):
                 self._touch(Target("node", name))
+                for pod in () if going else self.pods_on(name):
+                    self.break_promise(pod.metadata.uid)
             if provider_id in self._claim_of:
                 self._touch(Target("claim", self._claim_of[provider_id]))
 
@@ -237,6 +225,11 @@ class Mirror:
         if claim and (claim.metadata.deletion_timestamp or claim.status.provider_id in self._marked):
             return True
         return bool(node and (node.metadata.deletion_timestamp or node.spec.provider_id in self._marked))
+
+    def leaves(self, uid: str) -> bool:
+        """Whether a pod is on a machine on its way out, so that what it was promised is for when it comes back."""
+        pod = self._by_uid.get(uid)
+        return pod is not None and bool(pod.spec.node_name) and not self._is_settled(pod)
 
     # -- deriving
 
@@ -371,7 +364,7 @@ class Mirror:
             for uid in machines.planned(claim):
                 self.reservations.promise(uid, target)
         elif claim.is_true("Initialized") and not (change.old and change.old.is_true("Initialized")):
-            self.reservations.limit(target, self._clock.monotonic() + NOMINATION)
+            self.reservations.limit(target, self._clock.monotonic() + NOMINATION, but=self.leaves)
 
     def _budget(self, change: Change[PodDisruptionBudget]) -> None:
         self._guards = None

@@ -7,7 +7,7 @@ its time has passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 
@@ -46,11 +46,12 @@ class Reservations:
             self.release(uid)
         return uids
 
-    def limit(self, target: Target, until: float) -> None:
-        """From now on the promises on a machine have an end."""
+    def limit(self, target: Target, until: float, but: Callable[[str], bool] = lambda uid: False) -> None:
+        """From now on the promises on a machine have an end, but for the pods that say so."""
         for uid in self._on.get(target, ()):
             known = self._of[uid][1]
-            self._of[uid] = (target, until if known is None else min(known, until))
+            if not but(uid):
+                self._of[uid] = (target, until if known is None else min(known, until))
 
     def expire(self, now: float) -> tuple[tuple[str, Target], ...]:
         gone = [(uid, target) for uid, (target, until) in self._of.items() if until is not None and until <= now]

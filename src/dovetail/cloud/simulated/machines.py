@@ -10,6 +10,7 @@ from typing import Any
 from dovetail.cloud.protocol import Launch, LaunchOption, Machine
 from dovetail.model import labels as keys
 from dovetail.model.instancetype import InstanceType
+from dovetail.model.quantity import resources
 
 SCHEME = "simulated"
 IMAGE = "simulated-image"
@@ -21,21 +22,25 @@ def provider_id(token: str, zone: str) -> str:
 
 
 def machine_of(claim: Mapping[str, Any], created: datetime, types: Mapping[str, InstanceType]) -> Machine | None:
-    """The machine a launched claim stands for: how the books are found again after a restart."""
+    """The machine a launched claim stands for: how the books are found again after a restart.
+
+    It stands whether or not its type is still sold; then it has what its claim says.
+    """
     metadata, status = claim.get("metadata") or {}, claim.get("status") or {}
     tags = metadata.get("labels") or {}
     provider = status.get("providerID") or ""
-    t = types.get(tags.get(keys.INSTANCE_TYPE, ""))
-    if not provider.startswith(f"{SCHEME}://") or t is None:
+    name = tags.get(keys.INSTANCE_TYPE, "")
+    if not provider.startswith(f"{SCHEME}://") or not name:
         return None
+    t = types.get(name)
     return Machine(
         provider_id=provider,
-        instance_type=t.name,
+        instance_type=name,
         zone=tags.get(keys.ZONE, ""),
         capacity_type=tags.get(keys.CAPACITY_TYPE, ""),
         image_id=status.get("imageID") or IMAGE,
-        capacity=dict(t.capacity),
-        allocatable=dict(t.allocatable),
+        capacity=dict(t.capacity) if t is not None else resources(status.get("capacity") or {}),
+        allocatable=dict(t.allocatable) if t is not None else resources(status.get("allocatable") or {}),
         labels=dict(tags),
         created=created,
         claim_uid=metadata.get("uid"),

@@ -41,7 +41,7 @@ class Simulation:
 
         Nothing about those `asked` is looked up later, so that these questions may be asked beside the loop.
         """
-        waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror)]
+        waiting = [*pending.waiting(context.mirror), *pending.leaving(context.mirror, context.clock.now())]
         snapshot = context.cutter.cut(pools, waiting)
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot

@@ -8,6 +8,7 @@ from datetime import datetime
 from dovetail.controllers.disruption import blockers
 from dovetail.controllers.explanation.answer import others
 from dovetail.controllers.ledger import Decision
+from dovetail.controllers.provisioning.pending import AHEAD
 from dovetail.controllers.termination import deadline, drain
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.pods import Pod
@@ -36,5 +37,6 @@ def patience(claim: NodeClaim, held: Sequence[blockers.Blocker]) -> list[str]:
     """When the wait ends, if somebody has said it."""
     end = deadline.of(claim)
     if end is not None:
-        return [f"all its pods will be deleted by {end:%Y-%m-%dT%H:%M:%SZ}"]
+        ahead = f"; room for those that hold it is bought {AHEAD.seconds // 60} minutes before" if held else ""
+        return [f"all its pods will be deleted by {end:%Y-%m-%dT%H:%M:%SZ}{ahead}"]
     return ["it has no terminationGracePeriod: it waits for as long as they hold it"] if held else []

@@ -27,6 +27,7 @@ def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: date
     bad = next((each for each in found.status.conditions if each.type == "Ready" and each.status != "True"), None)
     stopped = safe_mode(decisions)
     line = _summary(machines) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
+    line += "; in safe mode" if stopped else ""
     details = [stopped] if stopped else []
     details += _limits(found)
     details += [allowance(mirror, found, reason, now) for reason in REASONS]

@@ -16,12 +16,13 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
 async def delete(
-    context: Context, claim: NodeClaim, reason: str, *, decision: str = "", policy: str = "", bound: float | None = None
-) -> str:
+    context: Context, claim: NodeClaim, reason: str, *, why: str = "", decision: str = "", policy: str = "",
+    bound: float | None = None,
+) -> str:  # fmt: skip
     """Delete a claim and return the id of the decision; a claim that is gone already is as good, and needs none.
 
-    `decision` is the command's that has recorded it, `policy` the consolidation's, and `bound` the seconds its drain
-    may take whatever the claim says.
+    `why` says more than the reason does, `decision` is the command's that has recorded it, `policy` the
+    consolidation's, and `bound` the seconds its drain may take whatever the claim says.
     """
     context.ended.add(claim.metadata.uid)
     try:
@@ -32,7 +33,8 @@ async def delete(
     context.metrics.claims_disrupted.labels(
         reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
     ).inc()
-    return decision or record(context, claim, reason, reason.replace("_", " "))
+    words = reason.replace("_", " ")
+    return decision or record(context, claim, reason, f"{words}: {why}" if why else words)
 
 
 def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:

@@ -149,13 +149,14 @@ class Launcher:
                 context.offers.pause(claim.node_pool, POOL_PAUSE, problem.message)
         else:
             return False
+        decision = await delete(context, claim, reason, why=problem.message)
         context.log.error(
             "failed launching nodeclaim",
             controller="nodeclaim.lifecycle",
             NodeClaim=logs.ref(claim.name),
             error=problem.detail,
+            decision=decision,
         )
-        await delete(context, claim, reason)
         return True
 
     def _others(self, claim: NodeClaim) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.termination import deadline, drain
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 
 #: Nobody may disrupt these, so nobody needs room for them elsewhere.
 _FOREVER = "true"
+#: How long before pods are made to leave a machine is bought for their successors: longer than most take to join.
+AHEAD = timedelta(minutes=5)
 
 
 def provisionable(pod: Pod, nominated_gone: bool = False) -> bool:
@@ -61,14 +65,38 @@ def waiting(mirror: Mirror) -> Iterator[Pod]:
             yield pod
 
 
-def leaving(mirror: Mirror) -> Iterator[Pod]:
-    """Pods on machines that are going: their successors will need room. Those promised one already are left out."""
+def leaving(mirror: Mirror, now: datetime) -> Iterator[Pod]:
+    """Pods on machines that are going: their successors will need room. Those promised one already are left out.
+
+    Who may not be asked to leave stays, and needs no room elsewhere until shortly before the machine's end has a date.
+    """
     for node in mirror.nodes.store.all():
-        if not mirror.going(mirror.claim_for(node), node):
+        claim = mirror.claim_for(node)
+        if not mirror.going(claim, node):
             continue
+        end = deadline.of(claim)
         for pod in mirror.pods_on(node.metadata.name):
-            if reschedulable(pod, mirror.guards) and not mirror.reservations.of(pod.metadata.uid):
+            if mirror.reservations.of(pod.metadata.uid):
+                continue
+            if _free_to_go(pod, mirror.guards) or (end is not None and returning(pod) and soon(pod, end) <= now):
                 yield pod
+
+
+def soon(pod: Pod, end: datetime) -> datetime:
+    """When a machine should be bought for the successor of a pod that will be made to leave: it is ready in time."""
+    return (drain.forced_at(pod, end) or end) - AHEAD
+
+
+def _free_to_go(pod: Pod, guards: Guards) -> bool:
+    """Whether a pod will leave as soon as it is asked to, or once others who left have come back."""
+    return reschedulable(pod, guards) and not any(map(_shut, guards.of(pod)))
+
+
+def _shut(budget: PodDisruptionBudget) -> bool:
+    """A budget that allows nobody to leave though nobody is missing: only a larger workload opens it."""
+    status = budget.status
+    known = status.observed_generation > 0 and status.expected_pods > 0
+    return known and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
 
 
 def returning(pod: Pod) -> bool:

@@ -17,6 +17,7 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning import claims, pending, records
 from dovetail.controllers.provisioning.attempts import Attempts, owner
 from dovetail.controllers.provisioning.batcher import Batcher
+from dovetail.controllers.provisioning.ends import Ends
 from dovetail.controllers.provisioning.filling import Filling
 from dovetail.controllers.provisioning.planning import Planning
 from dovetail.kube.errors import KubeError
@@ -50,6 +51,7 @@ class Provisioner:
         self._told: dict[str, str] = {}
         self._attempts = Attempts()
         self._somebody = asyncio.Event()
+        self._ends = Ends(context.mirror, context.clock)
         context.mirror.listen(PODS, self._pod_changed)
         context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
@@ -61,6 +63,7 @@ class Provisioner:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._look_again(), name="provisioner retries")
             group.create_task(self._think_ahead(), name="provisioner thinks ahead")
+            group.create_task(self._ends.run(self._batcher.trigger), name="provisioner before ends")
             while True:
                 await self._batcher.wait()
                 await self._context.mirror.synced.wait()
@@ -192,7 +195,7 @@ class Provisioner:
                 found.append(pod)
             else:
                 problems.append((pod, problem))
-        return [*found, *pending.leaving(mirror)], problems
+        return [*found, *pending.leaving(mirror, self._context.clock.now())], problems
 
     def _in_vain(self, pod: Pod) -> str | None:
         """Why nothing more is bought for this pod, if too much was already."""
@@ -258,7 +261,7 @@ class Provisioner:
             claim = mirror.claim_for(node) if node else mirror.claims.store.get(place.node)
             coming = claim is not None and not claim.is_true("Initialized")
             target = Target("claim", claim.name) if claim and coming else Target("node", place.node)
-            mirror.promise(pods[key], target, None if coming else until)
+            mirror.promise(pods[key], target, None if coming or mirror.leaves(pods[key].metadata.uid) else until)
             if pending.provisionable(pods[key]):
                 name, where = claim.name if claim else None, place.node if node else None
                 self._context.notices.nominated(pods[key], name, where, decision)

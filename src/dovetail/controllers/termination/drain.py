@@ -85,8 +85,14 @@ def _overdue(pod: Pod, end: datetime, now: datetime) -> bool:
     """Whether the pod must be told now to be gone by the end."""
     if pod.terminating:
         return pod.metadata.deletion_timestamp is not None and pod.metadata.deletion_timestamp > end
+    when = forced_at(pod, end)
+    return when is not None and now > when
+
+
+def forced_at(pod: Pod, end: datetime) -> datetime | None:
+    """When a pod is made to leave so that it is gone by the end, whoever protects it."""
     grace = pod.spec.termination_grace_period_seconds
-    return grace is not None and now > end - timedelta(seconds=grace)
+    return None if grace is None else end - timedelta(seconds=grace)
 
 
 def _grace(end: datetime, now: datetime) -> int:
