@@ -78,7 +78,7 @@ def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str])
     if rule["topologyKey"] == HOSTNAME:
         least = 0
     else:
-        seen = set(zones) if rule["topologyKey"] == ZONE else set(counts)
+        seen = {*counts, *zones} if rule["topologyKey"] == ZONE else set(counts)
         least = min((counts[each] for each in seen), default=0)
     return domain is not None and counts[domain] - least <= rule["maxSkew"]
 
