@@ -7,9 +7,9 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cluster.keys import DECISION, REBOOTS, TERMINATION_TIMESTAMP
 from dovetail.kube import resources as kinds
+from dovetail.model.labels import RESERVATION
 from tests.controllers.conftest import types
 
 Tell = Callable[..., None]

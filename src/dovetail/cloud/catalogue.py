@@ -18,6 +18,7 @@ import msgspec
 from dovetail.cloud.aws import capacity, typelabels
 from dovetail.cloud.aws.spec import Spec
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, SPOT, ZONE, ZONE_ID
 
 #: The typical share of on-demand that spot costs, by category; measured medians, rounded.
 SPOT_SHARE: Mapping[str, float] = {"c": 0.35, "m": 0.33, "r": 0.27, "t": 0.31, "g": 0.32}
@@ -112,17 +113,17 @@ def offerings(spec: Spec, region_name: str) -> tuple[Offering, ...]:
     for zone, zone_id in place.zones.items():
         if spec.name not in _offered(region_name)[zone]:
             continue
-        for kind in ("on-demand", "spot"):
+        for kind in (ON_DEMAND, SPOT):
             if kind not in spec.usage_classes:
                 continue
-            priced = quote if kind == "on-demand" or quote is None else spot_estimate(quote, spec.name)
+            priced = quote if kind == ON_DEMAND or quote is None else spot_estimate(quote, spec.name)
             found.append(
                 Offering(
                     zone=zone,
                     capacity_type=kind,
                     price=priced[0] if priced else None,
                     available=priced is not None,
-                    labels={"topology.k8s.aws/zone-id": zone_id},
+                    labels={ZONE_ID: zone_id},
                     price_source=priced[1] if priced else "",
                 )
             )
@@ -138,9 +139,9 @@ def instance_type(spec: Spec, region_name: str) -> InstanceType:
     """The type as AL2023 nodes without block device mappings would show it."""
     found = offerings(spec, region_name)
     labels = typelabels.labels(spec) | {
-        "topology.kubernetes.io/region": (region_name,),
-        "topology.kubernetes.io/zone": tuple(sorted({o.zone for o in found})),
-        "karpenter.sh/capacity-type": tuple(sorted({o.capacity_type for o in found})),
+        REGION: (region_name,),
+        ZONE: tuple(sorted({o.zone for o in found})),
+        CAPACITY_TYPE: tuple(sorted({o.capacity_type for o in found})),
     }
     return InstanceType(
         name=spec.name,

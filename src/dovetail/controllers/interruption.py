@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import CloudError, Interruption, Remedy
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
@@ -18,7 +17,7 @@ from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.labels import INSTANCE_TYPE, RESERVED, SPOT, ZONE
+from dovetail.model.labels import INSTANCE_TYPE, RESERVATION, RESERVED, SPOT, ZONE
 
 #: kind -> (event, what it says, reason in metrics); a rebalance recommendation moves nobody.
 _MEANING = {

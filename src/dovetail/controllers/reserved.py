@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from dovetail.cloud.aws.reservations import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
 from dovetail.cluster.stages import RESERVED, STAGE
@@ -20,6 +19,7 @@ from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 
 PERIOD = 60.0
 _LABELS = (RESERVATION, RESERVATION_TYPE, RESERVATION_INTERRUPTIBLE)

@@ -7,9 +7,9 @@ from typing import Any
 
 from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.images import Image
-from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import Machine
 from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
+from dovetail.model.labels import RESERVATION
 
 
 def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, str]:

@@ -15,14 +15,10 @@ import msgspec
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain, told
 from dovetail.cloud.aws.network import Subnet
-from dovetail.cloud.aws.reservations import (
-    CAPACITY_BLOCK,
-    INTERRUPTIBLE,
-    RESERVATION_INTERRUPTIBLE,
-    RESERVATION_TYPE,
-)
+from dovetail.cloud.aws.reservations import CAPACITY_BLOCK, INTERRUPTIBLE
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, LaunchOption
 from dovetail.model.instancetype import Offering
+from dovetail.model.labels import RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 
 #: How many types one fleet call may carry.
 MOST_TYPES = 60

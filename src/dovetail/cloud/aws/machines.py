@@ -14,12 +14,12 @@ from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
 from dovetail.cloud.aws.gathering import Gathering
 from dovetail.cloud.aws.joint import Order, dealt, orders_of
-from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import Machine, MachineNotFound, RebootRejected
+from dovetail.model import labels as keys
 
-POOL_TAG = "karpenter.sh/nodepool"
+POOL_TAG = keys.NODEPOOL
 CLAIM_TAG = "karpenter.sh/nodeclaim"
-CLASS_TAG = "karpenter.k8s.aws/ec2nodeclass"
+CLASS_TAG = keys.NODECLASS
 CLUSTER_TAG = "eks:eks-cluster-name"
 UID_TAG = "dovetail.sh/claim-uid"
 NAME_TAG = "Name"
@@ -91,10 +91,10 @@ def machine(row: Mapping[str, Any]) -> Machine:
         capacity={},
         allocatable={},
         labels={
-            "node.kubernetes.io/instance-type": row["InstanceType"],
-            "topology.kubernetes.io/zone": zone,
-            "karpenter.sh/capacity-type": kind,
-            **({RESERVATION: row["CapacityReservationId"]} if kind == "reserved" else {}),
+            keys.INSTANCE_TYPE: row["InstanceType"],
+            keys.ZONE: zone,
+            keys.CAPACITY_TYPE: kind,
+            **({keys.RESERVATION: row["CapacityReservationId"]} if kind == "reserved" else {}),
         },
         created=row["LaunchTime"],
         claim_uid=tags.get(UID_TAG) or _together(tags).get(tags.get(CLAIM_TAG, "")),

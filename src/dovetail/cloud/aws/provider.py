@@ -20,7 +20,7 @@ from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import Profiles
-from dovetail.cloud.aws.reservations import RESERVATION, Reservations
+from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.status import Resolver
 from dovetail.cloud.aws.templates import IDLE, Templates
 from dovetail.cloud.aws.types import Types
@@ -37,6 +37,7 @@ from dovetail.cloud.protocol import (
 )
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType
+from dovetail.model.labels import RESERVATION
 
 #: How long the cluster's own facts are believed, in seconds: its version changes with an upgrade.
 FACTS = 300.0

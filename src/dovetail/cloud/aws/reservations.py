@@ -17,10 +17,8 @@ from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.network import Term, filters
+from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
 
-RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
-RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
-RESERVATION_INTERRUPTIBLE = "karpenter.k8s.aws/capacity-reservation-interruptible"
 CAPACITY_BLOCK = "capacity-block"
 #: EC2's name of the market for reservations that their owner may take back.
 INTERRUPTIBLE = "interruptible-capacity-reservation"

@@ -14,6 +14,7 @@ from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.capacity import FAMILIES
 from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.aws.images import Images
+from dovetail.cloud.aws.machines import CLAIM_TAG, CLASS_TAG, CLUSTER_TAG, POOL_TAG
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.profiles import Profiles
 from dovetail.cloud.aws.reservations import Reservations
@@ -21,8 +22,7 @@ from dovetail.cloud.aws.templates import Templates, own
 from dovetail.cloud.protocol import CloudError, NodeClassStatus, Remedy
 
 Condition = tuple[str, str, str, str]
-RESTRICTED_TAGS = ("eks:eks-cluster-name", "karpenter.sh/nodepool", "karpenter.sh/nodeclaim",
-                   "karpenter.k8s.aws/ec2nodeclass")
+RESTRICTED_TAGS = (CLUSTER_TAG, POOL_TAG, CLAIM_TAG, CLASS_TAG)
 
 
 class Resolver:

@@ -17,12 +17,11 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
+from dovetail.cloud.aws.machines import CLASS_TAG, CLUSTER_TAG
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from dovetail.model.quantity import whole
 
 PREFIX = "karpenter.k8s.aws/"
-CLUSTER_TAG = "eks:eks-cluster-name"
-CLASS_TAG = "karpenter.k8s.aws/ec2nodeclass"
 GI = 1 << 30
 
 #: How long a template may lie unused before it goes, in seconds.

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from dovetail.cloud.aws.reservations import RESERVATION
 from dovetail.cloud.protocol import CloudError, LaunchOption
 from dovetail.cluster import pools as cluster_pools
 from dovetail.controllers import logs
@@ -21,6 +20,7 @@ from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.nodeclaim.options import cheapest, compatible, launchable
 from dovetail.controllers.static import room
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.labels import RESERVATION
 from dovetail.model.requirements import Requirements
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import Pool

@@ -8,8 +8,10 @@ from typing import Any
 
 import msgspec
 
+from dovetail.model import taints
+
 #: Every machine starts under this taint; registration takes it away.
-UNREGISTERED = {"key": "karpenter.sh/unregistered", "effect": "NoExecute"}
+UNREGISTERED = {"key": taints.UNREGISTERED.key, "effect": taints.UNREGISTERED.effect}
 
 _REFUSED_DOMAINS = ("kubernetes.io", "k8s.io")
 #: Labels of those domains that a kubelet may set on its own node.
