@@ -76,65 +76,78 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def from_ec2(record: Mapping[str, Any], limits: Limits | None = None) -> Spec:
     """A Spec of one element of DescribeInstanceTypes' answer."""
-    name: str = record["InstanceType"]
-    processor = record.get("ProcessorInfo", {})
-    network = record.get("NetworkInfo", {})
-    cards: Sequence[Mapping[str, Any]] = network.get("NetworkCards", ())
-    card_index = network.get("DefaultNetworkCardIndex", 0)
-    card = next((c for c in cards if c.get("NetworkCardIndex") == card_index), {})
-    storage = record.get("InstanceStorageInfo", {})
-    ebs = record.get("EbsInfo", {})
-    optimized = ebs.get("EbsOptimizedSupport") == "default"
-    limits = limits or Limits(network_mbps=_baseline(cards))
+    limits = limits or Limits(network_mbps=_baseline(record.get("NetworkInfo", {}).get("NetworkCards", ())))
     return Spec(
-        name=name,
+        name=record["InstanceType"],
         vcpus=record["VCpuInfo"]["DefaultVCpus"],
         memory_mib=record["MemoryInfo"]["SizeInMiB"],
-        arches=tuple(a for a in processor.get("SupportedArchitectures", ()) if a in ("x86_64", "arm64")),
-        cpu_maker=processor.get("Manufacturer", ""),
-        clock_ghz=processor.get("SustainedClockSpeedInGhz"),
         hypervisor=record.get("Hypervisor", ""),
         bare_metal=record.get("BareMetal", False),
         usage_classes=tuple(record.get("SupportedUsageClasses", ("on-demand",))),
-        gpus=tuple(
-            Gpu(g.get("Name", ""), g.get("Manufacturer", ""), g.get("Count", 0),
-                g.get("MemoryInfo", {}).get("SizeInMiB", 0))
-            for g in record.get("GpuInfo", {}).get("Gpus", ())
-        ),
-        neurons=tuple(
-            Neuron(n.get("Name", ""), n.get("Count", 0), n.get("CoreInfo", {}).get("Count", 0))
-            for n in record.get("NeuronInfo", {}).get("NeuronDevices", ())
-        ),
-        accelerators=tuple(
-            Accelerator(a.get("Name", ""), a.get("Manufacturer", ""), a.get("Count", 0))
-            for a in record.get("InferenceAcceleratorInfo", {}).get("Accelerators", ())
-        ),
-        storage_gb=storage.get("TotalSizeInGB", 0),
-        storage_disks=sum(d.get("Count", 0) for d in storage.get("Disks", ())),
-        nvme=storage.get("NvmeSupport") in ("supported", "required"),
-        interfaces=card.get("MaximumNetworkInterfaces", network.get("MaximumNetworkInterfaces", 0)),
-        cards=max(1, network.get("MaximumNetworkCards", 1)),
-        card_interfaces=tuple(
-            card.get("MaximumNetworkInterfaces", 0)
-            for card in sorted(cards, key=lambda card: card.get("NetworkCardIndex", 0))
-        ),
-        ipv4_per_interface=network.get("Ipv4AddressesPerInterface", 0),
-        efa=network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
-        ena=network.get("EnaSupport") in ("supported", "required"),
-        ebs_mbps=ebs.get("EbsOptimizedInfo", {}).get("MaximumBandwidthInMbps") if optimized else None,
-        ebs_volumes=ebs.get("MaximumEbsAttachments"),
-        ebs_shared=ebs.get("AttachmentLimitType", "shared") == "shared",
-        encrypts_in_transit=network.get("EncryptionInTransitSupported", False),
         enclaves=record.get("NitroEnclavesSupport") == "supported",
-        nested_virtualization="nested-virtualization" in processor.get("SupportedFeatures", ()),
         placement=tuple(record.get("PlacementGroupInfo", {}).get("SupportedStrategies", ())),
         branch_interfaces=limits.branch_interfaces,
         network_mbps=limits.network_mbps,
+        **_processor(record.get("ProcessorInfo", {})),
+        **_devices(record),
+        **_disks(record.get("InstanceStorageInfo", {}), record.get("EbsInfo", {})),
+        **_network(record.get("NetworkInfo", {})),
     )
+
+
+def _processor(info: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "arches": tuple(a for a in info.get("SupportedArchitectures", ()) if a in ("x86_64", "arm64")),
+        "cpu_maker": info.get("Manufacturer", ""),
+        "clock_ghz": info.get("SustainedClockSpeedInGhz"),
+        "nested_virtualization": "nested-virtualization" in info.get("SupportedFeatures", ()),
+    }
+
+
+def _devices(record: Mapping[str, Any]) -> dict[str, Any]:
+    def named(row: Mapping[str, Any]) -> tuple[str, str]:
+        return row.get("Name", ""), row.get("Manufacturer", "")
+
+    gpus = record.get("GpuInfo", {}).get("Gpus", ())
+    neurons = record.get("NeuronInfo", {}).get("NeuronDevices", ())
+    accelerators = record.get("InferenceAcceleratorInfo", {}).get("Accelerators", ())
+    return {
+        "gpus": tuple(Gpu(*named(g), g.get("Count", 0), g.get("MemoryInfo", {}).get("SizeInMiB", 0)) for g in gpus),
+        "neurons": tuple(
+            Neuron(n.get("Name", ""), n.get("Count", 0), n.get("CoreInfo", {}).get("Count", 0)) for n in neurons
+        ),
+        "accelerators": tuple(Accelerator(*named(a), a.get("Count", 0)) for a in accelerators),
+    }
+
+
+def _disks(own: Mapping[str, Any], ebs: Mapping[str, Any]) -> dict[str, Any]:
+    optimized = ebs.get("EbsOptimizedSupport") == "default"
+    return {
+        "storage_gb": own.get("TotalSizeInGB", 0),
+        "storage_disks": sum(d.get("Count", 0) for d in own.get("Disks", ())),
+        "nvme": own.get("NvmeSupport") in ("supported", "required"),
+        "ebs_mbps": ebs.get("EbsOptimizedInfo", {}).get("MaximumBandwidthInMbps") if optimized else None,
+        "ebs_volumes": ebs.get("MaximumEbsAttachments"),
+        "ebs_shared": ebs.get("AttachmentLimitType", "shared") == "shared",
+    }
+
+
+def _network(info: Mapping[str, Any]) -> dict[str, Any]:
+    usual = info.get("DefaultNetworkCardIndex", 0)
+    cards = sorted(info.get("NetworkCards", ()), key=lambda card: card.get("NetworkCardIndex", 0))
+    card = next((c for c in cards if c.get("NetworkCardIndex") == usual), {})
+    return {
+        "interfaces": card.get("MaximumNetworkInterfaces", info.get("MaximumNetworkInterfaces", 0)),
+        "cards": max(1, info.get("MaximumNetworkCards", 1)),
+        "card_interfaces": tuple(c.get("MaximumNetworkInterfaces", 0) for c in cards),
+        "ipv4_per_interface": info.get("Ipv4AddressesPerInterface", 0),
+        "efa": info.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
+        "ena": info.get("EnaSupport") in ("supported", "required"),
+        "encrypts_in_transit": info.get("EncryptionInTransitSupported", False),
+    }
 
 
 def _baseline(cards: Sequence[Mapping[str, Any]]) -> int | None:
     """Baseline bandwidth by the cards' own figures; None where EC2 states none."""
     figures = [card["BaselineBandwidthInGbps"] for card in cards if "BaselineBandwidthInGbps" in card]
     return math.floor(sum(figures) * 1000 + 1e-6) if figures else None
-
