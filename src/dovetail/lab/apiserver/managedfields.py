@@ -135,7 +135,7 @@ def ignored(resource: ResourceType, subresource: str) -> tuple[Path, ...]:
                 ("f:metadata", "f:deletionTimestamp"),
                 ("f:metadata", "f:ownerReferences"),
             )
-        return (("f:spec",),)
+        return (("f:spec",), *(("f:metadata", f"f:{name}") for name in resource.strategy.status_keeps))
     return (("f:status",),) if "status" in resource.subresources else ()
 
 

@@ -194,6 +194,7 @@ class Strategy:
     returns_deleted = False  # DELETE answers with the object
     generation = False  # the server counts spec changes in metadata.generation
     status_door = False  # `status` is written through its own door only
+    status_keeps: Sequence[str] = ()  # what of its metadata a write through that door leaves as it was
     renamed_only = False  # versions differ in what their schemas keep; converting changes the version's name alone
 
     def default(self, obj: Object) -> None:

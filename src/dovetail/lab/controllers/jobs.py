@@ -139,7 +139,9 @@ class Jobs:
         error = await self._act(job, counts, verdict)
         if told is not None:
             self._say(job, told, f"Job {told.lower()}")
-        await self._save(job, counts, verdict, error)
+        open_ends = _open_ends(job, pods) if verdict.end is not None and error is None else []
+        await self._save(job, counts, verdict, error, open_ends)
+        await self._strip(open_ends)
         if error is not None:
             raise error
         return verdict.again
@@ -229,10 +231,16 @@ class Jobs:
         body["metadata"]["finalizers"] = [*body["metadata"].get("finalizers", []), FINALIZER]
         return body
 
-    async def _save(self, job: Json, counts: Counts, verdict: Verdict, error: ApiError | None) -> None:
-        """Pods that ended while we acted are counted next time: one look, one truth."""
+    async def _save(
+        self, job: Json, counts: Counts, verdict: Verdict, error: ApiError | None, open_ends: Sequence[PodView]
+    ) -> None:
+        """Pods that ended while we acted are counted next time: one look, one truth. Those that a failed job leaves
+        running have failed."""
         now = self._kit.now()
         status = dict(job["status"])
+        if verdict.end is not None and verdict.end[0] == "Failed":
+            lost = [pod for pod in open_ends if (valid(job, pod) or not indexed(job)) and judge(job, pod).counts]
+            status |= {"failed": status.get("failed", 0) + len(lost)} if lost else {}
         removed = {pod.metadata.uid for pod in (*verdict.delete, *verdict.release)}
         active = [pod for pod in counts.active if pod.metadata.uid not in removed]
         made = sum(each.metadata.uid not in counts.seen for each in self._pods(job))
@@ -272,6 +280,17 @@ class Jobs:
 
     def _say(self, job: Json, reason: str, message: str) -> None:
         self._kit.recorder.normal(Involved.of(*_KIND, job["metadata"]), reason, message)
+
+
+def _open_ends(job: Json, pods: Sequence[PodView]) -> list[PodView]:
+    """The pods that are still going when their job is decided: whatever becomes of them is nobody's business now."""
+    if marked(job["status"]):
+        return []
+    return [
+        pod
+        for pod in pods
+        if FINALIZER in pod.metadata.finalizers and pod.status.phase != "Succeeded" and not fails(job, pod)
+    ]
 
 
 def _indexes(

@@ -157,7 +157,7 @@ def _type_check(types: tuple[str, ...], nullable: bool, form: str) -> Check:
         if form and kind in ("string", "array") and not set(types) & set(_NUMBERS):
             return
         wanted = expected
-        if form and kind not in ("string", "array"):
+        if form and kind not in ("string", "array", "null"):
             wanted, kind = form, _GO_FORMATS.get(kind, "")
         found.append(type_invalid(_at(path), kind, f'{path} in body must be of type {wanted}: "{kind}"'))
 

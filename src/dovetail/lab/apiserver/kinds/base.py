@@ -28,8 +28,6 @@ class KindStrategy(Strategy):
     rechecks_all = False
     rechecks_change = True
     rechecks_status = True
-    #: What of its metadata a write through the status door leaves as it was.
-    status_keeps: Sequence[str] = ()
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         """Complaints about a new object, besides its metadata."""
