@@ -134,7 +134,8 @@ def _disks(own: Mapping[str, Any], ebs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _network(info: Mapping[str, Any]) -> dict[str, Any]:
     usual = info.get("DefaultNetworkCardIndex", 0)
-    cards = sorted(info.get("NetworkCards", ()), key=lambda card: card.get("NetworkCardIndex", 0))
+    listed: Sequence[Mapping[str, Any]] = info.get("NetworkCards", ())
+    cards = sorted(listed, key=lambda card: card.get("NetworkCardIndex", 0))
     card = next((c for c in cards if c.get("NetworkCardIndex") == usual), {})
     return {
         "interfaces": card.get("MaximumNetworkInterfaces", info.get("MaximumNetworkInterfaces", 0)),
