@@ -167,5 +167,6 @@ def test_spot_machines_are_called_back_with_notice() -> None:
 
 def test_a_market_file_with_an_unknown_field_is_refused() -> None:
     assert market.read("boot: [30, 60]\nstock: [{instanceType: small, machines: 2}]").boot == (30.0, 60.0)
-    with pytest.raises(Exception, match="bootz"):
-        market.read("bootz: 3")
+    for text, field in ("bootz: 3", "bootz"), ("stock: [{instanceTyp: small}]", "instanceTyp"):
+        with pytest.raises(market.MarketError, match=field):
+            market.read(text)

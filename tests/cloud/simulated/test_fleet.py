@@ -10,10 +10,12 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.cloud.protocol import Machine
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.cloud.simulated.market import Market
 from dovetail.kube.client import Kube
 from dovetail.kube.resources import LEASES, NODES
 from dovetail.model.meta import Condition, ObjectMeta
 from dovetail.model.nodes import Node, NodeStatus
+from dovetail.model.pods import Pod, PodSpec
 
 
 class Hearing:
@@ -69,6 +71,33 @@ def test_no_lease_grows_old_while_the_fleet_shrinks() -> None:
         return server.longest
 
     assert 0.0 < run_virtual(story()) <= 30.0
+
+
+def test_machines_and_pods_that_are_gone_are_forgotten() -> None:
+    """A fleet that runs for months keeps nothing of those who came and went, whether they joined or never did."""
+
+    async def story(market: Market) -> tuple[Fleet, SimulatedCloud]:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        cloud = SimulatedCloud(clock, Chance(1), (), market)
+        fleet = Fleet(cast(Kube, Hearing(clock)), cloud, clock, Chance(2))
+        cloud.adopt([machine(0)])
+        running = asyncio.create_task(fleet.run())
+        await asyncio.sleep(1.0)
+        await cloud.reboot(machine(0).provider_id, "once")
+        pod = Pod(metadata=ObjectMeta(name="p", namespace="d"), spec=PodSpec(node_name="n0"))
+        fleet.pod_changed(None, pod)
+        await asyncio.sleep(1.0)
+        fleet.pod_changed(pod, None)
+        cloud.vanish(machine(0).provider_id)
+        await asyncio.sleep(60.0)
+        running.cancel()
+        return fleet, cloud
+
+    for market in Market(), Market(never_joins=1.0):
+        fleet, cloud = run_virtual(story(market))
+        for name in "_joining", "_restarted", "_nodes", "_names", "_pods", "_on", "_beats":
+            assert not getattr(fleet, name), name
+        assert not cloud.restarts
 
 
 def test_a_node_that_was_given_up_says_that_it_is_ready_again() -> None:

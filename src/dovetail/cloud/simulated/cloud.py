@@ -141,14 +141,7 @@ class SimulatedCloud:
         age = self._clock.monotonic() - self._opened
         price = offering.price
         for curve in self.market.curves:
-            if all(
-                mine in ("*", theirs)
-                for mine, theirs in (
-                    (curve.instance_type, name),
-                    (curve.zone, offering.zone),
-                    (curve.capacity_type, offering.capacity_type),
-                )
-            ):
+            if curve.covers(name, offering.zone, offering.capacity_type):
                 price *= curve.factor(age)
         return price
 
@@ -205,6 +198,7 @@ class SimulatedCloud:
         if gone is not None:
             self._by_token.pop(gone.claim_uid or "", None)
             self._taints.pop(provider_id, None)
+            self.restarts.pop(provider_id, None)
             self._notice_change()
 
     def adopt(self, machines: Iterable[Machine]) -> None:
@@ -338,7 +332,9 @@ class SimulatedCloud:
         while True:
             await asyncio.sleep(60.0)
             now, rate = self._clock.monotonic(), self.market.interruptions_per_hour / 60.0
-            for machine in self.standing():
+            standing = {machine.provider_id: machine for machine in self.standing()}
+            notified = {provider: end for provider, end in notified.items() if provider in standing}
+            for machine in standing.values():
                 if machine.provider_id in notified:
                     if notified[machine.provider_id] <= now:
                         self.vanish(machine.provider_id)

@@ -84,6 +84,7 @@ class Fleet:
     async def _follow(self, group: asyncio.TaskGroup) -> None:
         while True:
             standing = {machine.provider_id: machine for machine in self._cloud.standing()}
+            self._joining &= standing.keys()  # one that never joins is not tried again, and forgotten once it is gone
             for machine in standing.values():
                 if machine.provider_id not in self._nodes and machine.provider_id not in self._joining:
                     self._joining.add(machine.provider_id)
@@ -159,6 +160,7 @@ class Fleet:
         """A machine is gone: its node goes, as a cloud's own controller would see to it, and its pods with it."""
         name = self._nodes.pop(provider)
         self._names.pop(name, None)
+        self._restarted.pop(provider, None)
         for key in tuple(self._on.get(name, ())):
             self._queue.add(key)
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
@@ -230,7 +232,10 @@ class Fleet:
         key = pod.metadata.key
         if new is None:
             self._pods.pop(key, None)
-            self._on.get(pod.spec.node_name, set()).discard(key)
+            there = self._on.get(pod.spec.node_name, set())
+            there.discard(key)
+            if not there:
+                self._on.pop(pod.spec.node_name, None)
             return
         self._pods[key] = new
         self._on.setdefault(new.spec.node_name, set()).add(key)

@@ -12,13 +12,12 @@ from dovetail.chance import Chance
 from dovetail.model.unreadable import told
 
 
-class Stock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many machines of an offering exist; a field left at `*` matches any."""
+class Some(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """Some of the offerings; a field left at `*` matches any."""
 
     instance_type: str = "*"
     zone: str = "*"
     capacity_type: str = "*"
-    machines: int = 0
 
     def covers(self, instance_type: str, zone: str, capacity_type: str) -> bool:
         return all(
@@ -31,12 +30,15 @@ class Stock(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-class Curve(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Stock(Some, frozen=True, kw_only=True):
+    """How many machines of some offerings exist."""
+
+    machines: int = 0
+
+
+class Curve(Some, frozen=True, kw_only=True):
     """A price over time: from `after` seconds on, the catalogue's price times `factor`."""
 
-    instance_type: str = "*"
-    zone: str = "*"
-    capacity_type: str = "*"
     steps: tuple[tuple[float, float], ...] = ()
 
     def factor(self, age: float) -> float:
@@ -48,7 +50,7 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return answer
 
 
-class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Market(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Delays are (least, most) in seconds; rates are probabilities of a call, interruptions are per machine-hour."""
 
     boot: tuple[float, float] = (0.0, 0.0)
@@ -77,11 +79,8 @@ def read(text: bytes | str) -> Market:
     """A market from YAML or JSON; unknown fields are errors. Raises MarketError."""
     import yaml
 
-    class Strict(Market, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-        pass
-
     try:
-        strict = msgspec.convert(yaml.safe_load(text) or {}, Strict)
+        return msgspec.convert(yaml.safe_load(text) or {}, Market)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise MarketError(f"not YAML: {told(problem)}") from problem
     except msgspec.ValidationError as problem:
@@ -89,4 +88,3 @@ def read(text: bytes | str) -> Market:
         field = where.strip("`").removeprefix("$").removeprefix(".")
         known = ", ".join(each.encode_name for each in msgspec.structs.fields(Market))
         raise MarketError(f"{field or 'a market'}: {what}; there are {known}") from problem
-    return Market(**msgspec.structs.asdict(strict))
