@@ -1,4 +1,4 @@
-"""What `explain` and `history` share: a connection, the cluster read once, the decisions of its ledger."""
+"""What `explain`, `history` and `plan` share: a connection, the cluster read once, the decisions of its ledger."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 from dovetail.cli.problem import Problem
+from dovetail.cli.waiting import waiting
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.history import LABEL, lines
 from dovetail.controllers.ledger import Decision
@@ -23,6 +24,11 @@ PATIENCE, LOOK = 30.0, 0.2
 
 class NotServed(Exception):
     """A kind that we read is not served."""
+
+    def __init__(self, kind: str) -> None:
+        ours = "karpenter" in kind
+        way_out = "dovetail crds | kubectl apply -f - installs it" if ours else "is it a Kubernetes API server?"
+        super().__init__(f"the cluster does not know {kind}: {way_out}")
 
 
 class Cluster:
@@ -57,9 +63,7 @@ class Cluster:
     def _check(self) -> None:
         for kind, why in self.mirror.failures().items():
             if isinstance(why, NotFound):
-                ours = "karpenter" in kind
-                way_out = ": dovetail crds | kubectl apply -f - installs it" if ours else ": is it Kubernetes?"
-                raise NotServed(f"the cluster does not know {kind}{way_out}")
+                raise NotServed(kind)
 
 
 async def _server_time(transport: Transport) -> datetime | None:
@@ -76,7 +80,7 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
     from dovetail.clock import Clock, run_scaled
     from dovetail.kube.config import load
     from dovetail.kube.credentials import ConfigError
-    from dovetail.kube.errors import KubeError
+    from dovetail.kube.errors import Disconnected, KubeError
 
     quiet_logs()
 
@@ -90,7 +94,10 @@ def ask(kubeconfig: str | None, context: str | None, question: Callable[[Cluster
             await transport.close()
 
     try:
-        return run_scaled(main())
+        with waiting("asking the cluster …"):
+            return run_scaled(main())
+    except Disconnected as problem:
+        raise Problem(f"{problem}; start it, or name another with --kubeconfig or --context") from problem
     except (ConfigError, KubeError, NotServed) as problem:
         raise Problem(str(problem)) from problem
     except TimeoutError as problem:

@@ -50,6 +50,7 @@ def lint(
     if fix:
         sources = _fix(sources, lambda given: _findings(given, shop, region, aws=False))
     findings = _findings(sources, shop, region, aws)
+    _note_strangers(sources)
     _report(findings, output, shop, err=fix and any(source.name == "<stdin>" for source in sources))
     bad = [each for each in findings if each.severity == "error" or (strict and each.severity == "warning")]
     sys.exit(1 if bad else 0)
@@ -62,6 +63,14 @@ def _sources(names: list[str]) -> list[Source]:
     if not names:
         raise click.UsageError("nothing to lint: name files with -f FILE")
     return [Source(name, text) for name, text in texts(names)]
+
+
+def _note_strangers(sources: list[Source]) -> None:
+    """Whoever names the wrong files should not take the silence for praise."""
+    from dovetail.model.lint.envelope import VERSIONS
+
+    if not any(kind in source.text for source in sources for kind in VERSIONS):
+        click.echo(f"note: nothing here is of a kind that is checked: {', '.join(VERSIONS)}", err=True)
 
 
 def _guess(sources: list[Source]) -> str | None:

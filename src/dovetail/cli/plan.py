@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import click
 
 from dovetail.cli.problem import Problem
+from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
 
 _DEFAULT_REGION = "ap-northeast-2"
+#: So many pods take a while.
+MANY = 200
 
 
 @click.command()
@@ -68,7 +72,8 @@ def plan(
         click.echo("note: no pod waits, and nothing in the input would make one", err=True)
     if deadline is None:
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
-    found = _solve(snapshot, seed, deadline, consolidating)
+    with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
+        found = _solve(snapshot, seed, deadline, consolidating)
     _print(found, output, consolidating)
     sys.exit(1 if found.unschedulable else 0)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from dovetail.cli.problem import Problem
+from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from dovetail.lab.scenario.play import Outcome
@@ -50,7 +51,7 @@ def simulate(
             name = file or f"seed {drawn}"
             click.echo(f"{name}: a scenario of {len(scenario.steps)} steps over {_span(scenario.duration)}")
             return
-        with _opened(log) as story:
+        with _opened(log) as story, waiting(f"playing {_span(scenario.duration)} …"):
             outcome, lines = _play(scenario, folder, seed)
             story.writelines(f"{line}\n" for line in lines)
     except ScenarioError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dovetail.cli.problem import Problem
+from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from dovetail.lab.residence import Residence
@@ -137,14 +138,14 @@ def _run(settings: Settings) -> None:
 
     console = Console()
     quiet_logs()
-    waiting = console.status(_STARTING)
+    starting = console.status(_STARTING)
 
     async def show(running: lab.Running) -> None:
-        waiting.stop()
+        starting.stop()
         await View(running, console).run()
 
     try:
-        with waiting:
+        with starting:
             run_scaled(lab.up(settings, show), settings.speed)
     except* StartError as group:
         raise _first(group) from None
@@ -157,8 +158,6 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 def _detach() -> None:
     """Start the same command in a session of its own, and wait until it can be reached."""
-    from rich.console import Console
-
     from dovetail.lab.bare import StartError
     from dovetail.lab.residence import find, place
 
@@ -175,7 +174,7 @@ def _detach() -> None:
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=environment
         )
     try:
-        with Console(stderr=True).status(_STARTING):
+        with waiting(_STARTING):
             _poll(lambda: process.poll() is not None or _ready(find()), seconds=60)
     except KeyboardInterrupt:
         process.terminate()
@@ -239,7 +238,8 @@ def env() -> None:
 
     if find() is None:
         raise Problem("no lab runs; dovetail up --detach starts one")
-    _poll(lambda: find() is None or _ready(find()), seconds=60)
+    with waiting(_STARTING):
+        _poll(lambda: find() is None or _ready(find()), seconds=60)
     running = find()
     if running is None or not running.ready:
         raise Problem("the lab has not come up; where it was started it says why")
