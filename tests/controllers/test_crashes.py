@@ -184,7 +184,10 @@ def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
     tell(story)
 
 
-def test_a_simulated_cloud_that_lost_its_books_finds_its_machines_in_the_cluster(tell: Tell) -> None:
+@pytest.mark.parametrize("sold", [True, False])
+def test_a_simulated_cloud_that_lost_its_books_finds_its_machines_in_the_cluster(tell: Tell, sold: bool) -> None:
+    """Also those whose type it no longer sells."""
+
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
         world.start()
@@ -192,7 +195,8 @@ def test_a_simulated_cloud_that_lost_its_books_finds_its_machines_in_the_cluster
         before = await _settled(world)
         machines = {machine.provider_id for machine in world.cloud.standing()}
         await world.stop()
-        types = await world.cloud.instance_types({}, {})
+        gone = {machine.instance_type for machine in world.cloud.standing()}
+        types = [each for each in await world.cloud.instance_types({}, {}) if sold or each.name not in gone]
         world.cloud = SimulatedCloud(world.clock, world.chance.child("again"), types)
         fleet = Fleet(world.kube, world.cloud, world.clock, world.chance.child("fleet again"))
         await fleet.recover()

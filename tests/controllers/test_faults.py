@@ -10,6 +10,7 @@ import pytest
 
 from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
 from dovetail.cloud.simulated.market import Market, Stock
+from dovetail.controllers import explanation
 from dovetail.controllers.provisioning import planning
 from dovetail.controllers.safety import Cause
 from dovetail.kube import resources as kinds
@@ -183,6 +184,30 @@ def test_a_pod_that_breaks_the_planner_costs_nobody_else_a_machine(tell: Tell, m
         await world.until(good_bound, within=30)
         assert not (await world.bound())["poison0"]
         assert any("PLAN_REFUSED" in each["message"] for each in await world.list(kinds.CORE_EVENTS))
+        line = _why(world, "default/poison0")
+        assert line.startswith("pending: the plan did not pass its own check: planning failed: ")
+        assert line.endswith("(PLAN_REFUSED)")
+
+    tell(story)
+
+
+def _why(world: Any, pod: str) -> str:
+    autoscaler = world.autoscaler
+    return explanation.pod(autoscaler.mirror, autoscaler.ledger.decisions(), pod, world.clock.now()).line
+
+
+def test_pods_that_are_not_even_planned_for_find_why_in_the_history_and_only_once(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        world.start()
+        await world.pods(2)
+        data = {"name": "data", "persistentVolumeClaim": {"claimName": "lost"}}
+        await world.pods(1, prefix="heavy", volumes=[data])
+        await asyncio.sleep(300)
+        assert _why(world, "default/p1") == "pending: no nodepools found (NO_NODEPOOL)"
+        missing = 'volume \'data\': persistentvolumeclaim "lost" not found'
+        assert _why(world, "default/heavy0") == f"pending: {missing} (VOLUME_MISSING)"
+        told = [each.summary for each in world.autoscaler.ledger.decisions() if each.kind == "refuse"]
+        assert sorted(told) == [f"1 pod(s) have no place: {missing}", "2 pod(s) have no place: no nodepools found"]
 
     tell(story)
 

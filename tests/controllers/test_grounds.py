@@ -21,7 +21,7 @@ SLOW = Market(boot=(60.0, 60.0))
 DO_NOT = {"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}
 
 
-def _team(name: str | None) -> dict[str, Any]:
+def _team(name: str) -> dict[str, Any]:
     return {"spec": {"template": {"metadata": {"labels": {"team": name}}}}}
 
 
@@ -39,7 +39,7 @@ async def _as_before(world: Any) -> bool:
 
 async def _drifting(world: Any, **pool: Any) -> str:
     """A machine whose replacement is being bought; its name."""
-    await running(world, 1, disruption=STILL, **pool)
+    await running(world, 1, disruption=STILL, metadata={"labels": {"team": "all"}}, **pool)
     (name,) = await nodes(world)
     await world.kube.patch(kinds.NODEPOOLS, "default", _team("shop"))
     await world.until(lambda: _replacing(world), within=60)
@@ -55,12 +55,13 @@ def test_a_machine_stays_whose_pool_is_put_back_as_it_was(tell: Tell) -> None:
 
     async def story(world: Any) -> None:
         name = await _drifting(world)
-        await world.kube.patch(kinds.NODEPOOLS, "default", _team(None))
+        await world.kube.patch(kinds.NODEPOOLS, "default", _team("all"))
         await world.until(lambda: _as_before(world), within=30)
         await asyncio.sleep(300)
         assert await nodes(world) == [name] and len(world.cloud.standing()) == 1
         (undone,) = _told(world)
         assert undone.startswith(f"given up, {name}: it is no longer drifted: drift replace")
+        assert undone.endswith("and replacing with 1 nodes (NodePoolDrifted)")
         assert not world.said("failed terminating nodes while executing a disruption command")
 
     tell(story, market=SLOW)

@@ -39,8 +39,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 class Command(msgspec.Struct, frozen=True, kw_only=True):
     """`replacements` are the claims that must be up before the candidates go.
 
-    `grace` bounds the drain in seconds, whatever the claims say; `ailment` is the condition that a repair is for;
-    `terminate_first` is why nothing can come before the candidates go.
+    `grace` bounds the drain in seconds, whatever the claims say; `drift` is what a drifted machine no longer matches,
+    `ailment` the condition that a repair is for; `terminate_first` is why nothing can come before the candidates go.
     """
 
     id: str
@@ -52,6 +52,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     created: float = 0.0
     policy: str = ""
     grace: float | None = None
+    drift: str = ""
     ailment: str = ""
     terminate_first: str = ""
 

@@ -68,9 +68,11 @@ class Drifting:
                 node, claim = mirror.nodes.store.get(each.node), mirror.claims.store.get(each.claim)
                 context.notices.blocked(node, claim, staged.why)
             return False
+        claim = context.mirror.claims.store.get(each.claim)
+        marked = claim.condition("Drifted") if claim is not None else None
         command = Command(
             id=context.ledger.new_id(), reason=Reason.DRIFTED, candidates=(each,),
-            terminate_first=staged.terminate_first,
+            drift=marked.reason if marked is not None else "", terminate_first=staged.terminate_first,
         )  # fmt: skip
         begun = await self._queue.start(command, staged.plan, staged.copy)
         self.waiting |= not begun

@@ -16,7 +16,7 @@ def begun(context: Context, command: Command, plan: Plan | None, copy: Copy | No
     bought = _bought(command.replacements, plan, copy)
     return Decision(
         id=command.id, kind="disrupt", time=context.ledger.now(), reason=command.reason,
-        summary=old_words(command), view_age=context.mirror.age(),
+        summary=_words(command), view_age=context.mirror.age(),
         cost=_cost(command, plan, bought), before=_sum(_price(context, each) for each in command.candidates),
         bound=plan.cost.lower_bound if plan else None, gap=plan.cost.gap if plan else None,
         removed=tuple(each.node for each in command.candidates), evictions=command.evictions,
@@ -27,9 +27,14 @@ def begun(context: Context, command: Command, plan: Plan | None, copy: Copy | No
 def undone(context: Context, command: Command, why: str) -> Decision:
     return Decision(
         id=command.id, kind="undo", time=context.ledger.now(), reason=command.reason,
-        summary=f"given up, {why}: {old_words(command)}", view_age=context.mirror.age(),
+        summary=f"given up, {why}: {_words(command)}", view_age=context.mirror.age(),
         removed=tuple(each.node for each in command.candidates), about=_about(command),
     )  # fmt: skip
+
+
+def _words(command: Command) -> str:
+    cause = command.drift or command.ailment
+    return f"{old_words(command)} ({cause})" if cause else old_words(command)
 
 
 def _bought(names: Sequence[str], plan: Plan | None, copy: Copy | None) -> tuple[Bought, ...]:

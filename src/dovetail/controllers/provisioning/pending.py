@@ -11,6 +11,7 @@ from dovetail.controllers.termination import deadline, drain
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
+from dovetail.planner.plan import Unschedulable
 
 #: Nobody may disrupt these, so nobody needs room for them elsewhere.
 _FOREVER = "true"
@@ -120,7 +121,7 @@ def _never_opens(budget: PodDisruptionBudget) -> bool:
     return budget.spec.max_unavailable in (0, "0", "0%") or budget.spec.min_available == "100%"
 
 
-def refusal(mirror: Mirror, pod: Pod) -> str | None:
+def refusal(mirror: Mirror, pod: Pod) -> Unschedulable | None:
     """Why no plan can consider a pod, or None. Volumes that are not there (yet) are the usual reason."""
     for volume in pod.spec.volumes:
         name, ephemeral = "", False
@@ -131,7 +132,7 @@ def refusal(mirror: Mirror, pod: Pod) -> str | None:
         if name:
             problem = _volume_problem(mirror, pod.metadata.namespace, name, ephemeral)
             if problem:
-                return f"volume {volume.name!r}: {problem}"
+                return Unschedulable(code="VOLUME_MISSING", message=f"volume {volume.name!r}: {problem}")
     return None
 
 

@@ -21,9 +21,10 @@ from dovetail.planner.verify import verify
 
 
 class Planning:
-    """Plans and verifies, ahead of being asked where there is time for it."""
+    """Plans and verifies, ahead of being asked where there is time for it. `refusal` is why the last plan was none."""
 
     def __init__(self, context: Context) -> None:
+        self.refusal = ""
         self._context = context
         self._ahead: Thought | None = None
 
@@ -67,7 +68,7 @@ class Planning:
         return None
 
     def _refused(self, why: str, bug: Exception | None = None) -> None:
-        context = self._context
+        context, self.refusal = self._context, why
         context.metrics.refused_plans.labels("provisioner").inc()
         context.log.error("plan refused by the verifier", controller="provisioner", error=why, exc_info=bug)
         context.safety.set(Cause.BROKEN_INVARIANT, why)

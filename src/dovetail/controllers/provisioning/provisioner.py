@@ -139,7 +139,8 @@ class Provisioner:
             return
         if not any(not pool.static for pool in context.mirror.pools.store.all()):
             context.log.info("no dynamic nodepools found", controller="provisioner")
-            self._refuse(pods, "no nodepools found (NO_NODEPOOL)")
+            why = Unschedulable(code="NO_NODEPOOL", message="no nodepools found")
+            self._turn_away([(pod, why) for pod in pods])
             return
         await self._serve(pods)
 
@@ -148,7 +149,8 @@ class Provisioner:
         if await self._round(pods):
             return
         if len(pods) == 1:
-            self._refuse(pods, f"{REASONS['PLAN_REFUSED'].told(violation='see the log')} (PLAN_REFUSED)")
+            told = REASONS["PLAN_REFUSED"].told(violation=self._planning.refusal)
+            self._turn_away([(pods[0], Unschedulable(code="PLAN_REFUSED", message=told))])
             return
         middle = len(pods) // 2
         await self._serve(pods[:middle])
@@ -174,21 +176,21 @@ class Provisioner:
         """Pods to place; those that no plan can serve are told why."""
         context = self._context
         wanted, problems = self._sorted_out()
-        for pod, problem in problems:
-            context.log.debug("ignoring pod", Pod=logs.ref(pod.metadata.name, pod.metadata.namespace), error=problem)
-            context.notices.failed_scheduling(pod, problem)
-            self._postpone(pod)
+        for pod, why in problems:
+            ref = logs.ref(pod.metadata.name, pod.metadata.namespace)
+            context.log.debug("ignoring pod", Pod=ref, error=why.message)
+        self._turn_away(problems)
         context.metrics.ignored_pods.set(len(problems))
         return wanted
 
-    def _sorted_out(self) -> tuple[list[Pod], list[tuple[Pod, str]]]:
+    def _sorted_out(self) -> tuple[list[Pod], list[tuple[Pod, Unschedulable]]]:
         """Pods to place, and those that no plan can serve.
 
         Nodes come first in the mirror's time, so a race leaves a pod out rather than buys twice.
         """
         mirror = self._context.mirror
         found: list[Pod] = []
-        problems: list[tuple[Pod, str]] = []
+        problems: list[tuple[Pod, Unschedulable]] = []
         for pod in pending.waiting(mirror):
             problem = pending.refusal(mirror, pod) or self._in_vain(pod)
             if problem is None:
@@ -197,11 +199,11 @@ class Provisioner:
                 problems.append((pod, problem))
         return [*found, *pending.leaving(mirror, self._context.clock.now())], problems
 
-    def _in_vain(self, pod: Pod) -> str | None:
+    def _in_vain(self, pod: Pod) -> Unschedulable | None:
         """Why nothing more is bought for this pod, if too much was already."""
         now = self._context.clock.monotonic()
         count = self._attempts.exhausted(pod, now, self._pods_of)
-        return f"{REASONS['RUNAWAY'].told(count=count)} (RUNAWAY)" if count else None
+        return Unschedulable(code="RUNAWAY", message=REASONS["RUNAWAY"].told(count=count)) if count else None
 
     def _pods_of(self, uid: str) -> int:
         return sum(owner(pod) == uid for pod in self._context.mirror.pods.store.all())
@@ -297,7 +299,7 @@ class Provisioner:
             self._refused.pop(pods[key].metadata.uid, None)
         self._report_barren(plan)
         if news:
-            context.ledger.record(records.refused(context.ledger, context.mirror, plan, decision))
+            context.ledger.record(records.refused(context.ledger, context.mirror, refused, decision))
 
     def _report_barren(self, plan: Plan) -> None:
         """Pools that nothing could be bought of, whoever asked."""
@@ -309,10 +311,17 @@ class Provisioner:
                 message = "skipping, nodepool requirements filtered out all instance types"
                 context.log.info(message, controller="provisioner", NodePool=logs.ref(name))
 
-    def _refuse(self, pods: Sequence[Pod], why: str) -> None:
-        for pod in pods:
-            self._context.notices.failed_scheduling(pod, why)
+    def _turn_away(self, found: Sequence[tuple[Pod, Unschedulable]]) -> None:
+        """Tell pods that no plan was even made for, or none that holds; in the ledger what is news."""
+        context = self._context
+        news = {pod.metadata.key: why for pod, why in found if self._told.get(pod.metadata.uid) != why.message}
+        decision = context.ledger.new_id() if news else ""
+        for pod, why in found:
+            context.notices.failed_scheduling(pod, f"{why.message} ({why.code})", decision)
+            self._told[pod.metadata.uid] = why.message
             self._postpone(pod)
+        if news:
+            context.ledger.record(records.refused(context.ledger, context.mirror, news, decision))
 
     def _postpone(self, pod: Pod) -> None:
         times = self._refused.get(pod.metadata.uid, (0, 0.0))[0] + 1

@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.ledger import SHOWN, Bought, Decision, Ledger, Refusal
-from dovetail.planner.plan import Machine, Plan
+from dovetail.planner.plan import Machine, Plan, Unschedulable
 
 
 def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str], decision: str) -> Decision:
@@ -33,28 +33,28 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
     )
 
 
-def refused(ledger: Ledger, mirror: Mirror, plan: Plan, decision: str) -> Decision:
+def refused(ledger: Ledger, mirror: Mirror, pods: Mapping[str, Unschedulable], decision: str) -> Decision:
     """Pods with the same reason are one entry; the reasons that most of them have are shown."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for key, why in plan.unschedulable.items():
+    for key, why in pods.items():
         groups.setdefault((why.code, why.message), []).append(key)
     shown = sorted(groups.items(), key=lambda item: -len(item[1]))[:SHOWN]
     return Decision(
         id=decision,
         kind="refuse",
         time=ledger.now(),
-        summary=f"{len(plan.unschedulable)} pod(s) have no place: {_reasons([message for (_, message), _ in shown])}",
+        summary=f"{len(pods)} pod(s) have no place: {_reasons([message for (_, message), _ in shown])}",
         view_age=mirror.age(),
-        pod_count=len(plan.unschedulable),
+        pod_count=len(pods),
         refusals=tuple(
             Refusal(
-                pods=tuple(pods[:SHOWN]),
-                count=len(pods),
+                pods=tuple(alike[:SHOWN]),
+                count=len(alike),
                 code=code,
                 message=message,
-                pools=msgspec.to_builtins(plan.unschedulable[pods[0]].pools),
+                pools=msgspec.to_builtins(pods[alike[0]].pools),
             )
-            for (code, message), pods in shown
+            for (code, message), alike in shown
         ),
     )
 
