@@ -90,3 +90,10 @@ def test_when_a_budget_opens_is_the_end_of_the_last_window_that_shuts_it() -> No
     assert opens([day, late], "Empty", 10, NOON) == NOON.replace(hour=18)
     assert opens([day, Budget(nodes="0", reasons=("Drifted",))], "Drifted", 10, NOON) is None
     assert opens([Budget(nodes="1")], "Empty", 10, NOON) == NOON
+
+
+def test_a_schedule_without_a_duration_never_opens_anything() -> None:
+    """The API server refuses the half; lint must read it all the same."""
+    half = Budget(nodes="0", schedule="@daily")
+    assert opens([half], "Empty", 10, NOON) is None
+    assert allowance([half], "Empty", 10, NOON).problem == "schedule and duration go together"

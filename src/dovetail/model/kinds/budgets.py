@@ -81,8 +81,11 @@ def opens(budgets: Sequence[Budget], reason: str, total: int, now: datetime, day
 
     Only the ends of windows can open what is shut, so only they are looked at.
     """
-    if allowance(budgets, reason, total, now).nodes > 0:
+    found = allowance(budgets, reason, total, now)
+    if found.nodes > 0:
         return now
+    if found.problem is not None:
+        return None
     shut = [budget for budget in budgets if covers(budget, reason) and of(budget, total) == 0]
     if any(budget.schedule is None for budget in shut):
         return None

@@ -10,6 +10,7 @@ from dovetail.model.kinds import NodePool
 from dovetail.model.kinds.budgets import ever_opens
 from dovetail.model.kinds.check import Path
 from dovetail.model.kinds.validation import overlay_problems, pool_problems
+from dovetail.model.lint.cures import cure
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.shop import Shop
 from dovetail.model.lint.subject import Subject
@@ -36,7 +37,7 @@ def refusals(subject: Subject, said: set[str]) -> Iterator[Finding]:
     for text in problems:
         if said:
             return  # the shape is wrong already; these would be echoes
-        yield subject.finding("DV107", where, text, key=True)
+        yield subject.finding("DV107", where, text, hint=cure(text), key=True)
 
 
 def _limits(subject: Subject, pool: NodePool, shop: Shop | None) -> Iterator[Finding]:
@@ -47,7 +48,8 @@ def _limits(subject: Subject, pool: NodePool, shop: Shop | None) -> Iterator[Fin
         return
     for name in ("cpu", "memory", "nodes"):
         if limits.get(name) == 0:
-            yield subject.finding("DV202", (*path, name), f"{name} 0: the pool may buy nothing", key=True)
+            text, hint = f"{name} 0: the pool may buy nothing", "delete the line where there is no limit"
+            yield subject.finding("DV202", (*path, name), text, hint=hint, key=True)
             return
     if shop is None:
         return

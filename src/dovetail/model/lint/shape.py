@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from dovetail.model.kinds.check import Node, Path, Problem, check, describe, render
+from dovetail.model.kinds.schema import QUANTITY, Field
 from dovetail.model.labels import WELL_KNOWN
+from dovetail.model.lint.cures import cure, form
 from dovetail.model.lint.findings import Edit, Finding
 from dovetail.model.lint.renames import MOVED
 from dovetail.model.lint.spelling import listed, nearest
@@ -41,7 +44,8 @@ def _echoes(subject: Subject, problem: Problem, unknown: list[Path]) -> bool:
 
 def _unknown(subject: Subject, path: Path, root: Node) -> Finding:
     name, shown = str(path[-1]), render(path)
-    siblings = _siblings(root, path[:-1])
+    around = _at(root, path[:-1])
+    siblings = around.fields if around is not None else {}
     target = MOVED.get((subject.version, subject.kind), {}).get(shown)
     if target is not None:
         text, edit = f"no such field in {subject.version}", _group(subject, path)
@@ -84,13 +88,14 @@ def _drop_empty(subject: Subject, path: Path) -> Edit | None:
     return subject.drop_line(path) if subject.get(*path) is None else None
 
 
-def _siblings(root: Node, path: Path) -> dict[str, Node]:
+def _at(root: Node, path: Path) -> Node | None:
+    """What the kind says of a place."""
     node: Node | None = root
     for part in path:
         if node is None:
-            return {}
+            return None
         node = node.each if isinstance(part, int) or node.type == "map" else node.fields.get(part)
-    return {} if node is None else node.fields
+    return node
 
 
 def _places(node: Node, name: str, path: tuple[str, ...] = ()) -> list[str]:
@@ -115,37 +120,51 @@ def _names(node: Node) -> set[str]:
 
 def _form(subject: Subject, problem: Problem, root: Node) -> Finding:
     path, value = problem.path, subject.get(*problem.path)
+    node = _at(root, path)
     if problem.kind == "required":
         parent = render(path[:-1]) or "the object"
         return subject.finding("DV103", path, f"{path[-1]} is required", hint=f"add it under {parent}", key=True)
+    if node is None:
+        return subject.finding("DV103", path, problem.text)
     if problem.kind == "enum" and isinstance(value, str):
-        choices = _choices(root, path)
+        choices = node.field.enum or ()
         meant = nearest(value, choices, cutoff=0.6)
         edit = subject.rewrite(path, meant) if meant is not None else None
         hint = f"did you mean  {meant} ?" if meant is not None else f"one of {listed(choices, 12)}"
         return subject.finding("DV103", path, f'"{value}" is not one of {listed(choices, 12)}', hint=hint, edit=edit)
     if problem.kind == "type":
-        return _typed(subject, problem)
+        return _typed(subject, problem, node)
     if problem.kind == "pattern" and isinstance(value, str):
-        return _patterned(subject, problem, value)
-    return subject.finding("DV103", path, problem.text)
+        return _patterned(subject, problem, value, node.field)
+    text, hint = _bounds(problem, value, node.field)
+    return subject.finding("DV103", path, text, hint=hint, key=isinstance(value, dict | list))
 
 
-def _choices(root: Node, path: Path) -> tuple[str, ...]:
-    node: Node | None = root
-    for part in path:
-        if node is None:
-            return ()
-        node = node.each if isinstance(part, int) or node.type == "map" else node.fields.get(part)
-    return () if node is None or node.field.enum is None else node.field.enum
+def _bounds(problem: Problem, value: Any, field: Field) -> tuple[str, str]:
+    """Too little or too much of something."""
+    if isinstance(value, int | float):
+        low, high = field.minimum, field.maximum
+        if low is not None and value < low:
+            return f"{value} is too small", f"at least {low}"
+        if high is not None and value > high:
+            return f"{value} is too large", f"at most {high}"
+    most = field.max_items or field.max_properties or field.max_length
+    if isinstance(value, dict | list | str) and most is not None and len(value) > most:
+        return f"{len(value)} {'characters' if isinstance(value, str) else 'entries'} are too many", f"at most {most}"
+    if value in ("", []):
+        return "must not be empty", "say something, or leave the field out where it is not required"
+    return problem.text, "delete one of the two" if problem.text.startswith("Duplicate") else ""
 
 
-def _typed(subject: Subject, problem: Problem) -> Finding:
+def _typed(subject: Subject, problem: Problem, node: Node) -> Finding:
     path, value = problem.path, subject.get(*problem.path)
     wanted = problem.text.rpartition("must be of type ")[2].partition(":")[0]
     if wanted == "string" and isinstance(value, int | float):
         span = subject.document.values.get((*subject.at, *path))
         written = subject.document.text[span.start : span.end] if span else str(value)
+        if node.pattern is not None and not node.pattern.search(written):
+            what, example = form(node.field.pattern or "")
+            return subject.finding("DV103", path, f"{written} is no {what}", hint=example)
         edit = subject.rewrite(path, f'"{written}"') if span else None
         return subject.finding("DV103", path, f"{written} must be a string", hint=f'write "{written}"', edit=edit)
     if wanted in ("integer", "int32", "int64") and isinstance(value, str) and value.isascii() and value.isdigit():
@@ -158,29 +177,46 @@ def _typed(subject: Subject, problem: Problem) -> Finding:
     if wanted == "array" and isinstance(value, str):
         edit = subject.wrap(path)
         return subject.finding("DV103", path, "must be a list", hint=f'write ["{value}"]', edit=edit, key=True)
+    text, hint = _expected(wanted, value, node)
+    return subject.finding("DV103", path, text, hint=hint, key=True)
+
+
+def _expected(wanted: str, value: Any, node: Node) -> tuple[str, str]:
+    """What stands there, and what should."""
+    if value is None:
+        shown = "nothing"
+    elif isinstance(value, dict | list):
+        shown = "a map" if isinstance(value, dict) else "a list"
+    else:
+        shown = f'"{value}"' if isinstance(value, str) else str(value).lower()
     if wanted == "array":
-        return subject.finding("DV103", path, "must be a list", hint="start each member with a dash", key=True)
-    return subject.finding("DV103", path, f"must be of type {wanted}")
+        return f"must be a list, and is {shown}", "start each member with a dash"
+    if wanted == "object":
+        inside = f"fields here are {listed(sorted(node.fields), 12)}" if node.fields else "write lines of  name: value"
+        return f"must be a map, and is {shown}", inside
+    kind, example = {
+        "string": ("text", "write it in quotes" if not isinstance(value, dict | list) else "write a single word"),
+        "boolean": ("true or false", "write true or false"),
+        "integer,string": ("quantity", form(QUANTITY)[1]),
+    }.get(wanted, ("whole number", f"such as {node.field.minimum or 1}"))
+    return f"{shown} is no {kind}" if kind != "true or false" else f"{shown} is neither true nor false", example
 
 
-def _patterned(subject: Subject, problem: Problem, value: str) -> Finding:
-    path, field = problem.path, str(problem.path[-1])
+def _patterned(subject: Subject, problem: Problem, value: str, field: Field) -> Finding:
+    path = problem.path
     days = _DAYS.fullmatch(value)
-    if days and field in ("expireAfter", "consolidateAfter", "terminationGracePeriod", "duration"):
+    what, example = form(field.pattern or QUANTITY)
+    if days and what.startswith("duration"):
         hours = f"{int(days[1]) * 24}h"
         edit = subject.rewrite(path, hours)
         return subject.finding("DV103", path, f'"{value}": days are no unit here', hint=f"write {hours}", edit=edit)
     if value.lower() == "never" and "Never" in problem.text:
         edit = subject.rewrite(path, "Never")
-        return subject.finding("DV103", path, f'"{value}" is no duration', hint="did you mean  Never ?", edit=edit)
-    if field in ("expireAfter", "consolidateAfter", "terminationGracePeriod"):
-        return subject.finding("DV103", path, f'"{value}" is no duration', hint="such as 30s, 15m, 720h or 1h30m")
-    if field == "schedule":
+        return subject.finding("DV103", path, f'"{value}" is no {what}', hint="did you mean  Never ?", edit=edit)
+    if what == "schedule":
         text = f'"{value}" has {len(value.split())} fields, and a schedule five'
-        return subject.finding("DV103", path, text, hint="such as 0 9 * * 1-5, or @daily")
-    if field == "nodes":
-        return subject.finding("DV103", path, f'"{value}" is no number of nodes', hint='such as "5" or "10%"')
-    return subject.finding("DV103", path, problem.text)
+        return subject.finding("DV103", path, text, hint=example)
+    return subject.finding("DV103", path, f'"{value}" is no {what}', hint=example)
 
 
 def _rule(subject: Subject, problem: Problem) -> Finding:
@@ -191,8 +227,8 @@ def _rule(subject: Subject, problem: Problem) -> Finding:
         edit = subject.rewrite(path, meant) if meant is not None else None
         hint = f"did you mean  {meant} ?" if meant is not None else "labels of that domain are not yours to ask for"
         return subject.finding("DV106", path, text, hint=hint, edit=edit)
-    if path and path[-1] == "labels" and isinstance(value, dict):
-        return subject.finding("DV106", path, text, hint="labels of that domain are not yours to set", key=True)
     if "no such key: values" in text:
         text = "requirements with operator 'In', 'Gt', 'Lt', 'Gte' or 'Lte' must have values"
-    return subject.finding("DV106", path, text, key=True)
+    elif " evaluating rule: " in text:
+        text = text.partition(" evaluating rule: ")[2]
+    return subject.finding("DV106", path, text, hint=cure(text), key=True)
