@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from click.testing import CliRunner
 import dovetail
 from dovetail.cli.main import main
 from dovetail.controllers.settings import UNREAD, meanings
+from dovetail.lab.residence import Residence, register
+
+KUBECONFIG = """
+{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: t}}]}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +65,18 @@ def test_a_missing_kubeconfig_is_one_clear_line(tmp_path: Path) -> None:
     assert "no such kubeconfig" in answer.output
 
 
+def test_no_second_autoscaler_beside_a_labs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    register(Residence(os.getpid(), "https://127.0.0.1:1", str(config), "", environment={"AWS_REGION": "r"}))
+    answer = CliRunner().invoke(main, ["run", "--cloud", "simulated", "--kubeconfig", str(config)])
+    assert (answer.exit_code, "dovetail up --no-autoscaler" in answer.output) == (2, True)
+
+
 def test_aws_needs_the_clusters_name(tmp_path: Path) -> None:
     config = tmp_path / "config"
-    config.write_text(
-        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
-        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
-        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
-    )
+    config.write_text(KUBECONFIG)
     answer = CliRunner().invoke(main, ["run", "--kubeconfig", str(config)], env={"CLUSTER_NAME": ""})
     assert answer.exit_code == 2
     assert "--cluster-name" in answer.output

@@ -30,6 +30,7 @@ from dovetail.kube.config import load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import NODES, PODS
+from dovetail.lab.residence import find
 
 #: Between two looks at what of the cloud is due for upkeep, in seconds.
 UPKEEP = 60.0
@@ -77,6 +78,7 @@ async def _run(options: Options) -> None:
     chance = Chance(system_seed() if options.seed is None else options.seed)
     logs.configure(clock, options.settings.log_level)
     connection = load(options.kubeconfig, options.context)
+    _not_a_second(connection.server)
     settings = options.settings
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
@@ -102,6 +104,13 @@ async def _run(options: Options) -> None:
     finally:
         for client in (kube, unpaced, beside):
             await client.close()
+
+
+def _not_a_second(server: str) -> None:
+    """A lab's own autoscaler acts without a lease: another one beside it would end each other's machines."""
+    lab = find()
+    if lab is not None and lab.url == server and lab.environment:
+        raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
 
 
 async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
