@@ -16,6 +16,7 @@ from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.transport import Request, Response
+from dovetail.model.meta import ObjectMeta
 from tests.kube.scripted import ok, status
 
 PODS = "/api/v1/namespaces/shop/pods"
@@ -161,6 +162,25 @@ def test_a_kind_is_found_in_a_version_that_its_group_does_not_prefer() -> None:
     server = Server({"GET /apis/apps": ok(group), "GET /apis/apps/v2": ok({"resources": []})})
     assert look(server) == []
     assert conditions(server)["ScalingActive"][0] == "True"
+
+
+def test_autoscalers_of_different_namespaces_do_not_get_into_each_others_way() -> None:
+    async def main() -> list[str]:
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        elsewhere = {
+            name.replace("/shop/", "/yard/"): answer for name, answer in Server().answers.items() if "/shop/" in name
+        }
+        said: list[str] = []
+        controller = HorizontalAutoscaling(
+            Kube(InProcess(Server(elsewhere)), clock), clock, lambda _, saying: said.append(saying.reason)
+        )
+        for namespace in ("shop", "yard"):
+            await controller.look(
+                msgspec.structs.replace(autoscaler(), metadata=ObjectMeta(name="web", namespace=namespace))
+            )
+        return said
+
+    assert run_virtual(main()) == []
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,14 @@ def test_a_pod_without_metrics_is_busy_when_shrinking_and_idle_when_growing() ->
     assert utilization(pods, {"a": 400, "b": 400}, target=35).replicas == 3
 
 
+def test_guesses_about_many_pods_do_not_turn_a_wish_to_shrink_into_growth() -> None:
+    """A selector may find more pods than the workload has replicas."""
+    pods = [pod(name) for name in "abcdef"]
+    used = dict.fromkeys("abcde", 100)
+    assert utilization(pods, used, target=50, current=2).replicas == 2
+    assert utilization(pods, used, target=50, current=6).replicas == 3
+
+
 def test_failed_and_leaving_pods_do_not_count() -> None:
     gone = Pod(metadata=ObjectMeta(name="c", deletion_timestamp=NOW), spec=pod("c").spec, status=pod("c").status)
     pods = [pod("a"), pod("b", phase="Failed"), gone]
@@ -126,6 +134,7 @@ def test_a_value_from_outside_counts_ready_pods_alone() -> None:
     assert count.by_value(20_000, 10_000, 3, NEAR, pods) == Count(4, 20_000)
     assert count.by_value(10_500, 10_000, 3, NEAR, pods) == Count(3, 10_500)
     assert count.by_value(35_000, 10_000, 0, NEAR, []) == Count(4, 35_000)
+    assert count.by_value(20_000, 10_000, 2, NEAR, [pod("a"), pod("b", phase="Succeeded")]) == Count(2, 20_000)
 
 
 def test_a_value_per_pod_is_shared_out() -> None:

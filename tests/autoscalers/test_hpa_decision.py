@@ -118,6 +118,8 @@ def test_the_metric_that_wants_most_wins_and_a_failing_one_only_forbids_shrinkin
     both = asked(cpu(), external(type="Value", value="10"))
     grown = look(both, 2, used(2, 200), broken)
     assert (grown.replicas, [each.reason for each in grown.sayings]) == (4, ["FailedGetExternalMetric"])
+    same = look(both, 2, used(2, 100), broken)
+    assert (same.replicas, same.conditions[1].reason) == (None, "ValidMetricFound")
     kept = look(both, 2, used(2, 10), broken)
     assert (kept.replicas, kept.conditions[-1].reason) == (None, "FailedGetExternalMetric")
 

@@ -57,6 +57,12 @@ def test_the_lowest_wish_of_the_window_holds_a_scale_up_back() -> None:
     assert (found.replicas, found.able.reason) == (8, "ScaleUpStabilized")
 
 
+def test_recent_wishes_hold_a_scale_down_of_rules_back_as_far_as_they_went() -> None:
+    all_at_once = Policy(type="Percent", value=100, period_seconds=15)
+    found = verdict(behaving(down=rules(all_at_once, window=60)), 8, 5, History((ago(30, 7), ago(90, 8))))
+    assert (found.replicas, found.able.reason) == (7, "ScaleDownStabilized")
+
+
 def behaving(up: Rules | None = None, down: Rules | None = None) -> Spec:
     both = Behavior(scale_up=up or rules(), scale_down=down or rules())
     return Spec(min_replicas=1, max_replicas=100, behavior=both)

@@ -34,6 +34,19 @@ def test_the_same_words_again_raise_the_count() -> None:
     run_virtual(main())
 
 
+def test_long_words_are_cut_to_what_the_server_takes() -> None:
+    async def main() -> None:
+        script = Script(ok({}))
+        recorder = EventRecorder(script.kube(), "dovetail")
+        task = asyncio.create_task(recorder.run())
+        recorder.record(NODE, "Normal", "Long", "x" * 3000)
+        await recorder.flush()
+        task.cancel()
+        assert msgspec.json.decode(script.requests[0].body)["message"] == "x" * 1024
+
+    run_virtual(main())
+
+
 def test_an_event_that_expired_on_the_server_is_written_anew() -> None:
     async def main() -> None:
         script = Script(ok({}), status(404, "NotFound"), ok({}))

@@ -27,10 +27,11 @@ class LeaseServer:
         self.cut: set[str] = set()
         self.writers: list[str] = []
         self.reads = 0
+        self.delay = 0.01
 
     async def handle(self, request: Request) -> Response:
         who = request.headers["x-who"]
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(self.delay)
         if who in self.cut:
             raise Disconnected("cut off")
         if "/leases" not in request.path:
@@ -130,6 +131,23 @@ def test_a_leader_renews_what_it_knows_and_reads_only_what_others_wrote() -> Non
         assert election.leading
         assert server.lease["metadata"]["labels"] == {"touched": "yes"}
         await leading
+
+    run_virtual(main())
+
+
+def test_leadership_is_counted_from_when_a_renewal_was_sent_however_late_its_answer_comes() -> None:
+    """The others count from when the server took it: a slow answer must not make us lead for longer than they wait."""
+
+    async def main() -> None:
+        server = LeaseServer()
+        server.delay = 6.0
+        election = LeaderElection(server.kube("a"), "lock", "kube-system", "a", LeaseTimes(60.0, 20.0, 2.0))
+        await election.acquire()
+        assert asyncio.get_running_loop().time() == 12.0  # one read, one write
+        await asyncio.sleep(7.9)
+        assert election.leading
+        await asyncio.sleep(0.2)
+        assert not election.leading
 
     run_virtual(main())
 

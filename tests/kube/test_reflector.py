@@ -71,6 +71,25 @@ def test_it_lists_then_watches_from_there() -> None:
     assert [one["metadata"]["name"] for one in reflector.store] == ["a"]
 
 
+def test_news_older_than_what_a_writer_of_ours_put_into_the_store_change_nothing() -> None:
+    """But one made anew under the same name is another object, whatever its version."""
+
+    async def main() -> list[str]:
+        news = event("MODIFIED", pod("a", 12)), event("MODIFIED", pod("b", 13, uid="new"))
+        late = stream(*news, forever=True, pause=5.0)
+        script = Script(listing(10, pod("a", 1), pod("b", 2)), late)
+        reflector: Reflector[Any] = Reflector(script.kube(), PODS)
+        task = asyncio.create_task(reflector.run())
+        await reflector.synced.wait()
+        reflector.store.put("default/a", pod("a", 20))
+        reflector.store.put("default/b", pod("b", 20))
+        await asyncio.sleep(20)
+        task.cancel()
+        return [one["metadata"]["resourceVersion"] for one in reflector.store]
+
+    assert run_virtual(main()) == ["20", "13"]
+
+
 def test_it_resumes_a_broken_watch_where_it_stopped() -> None:
     script, _, told = follow(
         listing(10),

@@ -1,9 +1,12 @@
-"""Pauses: they grow up to their cap, and stay there for ever."""
+"""What is worth sending again, and after which pause: pauses grow up to their cap, and stay there for ever."""
 
 from __future__ import annotations
 
+import pytest
+
 from dovetail.chance import Chance
-from dovetail.kube.retries import Retries, doubled
+from dovetail.kube.errors import Conflict, Disconnected, KubeError, ServerError, TooManyRequests, Unavailable
+from dovetail.kube.retries import Retries, doubled, worth_repeating
 
 
 def test_each_pause_is_twice_the_last_up_to_the_cap() -> None:
@@ -21,3 +24,24 @@ def test_jitter_keeps_those_who_failed_together_apart() -> None:
     pauses = {retries.pause(4, chance) for _ in range(20)}
     assert len(pauses) == 20
     assert all(4.0 <= pause <= 12.0 for pause in pauses)
+
+
+@pytest.mark.parametrize(
+    ("error", "of_reads", "of_creates"),
+    [
+        (TooManyRequests(429, "TooManyRequests", "later"), True, True),
+        (Unavailable(503, "ServiceUnavailable", "starting"), True, False),
+        (Disconnected("reset by peer"), True, False),
+        (Disconnected("refused", sent=False), True, True),
+        (Conflict(409, "Conflict", "it moved on"), False, False),
+        (ServerError(500, "InternalError", "no"), False, False),
+    ],
+)
+def test_whatever_has_surely_not_been_done_is_sent_again(error: KubeError, of_reads: bool, of_creates: bool) -> None:
+    assert worth_repeating(error, idempotent=True) is of_reads
+    assert worth_repeating(error, idempotent=False) is of_creates
+
+
+def test_a_version_that_the_server_has_not_reached_is_not_asked_for_again() -> None:
+    body = {"details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
+    assert not worth_repeating(Unavailable(504, "Timeout", "too large", body), idempotent=True)
