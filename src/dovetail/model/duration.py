@@ -60,6 +60,14 @@ def parse_or_never(text: str | None) -> timedelta | None:
     return None if text is None or text == NEVER else parse(text)
 
 
+def countable(text: str | None) -> timedelta | None:
+    """A duration, or None for `Never`, for nothing, and for a time that nobody can count."""
+    try:
+        return parse_or_never(text)
+    except DurationError:
+        return None
+
+
 def format_duration(duration: timedelta) -> str:
     """As Go prints it: `1h30m0s`, `1.5s`, `250ms`."""
     microseconds = duration // timedelta(microseconds=1)

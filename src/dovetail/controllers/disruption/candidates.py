@@ -34,7 +34,7 @@ def blocking(
         mirror.reservations.on(Target("claim", claim.name))
     )
     why = blockers.of_machine(node, claim, going=mirror.going(claim, node), nominated=promised)
-    if waive_pods and claim.spec.termination_grace_period is not None:
+    if waive_pods and claim.spec.grace is not None:
         return why
     return why + blockers.of_pods(mirror.pods_on(name), mirror.guards, now)
 

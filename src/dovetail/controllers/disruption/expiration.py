@@ -11,18 +11,13 @@ from datetime import datetime
 from dovetail.cluster.mirror import Mirror
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
-from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
-
-NEVER = "Never"
 
 
 def date(claim: NodeClaim) -> datetime | None:
     """When a claim expires; None if it never does."""
-    text, created = claim.spec.expire_after, claim.metadata.creation_timestamp
-    if text is None or text == NEVER or created is None:
-        return None
-    return created + duration.parse(text)
+    life, created = claim.spec.life, claim.metadata.creation_timestamp
+    return None if life is None or created is None else created + life
 
 
 def remaining(claim: NodeClaim, now: datetime) -> float:

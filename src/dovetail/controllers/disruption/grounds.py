@@ -97,7 +97,7 @@ def _withdrawal(context: Context, reason: Reason, chosen: Candidate, node: Node,
     baseless = _baseless(context, reason, node, claim)
     if baseless:
         return baseless
-    dated = reason is Reason.DRIFTED and claim.spec.termination_grace_period is not None
+    dated = reason is Reason.DRIFTED and claim.spec.grace is not None
     pods = () if dated else context.mirror.pods_on(node.metadata.name)
     return blockers.together(blockers.forbidden(node, pods, context.clock.now()))
 

@@ -25,7 +25,6 @@ from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.staging import Refused, stage
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import termination_mode
-from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.planner.snapshot import Pool
@@ -48,10 +47,10 @@ class Patient(NamedTuple):
     @property
     def bound(self) -> float | None:
         """Seconds for the drain: the policy's or the claim's, whichever is shorter; None leaves it to the claim."""
-        grace, policy = self.claim.spec.termination_grace_period, self.diagnosis.grace
+        grace, policy = self.claim.spec.grace, self.diagnosis.grace
         if policy is None or grace is None:
             return policy
-        return min(policy, parse_duration(grace).total_seconds())
+        return min(policy, grace.total_seconds())
 
 
 class Repair:
@@ -152,7 +151,7 @@ class Repair:
             return of_machine[0].message
         if node.metadata.annotations.get(keys.DO_NOT_REPAIR) == "true":
             return f'repair is blocked through the "{keys.DO_NOT_REPAIR}" annotation'
-        unbounded = each.diagnosis.grace is None and claim.spec.termination_grace_period is None
+        unbounded = each.diagnosis.grace is None and claim.spec.grace is None
         if any(one.pod for one in why) and unbounded:
             return "repair requires a termination grace period to bypass blocking pods"
         return None

@@ -11,7 +11,6 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
-from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 
@@ -39,9 +38,9 @@ async def delete(
 
 def termination_mode(claim: NodeClaim, bound: float | None = None) -> str:
     """How hard a claim's end may be: without a grace period its drain may take for ever."""
-    grace = claim.spec.termination_grace_period
+    grace = claim.spec.grace
     if bound is None and grace is not None:
-        bound = parse_duration(grace).total_seconds()
+        bound = grace.total_seconds()
     if bound is None:
         return "graceful"
     return "eventual" if bound > 0 else "forceful"

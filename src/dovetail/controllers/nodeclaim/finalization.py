@@ -6,8 +6,6 @@ was lost is given back too.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
 from dovetail.controllers import logs
@@ -17,7 +15,6 @@ from dovetail.controllers.termination import deadline
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES
-from dovetail.model.duration import parse as parse_duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
 #: Between two looks at a machine that is shutting down, in seconds.
@@ -38,10 +35,10 @@ async def finalize(context: Context, claim: NodeClaim) -> Again:
 
 async def _dated(context: Context, claim: NodeClaim) -> NodeClaim:
     """With a grace period the end has a date, written where the drain reads it."""
-    grace, deleted = claim.spec.termination_grace_period, claim.metadata.deletion_timestamp
+    grace, deleted = claim.spec.grace, claim.metadata.deletion_timestamp
     if grace is None or deleted is None or deadline.of(claim) is not None:
         return claim
-    end = deleted + timedelta(seconds=parse_duration(grace).total_seconds())
+    end = deleted + grace
     body = {"metadata": {"annotations": {keys.TERMINATION_TIMESTAMP: stamp(end)}}}
     fresh = await context.kube.patch(NODECLAIMS, claim.name, body, type=NodeClaim)
     context.mirror.assume(fresh)

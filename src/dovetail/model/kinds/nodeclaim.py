@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Annotated
 
 import msgspec
 
+from dovetail.model import duration
 from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
 from dovetail.model.kinds.parts import (
     AMOUNT,
@@ -45,6 +46,16 @@ class NodeClaimSpec(View, frozen=True, kw_only=True):
     )
     expire_after: Annotated[str, EXPIRE_AFTER] = "720h"
     termination_grace_period: Annotated[str | None, TERMINATION_GRACE] = None
+
+    @property
+    def life(self) -> timedelta | None:
+        """How long the machine is to live; None is for ever, and so is a time that nobody can count."""
+        return duration.countable(self.expire_after)
+
+    @property
+    def grace(self) -> timedelta | None:
+        """How long its drain may take; None is as long as it takes, and so is a time that nobody can count."""
+        return duration.countable(self.termination_grace_period)
 
 
 class NodeClaimStatus(View, frozen=True, kw_only=True):

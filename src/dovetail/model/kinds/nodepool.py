@@ -109,10 +109,7 @@ class Disruption(View, frozen=True, kw_only=True):
     @property
     def quiet_time(self) -> timedelta | None:
         """How long a machine must be quiet; None is never, and so is a time that nobody can count."""
-        try:
-            return duration.parse_or_never(self.consolidate_after)
-        except duration.DurationError:
-            return None
+        return duration.countable(self.consolidate_after)
 
 
 class UnsaidMap(dict[str, str]):

@@ -1,0 +1,37 @@
+"""Times that a definition lets pass though nobody can count them: they never come."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from dovetail.controllers.disruption import expiration
+from dovetail.controllers.nodeclaim.ending import termination_mode
+from dovetail.model.kinds import NodeClaim, NodePool
+
+BORN = datetime(2026, 3, 4, tzinfo=UTC)
+
+
+def claim(**spec: str) -> NodeClaim:
+    given = {"metadata": {"name": "c", "creationTimestamp": BORN.isoformat()}, "spec": spec}
+    return msgspec.convert(given, NodeClaim)
+
+
+@pytest.mark.parametrize(
+    ("text", "life"),
+    [("1h30m", timedelta(minutes=90)), ("0s", timedelta(0)), ("Never", None), ("99999999h", None)],
+)
+def test_a_life_beyond_counting_is_for_ever(text: str, life: timedelta | None) -> None:
+    """One claim written by hand must not stop the watch that dates all of them."""
+    found = claim(expireAfter=text)
+    assert found.spec.life == life
+    assert expiration.date(found) == (None if life is None else BORN + life)
+    pool = msgspec.convert({"spec": {"disruption": {"consolidateAfter": text}}}, NodePool)
+    assert pool.spec.disruption.quiet_time == life
+
+
+@pytest.mark.parametrize(("text", "mode"), [("0s", "forceful"), ("1h", "eventual"), ("99999999h", "graceful")])
+def test_a_grace_beyond_counting_bounds_no_drain(text: str, mode: str) -> None:
+    assert termination_mode(claim(terminationGracePeriod=text)) == mode
