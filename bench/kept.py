@@ -6,13 +6,14 @@ It reads plain objects and shares nothing with any planner, so that two answers 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 Object = dict[str, Any]
 
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+_HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Scene:
@@ -26,12 +27,12 @@ class Scene:
     def domain(self, node: str, key: str) -> str | None:
         return self.labels[node].get(key)
 
-    def count(self, key: str, test: Any) -> Counter[str]:
-        """Pods that pass a test, by domain."""
+    def count(self, key: str, test: Any, nodes: Container[str] | None = None) -> Counter[str]:
+        """Pods that pass a test, by domain; on some nodes, or on all."""
         found: Counter[str] = Counter()
         for node, held in self.pods.items():
             domain = self.domain(node, key)
-            if domain is not None:
+            if domain is not None and (nodes is None or node in nodes):
                 found[domain] += sum(1 for pod in held if test(pod))
         return found
 
@@ -73,14 +74,39 @@ def _neighbours(scene: Scene, pod: Object, node: str, term: Object) -> int:
 
 
 def _level(scene: Scene, pod: Object, node: str, rule: Object, zones: list[str]) -> bool:
-    domain = scene.domain(node, rule["topologyKey"])
-    counts = scene.count(rule["topologyKey"], lambda other: _selected(rule, pod, other, {pod["metadata"]["namespace"]}))
-    if rule["topologyKey"] == HOSTNAME:
+    key, domain = rule["topologyKey"], scene.domain(node, rule["topologyKey"])
+    seen = _looked_at(scene, pod, rule)
+    counts = scene.count(key, lambda other: _selected(rule, pod, other, {pod["metadata"]["namespace"]}), seen)
+    if key == HOSTNAME:
         least = 0
     else:
-        seen = {*counts, *zones} if rule["topologyKey"] == ZONE else set(counts)
-        least = min((counts[each] for each in seen), default=0)
+        among = [zone for zone in zones if _may_be_in(pod, rule, zone)] if key == ZONE else []
+        least = min((counts[each] for each in {*counts, *among}), default=0)
     return domain is not None and counts[domain] - least <= rule["maxSkew"]
+
+
+def _looked_at(scene: Scene, pod: Object, rule: Object) -> set[str]:
+    """The nodes on which a spread counts pods: those that the pod's node affinity allows, unless it is told not to."""
+    if rule.get("nodeAffinityPolicy") == "Ignore":
+        return set(scene.labels)
+    terms = _required(pod)
+    return {name for name, labels in scene.labels.items() if any(_node_matches(each, labels) for each in terms)}
+
+
+def _may_be_in(pod: Object, rule: Object, zone: str) -> bool:
+    if rule.get("nodeAffinityPolicy") == "Ignore":
+        return True
+    needs = [[need for need in term["matchExpressions"] if need["key"] == ZONE] for term in _required(pod)]
+    return any(all(holds(need, zone) for need in each) for each in needs)
+
+
+def _required(pod: Object) -> list[Object]:
+    """What a pod asks of nodes: the terms of its affinity, each with its node selector."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (affinity.get(_HARD) or {}).get("nodeSelectorTerms") or [{}]
+    chosen = [{"key": key, "operator": "In", "values": [value]}
+              for key, value in pod["spec"].get("nodeSelector", {}).items()]  # fmt: skip
+    return [{"matchExpressions": [*term.get("matchExpressions", ()), *chosen]} for term in terms]
 
 
 def _namespaces(term: Object, pod: Object) -> set[str] | None:

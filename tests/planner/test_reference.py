@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from dovetail.model.instancetype import Offering
+from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.objects import Pod
 from dovetail.planner.columns import lowest
 from dovetail.planner.problem import Problem
@@ -107,17 +108,25 @@ def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
     assert (run.left, run.given_up) == (0, 2)
 
 
-def test_alternatives_are_dropped_one_by_one_and_do_not_come_back() -> None:
-    def term(name: str) -> dict[str, Any]:
-        return {"matchExpressions": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [name]}]}
+def _one_of(*types: str) -> dict[str, Any]:
+    """Pods that require one of some types, an alternative each."""
+    terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": [each]}]} for each in types]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"affinity": {"nodeAffinity": required}}
 
-    terms = {"nodeSelectorTerms": [term("nothing"), term("medium")]}
-    wish = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    assert Run(*pods(1, affinity=wish)).types == ["medium"]
+
+def test_alternatives_are_dropped_one_by_one_and_do_not_come_back() -> None:
+    assert Run(*pods(1, **_one_of("nothing", "medium"))).types == ["medium"]
+
+
+def test_machines_that_are_there_are_asked_for_one_alternative_alone() -> None:
+    there = node("n1", labels={INSTANCE_TYPE: "medium"})
+    assert Run(*pods(1, **_one_of("small", "medium")), nodes=(there,)).types == ["small"]
+    assert Run(*pods(1, **_one_of("nothing", "medium")), nodes=(there,)).types == []
 
 
 def test_variety_that_a_pool_asks_for_is_left_to_every_claim() -> None:
-    needs = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
+    needs = ({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},)
     run = Run(*pods(16), pools=(pool(requirements=needs),))
     assert run.types == ["medium", "medium", "medium", "medium"]
 
@@ -142,7 +151,7 @@ def test_types_that_a_pool_cannot_buy_are_domains_of_a_spread_all_the_same() -> 
     """Nothing of that kind will ever run there, so the others stay at the skew."""
     rule = spread("kubernetes.io/arch")
     arm = kind("arm", 2, 8, 0.05, labels={"kubernetes.io/arch": ("arm64",)})
-    needs = ({"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ("small",)},)
+    needs = ({"key": INSTANCE_TYPE, "operator": "In", "values": ("small",)},)
     assert Run(*pods(3, **rule), pools=(pool(types=(SMALL, arm), requirements=needs),)).left == 2
 
 

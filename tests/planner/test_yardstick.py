@@ -81,7 +81,7 @@ def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
     def rank(rung: int, unkept: int) -> tuple[float, ...]:
         board, ask = Board(problem), problem.ask(one, rung)
         board.put(ask, board.open(int(np.flatnonzero(ask.columns)[0])), 1)
-        problem.yardstick = Yardstick(ways=(Way({}, 5.0, unkept),), zones=1)
+        problem.yardstick = Yardstick(ways=(Way({}, 5.0, unkept),))
         return Packing(board, {}).rank
 
     assert rank(0, unkept=0) < rank(1, unkept=0)
@@ -90,10 +90,17 @@ def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
 
 def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
     """Another way is cheaper because it gives up more: nobody can have the wishes of one at the price of the other."""
-    yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)), zones=1)
+    yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)))
     assert (yardstick.price({}), yardstick.price({1: 1}), yardstick.price({2: 1})) == (2.0, 1.0, None)
     assert yardstick.missing({1: 2}) == 5
     assert (yardstick.fewer({}), yardstick.fewer({1: 1}), yardstick.fewer({2: 1})) == (1.0, 1.0, 0.0)
+
+
+def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
+    """Another way is cheaper because it ends in one zone: whoever has more seldom would not be missed for the price."""
+    wide, narrow = Way({}, 2.0, 0, zones=2), Way({}, 1.5, 0, zones=1)
+    assert Yardstick(ways=(wide, narrow, wide)).price({}) == 2.0
+    assert Yardstick(ways=(wide, narrow, narrow)).price({}) == 1.5
 
 
 def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
@@ -150,7 +157,7 @@ def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
 
 def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None:
     """Of a class that is placed in full here and not there, whoever keeps fewest wishes counts as one of the others."""
-    yardstick = Yardstick(ways=(Way({0: 2}, 1.0, 3),), zones=1)
+    yardstick = Yardstick(ways=(Way({0: 2}, 1.0, 3),))
     lapses = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
     assert yardstick.excess(lapses, {}) == 0
     assert yardstick.excess(lapses, {0: 1}) == 1

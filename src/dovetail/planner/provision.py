@@ -135,10 +135,10 @@ def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) ->
 
 
 def _put_last(problem: Problem) -> None:
-    """Of pods that are alike, those go short that the reference leaves out."""
-    names = problem.yardstick.names if problem.yardstick is not None else ()
+    """Of pods that are alike, those go short that the reference leaves out, in most of its ways first."""
+    names = problem.yardstick.names if problem.yardstick is not None else {}
     for one in problem.classes if names else ():
-        one.pods.sort(key=names.__contains__)
+        one.pods.sort(key=lambda name: names.get(name, 0))
 
 
 def _holding(problem: Problem, packings: Iterable[Packing]) -> Packing:

@@ -25,19 +25,24 @@ def total(lapses: Iterable[Lapse]) -> int:
 
 
 class Way(msgspec.Struct, frozen=True):
-    """One way that chance has it: pods left out by class, the price of the others, and the wishes not kept."""
+    """One way that chance has it: pods left out by class, the price of the others, wishes not kept, and zones used."""
 
     left: Mapping[int, int]
     price: float
     unkept: int
+    zones: int = 1
 
 
 class Yardstick(msgspec.Struct, frozen=True):
-    """What the reference comes to: all its ways, the most zones of any, and of one who is left out by name."""
+    """What the reference comes to: all its ways, and in how many of them a pod is left out, by name."""
 
     ways: tuple[Way, ...]
-    zones: int
-    names: frozenset[str] = frozenset()
+    names: Mapping[str, int] = {}
+
+    @property
+    def zones(self) -> int:
+        """The most zones of any way."""
+        return max(way.zones for way in self.ways)
 
     def excess(self, lapses: Sequence[Lapse], left: Mapping[int, int]) -> int:
         """How many wishes more are not kept than in any way, of as many pods of each class as it places."""
@@ -48,9 +53,14 @@ class Yardstick(msgspec.Struct, frozen=True):
         return sum(max(0, count - way.left.get(index, 0)) for way in self.ways for index, count in left.items())
 
     def price(self, left: Mapping[int, int]) -> float | None:
-        """What the reference costs with the same pods left out, if it has them so, where it keeps most wishes."""
-        same = [(way.unkept, way.price) for way in self.ways if way.left == left]
-        return min(same)[1] if same else None
+        """What the reference costs with the same pods left out, if it has them so, where it keeps most wishes.
+
+        Of several such ways the cheapest counts; where most reach all zones, the cheapest of those.
+        """
+        same = [way for way in self.ways if way.left == left]
+        best = [way for way in same if way.unkept == min(each.unkept for each in same)]
+        wide = [way for way in best if way.zones == self.zones]
+        return min((way.price for way in (wide if 2 * len(wide) > len(same) else best)), default=None)
 
     def fewer(self, left: Mapping[int, int]) -> float:
         """The least that the reference pays in a way that places no pod more; 0 if it has none."""

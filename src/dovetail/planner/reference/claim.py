@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.cells import Cell
+from dovetail.planner.cells import Cell, rows_passing
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.diversity import various
@@ -21,13 +21,16 @@ from dovetail.planner.reference.tally import Tally, bits
 class Step:
     """A pod class at one point of its way down: one required term, and a rung of its ladder."""
 
-    __slots__ = ("ask", "mask", "narrow", "rung", "size", "strict")
+    __slots__ = ("ask", "mask", "narrow", "nodes", "rung", "size", "strict")
 
     def __init__(self, problem: Problem, ask: Ask, rung: int, term: Term, required: Term) -> None:
         columns = problem.columns
         self.ask = ask
         self.rung = rung
         self.mask = ask.mask & columns.term(term)
+        self.nodes = ask.nodes
+        if len(ask.level.terms) > 1 and problem.nodes:
+            self.nodes = ask.nodes & rows_passing(problem.roster, (term,))[problem.rows]
         self.size = (id(ask.steps), self.mask)
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
         self.strict = [_among(axis.key, axis.values, required) for axis in problem.axes]
@@ -40,7 +43,7 @@ class Step:
 class Claim:
     """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
 
-    __slots__ = ("dead", "domains", "mask", "number", "pool", "reserved", "used")
+    __slots__ = ("dead", "domains", "load", "mask", "number", "pool", "reserved", "used")
 
     def __init__(self, number: int, pool: int, mask: int, domains: list[int | None], dims: int) -> None:
         self.number = number
@@ -48,6 +51,8 @@ class Claim:
         self.mask = mask
         self.domains = domains
         self.used = [0] * dims
+        self.load = 0
+        """How many pods it holds."""
         self.reserved: frozenset[str] = frozenset()
         self.dead: set[tuple[int, int]] = set()
         """Sizes that will never fit again: room only shrinks."""

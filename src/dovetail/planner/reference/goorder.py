@@ -25,7 +25,7 @@ def go_sort(items: list[_T], key: Callable[[_T], int]) -> None:
     if len(items) <= _SHORT:
         items.sort(key=key)
         return
-    keyed = [(key(item), item) for item in items]
+    keyed = list(zip(map(key, items), items, strict=True))
     _Sort(keyed).run(0, len(keyed), len(keyed).bit_length())
     items[:] = [item for _, item in keyed]
 
@@ -91,9 +91,9 @@ class _Sort:
 
     def _nearly_sorted(self, start: int, end: int) -> bool:
         """Whether a stretch is sorted, after a few shifts if it is long."""
-        at = start + 1
+        pairs, at = self.pairs, start + 1
         for _ in range(_SHIFTS):
-            while at < end and not self.less(at, at - 1):
+            while at < end and pairs[at][0] >= pairs[at - 1][0]:
                 at += 1
             if at == end:
                 return True

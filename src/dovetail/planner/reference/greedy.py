@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -19,6 +20,8 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.reference.claim import Claim, Deferred, Market, Step, open_domains
 from dovetail.planner.reference.goorder import go_sort
 from dovetail.planner.reference.tally import Place, Tally
+
+_load = attrgetter("load")
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -56,7 +59,6 @@ class Greedy:
         self.pools.sort(key=lambda at: -problem.pools[at].weight)
         self.steps = {one.index: list(_steps(problem, one)) for one in problem.classes if not one.error}
         self.claims: list[Claim] = []
-        self.load: dict[Place, int] = {}
         self.placed: list[Placed] = []
 
     def run(self) -> Outcome:
@@ -91,7 +93,7 @@ class Greedy:
         ask = step.ask
         if not len(self.rows):
             return False
-        ok = ask.nodes.copy()
+        ok = step.nodes.copy()
         for dim, amount in ask.steps:
             ok &= self.free[dim] >= amount
         for row in self.rows[ok[self.rows]].tolist():
@@ -107,7 +109,7 @@ class Greedy:
         return False
 
     def _claimed(self, step: Step) -> bool:
-        go_sort(self.claims, lambda each: self.load[each.number])
+        go_sort(self.claims, _load)
         for claim in self.claims:
             if step.size in claim.dead:
                 continue
@@ -135,7 +137,7 @@ class Greedy:
         return False
 
     def _noted(self, claim: Claim, step: Step) -> None:
-        self.load[claim.number] = self.load.get(claim.number, 0) + 1
+        claim.load += 1
         self.placed.append(Placed(step.ask, claim.number))
 
 
