@@ -27,12 +27,18 @@ def test_durations_are_read_as_go_reads_them(text: str, seconds: float) -> None:
         ("5", 'time: missing unit in duration "5"'),
         ("5d", 'time: unknown unit "d" in duration "5d"'),
         ("h", 'time: invalid duration "h"'),
+        ("2562047h47m16.854775808s", 'time: invalid duration "2562047h47m16.854775808s"'),
     ],
 )
 def test_bad_durations_are_refused_in_gos_words(text: str, words: str) -> None:
     with pytest.raises(DurationError) as caught:
         parse(text)
     assert str(caught.value) == words
+
+
+def test_a_duration_is_counted_in_billionths_as_far_as_64_bits_go() -> None:
+    assert nanoseconds("2562047h47m16.854775807s") == (1 << 63) - 1
+    assert nanoseconds("-2562047h47m16.854775808s") == -(1 << 63)
 
 
 @given(st.timedeltas(timedelta(days=-10000), timedelta(days=10000)))
@@ -60,6 +66,11 @@ def at(text: str) -> datetime:
         ("0 0 13 * fri", "2026-01-01T00:00", "2026-01-02T00:00"),
         ("TZ=Asia/Seoul 0 9 * * *", "2026-01-01T00:00", "2026-01-02T00:00"),
         ("0 8-18/4 1 jan,jul *", "2026-01-01T12:00", "2026-01-01T16:00"),
+        # every second day is a choice of days, every day is none: only then must the weekday hold as well
+        ("0 0 */2 * mon", "2026-01-06T12:00", "2026-01-07T00:00"),
+        ("0 0 */1 * mon", "2026-01-06T12:00", "2026-01-12T00:00"),
+        # the hour that is skipped in spring has no fire
+        ("TZ=America/New_York 30 2 * * *", "2026-03-08T05:00", "2026-03-09T06:30"),
     ],
 )
 def test_the_next_fire_is_strictly_later(spec: str, after: str, fire: str) -> None:

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dovetail.model.fit import Cluster, Fit, pod_info
 from dovetail.model.fit.storage import Storage
-from dovetail.model.objects import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, view
+from dovetail.model.objects import (
+    Namespace,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    Taint,
+    Toleration,
+    view,
+)
+from dovetail.model.taints import tolerates
 
 Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"
@@ -48,6 +60,26 @@ def test_a_cordon_can_be_tolerated() -> None:
     excuse = [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]
     assert why(pod("a"), [node("n", unschedulable=True)]) == [("node(s) were unschedulable",)]
     assert why(pod("a", tolerations=excuse), [node("n", unschedulable=True)]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("operator", "mine", "its", "excused"),
+    [
+        ("Gt", "5", "6", True),
+        ("Gt", "5", "5", False),
+        ("Lt", "5", "4", True),
+        ("Lt", "5", "-7", True),
+        ("Gt", "05", "6", False),
+        ("Gt", "5", "+6", False),
+        ("Gt", "5", "many", False),
+        ("Gt", "5", str(1 << 63), False),
+    ],
+)
+def test_a_toleration_compares_whole_numbers_in_their_usual_spelling(
+    operator: str, mine: str, its: str, excused: bool
+) -> None:
+    toleration = Toleration(key="k", operator=operator, value=mine)
+    assert tolerates(toleration, Taint(key="k", value=its, effect="NoSchedule")) is excused
 
 
 def test_soft_taints_turn_nobody_away() -> None:
