@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail.model.objects import PersistentVolumeClaim, Pod, StorageClass
-from dovetail.planner.storage import sharing
+from dovetail.planner.sharing import sharing
 
 from .conftest import Solve, kind, node, pod, pool
 
@@ -57,15 +57,45 @@ def test_no_bound_counts_a_shared_volume_for_each_pod(solve: Solve) -> None:
     assert plan.cost.lower_bound <= 2 * 0.80
 
 
+def test_a_volume_that_a_machine_holds_already_takes_no_attachment_there(solve: Solve) -> None:
+    """Nothing else could be attached, but a pod that uses the same volume as a running one may join it."""
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}]
+    there = node("full", attach_limits={_EBS: 1}, pods=(pod("old", volumes=volumes, nodeName="full"),))
+    plan = solve(*_using("a", 2), pools=(pool(types=_SHOP),), nodes=(there,), claims=_claims("a"),
+                 storage_classes=_CLASSES)  # fmt: skip
+    assert {place.node for place in plan.placements.values()} == {"full"}
+
+
+def test_volumes_that_are_shared_by_few_are_attached_where_those_are(solve: Solve) -> None:
+    """Six volumes with two pods each, two to a machine: three machines, as each keeps to its own two."""
+    names = "abcdef"
+    waiting = [each for name in names for each in _using(name, 2)]
+    plan = solve(*waiting, pools=(pool(types=_SHOP[1:]),), claims=_claims(*names), storage_classes=_CLASSES)
+    assert len(plan.machines) == 3
+
+
+def test_pods_that_use_several_volumes_are_counted_one_by_one(solve: Solve) -> None:
+    """What they share cannot be kept apart from the rest of them."""
+    both = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in "ab"]
+    waiting = [pod(f"both-{at}", cpu="500m", volumes=both) for at in range(2)]
+    plan = solve(*waiting, *_using("c", 2), pools=(pool(types=_SHOP),), claims=_claims(*"abc"),
+                 storage_classes=_CLASSES)  # fmt: skip
+    assert not plan.unschedulable
+
+
 @pytest.mark.parametrize(
-    ("uses", "kept"),
+    ("uses", "packs", "apart"),
     [
-        ({"a": 10}, {"a"}),
-        ({"a": 10, "b": 1, "c": 1}, {"a"}),
-        ({"a": 2, **{f"own-{at}": 1 for at in range(30)}}, set()),
-        (dict.fromkeys("abcdef", 2), set()),
+        ({"a": 10}, [{"a"}], False),
+        ({"a": 10, "b": 1, "c": 1}, [{"a"}], False),
+        ({"a": 2, **{f"own-{at}": 1 for at in range(9)}}, [], False),
+        (dict.fromkeys("abcdef", 2), [{"a", "b", "c"}, {"d", "e", "f"}], True),
+        (dict.fromkeys("abcdefghijklmnopqrstuvwxyz", 2), [], False),
     ],
 )
-def test_an_attachment_is_kept_where_that_needs_fewer_machines(uses: dict[str, int], kept: set[str]) -> None:
-    found = sharing({(_EBS, name): count for name, count in uses.items()}, {_EBS: 3})
-    assert {name for _, name in found.kept} == kept
+def test_shared_volumes_are_counted_so_that_few_machines_do(
+    uses: dict[str, int], packs: list[set[str]], apart: bool
+) -> None:
+    found = sharing({(_EBS, name): count for name, count in uses.items()}, {_EBS: 3}, mixed=set())
+    assert [{name for _, name in found.assumed[pack]} for pack in sorted(set(found.packs.values()))] == packs
+    assert bool(found.fences) is apart

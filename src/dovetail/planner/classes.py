@@ -7,20 +7,21 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Callable, Mapping, Set
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
 from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
-from dovetail.planner.ladder import Level, ladder, on_one_machine
+from dovetail.planner.ladder import Level, fenced, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
+from dovetail.planner.sharing import NOBODY, Sharing, sharing
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.storage import NOBODY, Sharing, Storage, Volume, relieved, sharing, storage_of
+from dovetail.planner.storage import Storage, Volume, storage_of
 
 #: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
@@ -64,26 +65,36 @@ class PodClass:
         self.error = shape.error or storage.error
 
 
-_Rungs = tuple[Shape, Storage, tuple[Level, ...], list[str]]
+class _Rungs(NamedTuple):
+    """A shape, where its volumes let it run, its ladder, groups that count it by more than labels, and its pods."""
+
+    shape: Shape
+    storage: Storage
+    levels: tuple[Level, ...]
+    fences: frozenset[Group]
+    pods: list[str]
 
 
 def classes_of(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group],
-    huddled: frozenset[Group],
+    huddled: frozenset[Group], running: Callable[[], Set[Volume]],
 ) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
-    """The classes of the pending pods, every group that matters to them (their own, and those they must fear), and the
-    volumes they share. `huddled` are affinities that only one machine for all can keep.
+    """The classes of the pending pods, every group that matters to them (their own, and those they must fear), and how
+    the volumes are counted that they share with each other, or with pods that are `running`.
+
+    `huddled` are affinities that only one machine for all can keep.
     """
     rungs = _by_shape(snapshot, namespaces, dislikes, huddled)
-    shared = _sharing(rungs, snapshot)
-    ladders = {id(levels): levels[0] for _, _, levels, _ in rungs}
+    shared = _sharing(rungs, snapshot, running)
+    if shared.drivers:
+        rungs = [_relieved(each, shared, snapshot.memory) for each in rungs]
+    ladders = {id(each.levels): each.levels[0] for each in rungs}
     owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
     kinds = _kinds_of(tuple(groups), snapshot.memory)
-    for shape, whole, levels, pods in rungs:
-        storage = relieved(whole, shared.kept) if shared.kept else whole
-        kind = kinds.of(shape, storage, levels)
+    for shape, storage, levels, fences, pods in rungs:
+        kind = kinds.of(shape, storage, levels, fences)
         priority = _priority(shape, snapshot) if shape.priority is None else shape.priority
         drivers = tuple(sorted(driver for driver, _ in storage.attached)) if storage.attached else ()
         key = (kind, shape.takes, drivers, storage.shared, storage.error, shape.error, priority)
@@ -96,19 +107,32 @@ def classes_of(
     return list(merged.values()), groups, shared
 
 
-def _sharing(rungs: list[_Rungs], snapshot: Snapshot) -> Sharing:
+def _sharing(rungs: list[_Rungs], snapshot: Snapshot, running: Callable[[], Set[Volume]]) -> Sharing:
+    """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
-    for _, storage, _, pods in rungs:
-        for volume in storage.attached:
-            uses[volume] += len(pods)
-    if max(uses.values(), default=0) < 2:
+    for each in rungs:
+        for volume in each.storage.attached:
+            uses[volume] += len(each.pods)
+    if not uses:
         return NOBODY
-    kinds = [kind.attach_limits for pool in snapshot.pools for kind in pool.types]
+    uses.update(running() & uses.keys())
+    if max(uses.values()) < 2:
+        return NOBODY
     limits: dict[str, int] = {}
-    for driver, most in chain.from_iterable(each.items() for each in kinds):
+    for driver, most in (pair for pool in snapshot.pools for kind in pool.types for pair in kind.attach_limits.items()):
         if most > 0:
             limits[driver] = min(most, limits.get(driver, most))
-    return sharing(uses, limits)
+    mixed = {driver for each in rungs for driver, count in Counter(pair[0] for pair in each.storage.attached).items()
+             if count > 1 and any(uses[volume] > 1 for volume in each.storage.attached)}  # fmt: skip
+    return sharing(uses, limits, mixed)
+
+
+def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:
+    """What pods ask where some of their volumes are attached for several of them."""
+    own, others = shared.fenced(rungs.storage)
+    made = fenced(rungs.levels, own)
+    levels = memory.table("levels").setdefault(made, made)
+    return rungs._replace(storage=shared.relieved(rungs.storage), levels=levels, fences=others)
 
 
 class _Kinds:
@@ -121,7 +145,7 @@ class _Kinds:
         self._counted: dict[str, frozenset[Group]] = {}
         self._same: dict[frozenset[Group], frozenset[Group]] = {}
 
-    def of(self, shape: Shape, storage: Storage, levels: tuple[Level, ...]) -> Kind:
+    def of(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], fences: frozenset[Group]) -> Kind:
         """The kind; a shape remembers its last one, which holds if all that it came from is the same."""
         token: object = shape.kind[0]
         last: Kind = shape.kind[1]
@@ -130,6 +154,8 @@ class _Kinds:
         members = self._counted.get(shape.who)
         if members is None:
             members = self._counted[shape.who] = self._members(shape)
+        if fences:
+            members = self._same.setdefault(members | fences, members | fences)
         key = (id(levels), id(members), shape.tolerated, storage.alternatives)
         kind = self._known.get(key)
         if kind is None:
@@ -169,7 +195,7 @@ def _by_shape(
         if huddled:
             made = on_one_machine(levels, huddled)
             levels = snapshot.memory.table("levels").setdefault(made, made)
-        found.append((shape, storage_of(shape.claims, snapshot), levels, names))
+        found.append(_Rungs(shape, storage_of(shape.claims, snapshot), levels, frozenset(), names))
     return found
 
 

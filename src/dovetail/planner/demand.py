@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
 
@@ -13,11 +13,8 @@ from dovetail.planner.asks import Size
 from dovetail.planner.classes import TOO_MUCH, PodClass
 from dovetail.planner.columns import Ints
 from dovetail.planner.ports import port_requests
-from dovetail.planner.storage import Storage, Volume
+from dovetail.planner.sharing import Sharing
 
-ATTACH = "attach:"
-#: A driver's attachments beside those kept for shared volumes; and whether a machine can keep all of those.
-_BESIDE, _FOR = " beside ", " for "
 Addresses = dict[tuple[str, int], set[str]]
 
 
@@ -31,17 +28,13 @@ class Demand(NamedTuple):
     total: dict[str, int]
 
 
-def demand_of(classes: Sequence[PodClass], addresses: Addresses, kept: Set[Volume]) -> Demand:
-    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`.
-
-    `kept` are volumes that machines keep an attachment for.
-    """
-    shared = Counter(driver for driver, _ in kept)
+def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
+    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`."""
     found: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
     which: list[int] = []
     for one in classes:
-        volumes = _volumes(one.storage, shared)
+        volumes = Counter(shared.taken(one.storage))
         key = (one.shape.takes, *sorted(volumes.items())) if volumes else one.shape.takes
         at = number.get(key)
         if at is None:
@@ -65,34 +58,6 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, kept: Set[Volum
         sizes=[sizes[at] for at in which],
         total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},
     )
-
-
-def _volumes(storage: Storage, shared: Mapping[str, int]) -> Mapping[str, int]:
-    """The attachments that a pod takes; the names say how many are kept for shared volumes beside."""
-    if not storage.attached and not storage.shared:
-        return {}
-    found = Counter(_name(driver, _BESIDE, shared) if driver in shared else ATTACH + driver
-                    for driver, _ in storage.attached)  # fmt: skip
-    found.update(_name(driver, _FOR, shared) for driver in storage.shared)
-    return found
-
-
-def _name(driver: str, word: str, shared: Mapping[str, int]) -> str:
-    return f"{ATTACH}{driver}{word}{shared[driver]} shared"
-
-
-def driver_of(name: str) -> str:
-    """The driver whose attachments a dimension counts; empty for any other."""
-    return name.removeprefix(ATTACH).partition(" ")[0] if name.startswith(ATTACH) else ""
-
-
-def attachable(name: str, limits: Mapping[str, int], held: Set[Volume]) -> int:
-    """How much of a dimension of attachments there is on a machine that holds some volumes, kept ones among them."""
-    driver = driver_of(name)
-    left = limits.get(driver, TOO_MUCH) - sum(each[0] == driver for each in held)
-    if _FOR in name:
-        return TOO_MUCH if left >= 0 else 0
-    return left
 
 
 def _requests(one: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:

@@ -18,12 +18,12 @@ from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import NEVER, text
 from dovetail.planner.columns import Columns, lowest
-from dovetail.planner.demand import ATTACH
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 from dovetail.planner.losers import shown
 from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
+from dovetail.planner.sharing import ATTACH
 
 #: Further along is nearer to a place.
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",

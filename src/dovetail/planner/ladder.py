@@ -77,6 +77,12 @@ def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level
     return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
 
 
+def fenced(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
+    """The same ladder, with more groups that bind on every rung."""
+    more = sorted(groups, key=lambda group: group.selector)
+    return tuple(replace(level, hard=(*level.hard, *more)) for level in levels) if more else levels
+
+
 def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
     return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
 

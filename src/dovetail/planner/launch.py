@@ -19,7 +19,6 @@ from dovetail.planner.board import Board
 from dovetail.planner.bulk import used_by_all
 from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
-from dovetail.planner.demand import ATTACH
 from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
@@ -27,6 +26,7 @@ from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
+from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
 from dovetail.planner.wishes import failing_on
 

@@ -10,9 +10,9 @@ from dovetail.model.labels import ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Column, Columns
-from dovetail.planner.demand import ATTACH
 from dovetail.planner.plan import Lost
 from dovetail.planner.ports import PORT
+from dovetail.planner.sharing import ATTACH
 
 _MOST = 10
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.asks import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
-from dovetail.planner.classes import Kind, PodClass, classes_of
+from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
-from dovetail.planner.demand import ATTACH, attachable, demand_of, driver_of
+from dovetail.planner.demand import demand_of
 from dovetail.planner.diversity import Diversity, breadth, huddled
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
@@ -25,8 +25,9 @@ from dovetail.planner.menu import Menu
 from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
+from dovetail.planner.sharing import ATTACH, driver_of
 from dovetail.planner.snapshot import MinValues, Snapshot
-from dovetail.planner.storage import held
+from dovetail.planner.storage import Volume, held
 from dovetail.planner.tolerance import bears
 from dovetail.planner.wishes import wishes_of
 from dovetail.planner.yardstick import Yardstick
@@ -116,7 +117,9 @@ class Problem:
         """The taints of machines that are there and have some."""
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
-        self.classes, groups, self.sharing = classes_of(self.snapshot, namespaces, dislikes, list(self.fears), close)
+        self.classes, groups, self.sharing = classes_of(
+            self.snapshot, namespaces, dislikes, list(self.fears), close, self._held
+        )
         number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
         self.kinds = list(number)
         self.kind_at: Ints = np.array([number[one.kind] for one in self.classes], dtype=np.int64)
@@ -161,7 +164,7 @@ class Problem:
         for ip, protocol, number in ports:
             addresses.setdefault((protocol, number), set()).add(ip)
         self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
-            self.classes, addresses, self.sharing.kept
+            self.classes, addresses, self.sharing
         )
         self.blurred = {at for at, name in enumerate(self.dims) if driver_of(name) in self.sharing.drivers}
         """Dimensions of which pods together take less than each of them does: no bound may count on them."""
@@ -169,7 +172,7 @@ class Problem:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
             elif name.startswith(ATTACH):
-                amounts = [attachable(name, c.type.attach_limits, self.sharing.kept) for c in self.columns.rows]
+                amounts = [self._attachable(name, c.type.attach_limits, frozenset()) for c in self.columns.rows]
                 self.columns.set_amounts(name, np.array(amounts, dtype=np.int64))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
@@ -182,6 +185,13 @@ class Problem:
         shared = everywhere != name and everywhere in self.columns.charged()
         return found - self.columns.overhead(everywhere) if shared else found
 
+    def _attachable(self, name: str, limits: Mapping[str, int], volumes: Set[Volume]) -> int:
+        return self.sharing.left(name, limits.get(driver_of(name), TOO_MUCH), volumes, TOO_MUCH)
+
+    def _held(self) -> set[Volume]:
+        """The volumes that pods on machines use."""
+        return held(chain.from_iterable(fact.claims for fact in self.roster.facts if fact.claims), self.snapshot)
+
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
         """What every machine that is there has left of a dimension."""
         roster = self.roster
@@ -190,7 +200,7 @@ class Problem:
                      for fact in roster.facts]  # fmt: skip
             return 1 - np.array(taken, dtype=np.int64)
         if name.startswith(ATTACH):
-            left = [attachable(name, node.attach_limits, self.sharing.kept | held(fact.claims, self.snapshot))
+            left = [self._attachable(name, node.attach_limits, held(fact.claims, self.snapshot))
                     for node, fact in zip(roster.nodes, roster.facts, strict=True)]  # fmt: skip
             return np.array(left, dtype=np.int64)
         return roster.free(name)

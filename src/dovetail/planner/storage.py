@@ -7,11 +7,10 @@ pods share it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable
 from itertools import product
 
 import msgspec
-from msgspec.structs import replace
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -29,8 +28,8 @@ Volume = tuple[str, str]
 class Storage(msgspec.Struct, frozen=True):
     """`alternatives`: any of the terms will do. `error` forbids the pod.
 
-    `attached` are the volumes that take an attachment of their own; `shared` the drivers of those that machines keep
-    one for anyway, see `Sharing`.
+    `attached` are the volumes that take an attachment of their own; `shared` the packs of those that others use too,
+    see `sharing`.
     """
 
     alternatives: tuple[Term, ...] = ((),)
@@ -62,46 +61,6 @@ def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -
 def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
     """The volumes that pods with these claims hold."""
     return {volume for each in claims for volume in storage_of((each,), snapshot).attached}
-
-
-class Sharing(msgspec.Struct, frozen=True):
-    """Volumes that several pods use: `kept` have an attachment on every machine; `drivers` have any such volumes."""
-
-    kept: frozenset[Volume] = frozenset()
-    drivers: frozenset[str] = frozenset()
-
-
-NOBODY = Sharing()
-
-
-def sharing(uses: Mapping[Volume, int], limits: Mapping[str, int]) -> Sharing:
-    """Which shared volumes every machine keeps an attachment for, so that the pods that use them take none.
-
-    `uses` says how many pods use each volume. As many are kept as let the fewest machines do that attach no more than
-    `limits` say by driver; the others are counted for each pod.
-    """
-    kept: list[Volume] = []
-    for driver, most in limits.items():
-        mine = {volume: count for volume, count in uses.items() if volume[0] == driver}
-        shared = sorted((volume for volume, count in mine.items() if count > 1), key=lambda each: (-mine[each], each))
-        left = sum(mine.values())
-        best, least = 0, left / most
-        for count, volume in enumerate(shared[:most], 1):
-            left -= mine[volume]
-            machines = left / (most - count) if count < most else float("inf") if left else 0.0
-            if machines < least:
-                best, least = count, machines
-        kept += shared[:best]
-    return Sharing(frozenset(kept), frozenset(driver for (driver, _), count in uses.items() if count > 1))
-
-
-def relieved(storage: Storage, kept: Set[Volume]) -> Storage:
-    """What is left to a pod where machines keep attachments for some volumes."""
-    own = tuple(each for each in storage.attached if each not in kept)
-    if len(own) == len(storage.attached):
-        return storage
-    drivers = {each[0] for each in storage.attached if each in kept}
-    return replace(storage, attached=own, shared=tuple(sorted(drivers)))
 
 
 def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> tuple[list[Term], str, str, str]:
