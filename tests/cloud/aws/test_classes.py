@@ -91,3 +91,18 @@ def test_each_network_card_has_its_own_room() -> None:
     spec = msgspec.structs.replace(catalogue.specs()["g6.8xlarge"], card_interfaces=(4, 1), efa=2)
     assert suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 0)]})
     assert not suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 1)]})
+
+
+@pytest.mark.parametrize(
+    ("terms", "amis", "version"),
+    [
+        ([{"alias": "bottlerocket@v1.20.3"}], [], "v1.20.3"),
+        ([{"alias": "bottlerocket@latest"}], [], "latest"),
+        ([{"name": "bottlerocket-aws-k8s-1.33-x86_64-v1.46.0-431fe75a"}], [], "v1.46.0"),
+        ([{"id": "ami-1"}], [{"name": "bottlerocket-aws-k8s-1.33-x86_64-v1.40.0-431fe75a"}], "v1.40.0"),
+        ([{"id": "ami-1"}], [{"name": "my-image"}], ""),
+    ],
+)
+def test_an_images_version_is_in_its_alias_or_its_name(terms: Any, amis: Any, version: str) -> None:
+    given = {"spec": {"amiSelectorTerms": terms}, "status": {"amis": amis}}
+    assert nodeclass.image_version(given) == version

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import tomllib
 
+import msgspec
 import pytest
 
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
@@ -91,3 +93,24 @@ def test_kubelet_settings_reach_every_family() -> None:
     assert "memory.available: 5%" in text("AL2023", boot)
     assert '"memory.available" = "5%"' in text("Bottlerocket", boot)
     assert "10.0.0.1" in text("AL2", boot) and "10.0.0.1" in text("Bottlerocket", boot)
+
+
+def test_bottlerocket_takes_the_pools_taints_alone() -> None:
+    """A taint in the user's settings that the pool does not know would keep planned pods off the machine."""
+    custom = '[settings.kubernetes.node-taints]\nother = ["x:NoSchedule"]\ndedicated = ["y:NoSchedule"]\n'
+    found = tomllib.loads(text("Bottlerocket", msgspec.structs.replace(BOOT, custom=custom)))
+    assert found["settings"]["kubernetes"]["node-taints"] == {
+        "dedicated": ["shop:NoSchedule"],
+        "karpenter.sh/unregistered": [":NoExecute"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [("latest", False), ("v1.46.0", False), ("1.50.2", False), ("2.0.0", False), ("v1.45.9", True), ("", True)],
+)
+def test_an_older_bottlerocket_is_told_what_to_put_on_its_own_disks(version: str, told: bool) -> None:
+    boot = msgspec.structs.replace(BOOT, raid0=True, image_version=version)
+    commands = tomllib.loads(text("Bottlerocket", boot))["settings"]["bootstrap-commands"]
+    [_, bind] = commands["000-mount-instance-storage"]["commands"]
+    assert ("--dirs" in bind) is told
