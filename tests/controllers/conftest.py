@@ -29,7 +29,7 @@ from dovetail.kube.client import Kube
 from dovetail.kube.errors import Conflict, NotFound
 from dovetail.kube.inprocess import InProcess
 from dovetail.kube.reflector import Change, Reflector
-from dovetail.kube.transport import Request, Response
+from dovetail.kube.transport import Request, Response, Transport
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.registry import Registry, ResourceType, Schema, Subresource, builtin
 from dovetail.lab.apiserver.server import ApiServer
@@ -130,6 +130,24 @@ class Counting:
 
     async def close(self) -> None:
         return None
+
+
+class Refusing:
+    """A transport with rights that can be taken away: what is asked of `paths` is forbidden as long as they are."""
+
+    def __init__(self, inner: Transport, *paths: str) -> None:
+        self._inner = inner
+        self._paths = paths
+        self.refused = False
+
+    async def send(self, request: Request) -> Response:
+        if self.refused and request.method != "GET" and any(path in request.path for path in self._paths):
+            status = {"kind": "Status", "reason": "Forbidden", "code": 403, "message": f"{request.path} is forbidden"}
+            return Response(status=403, body=json.dumps(status).encode())
+        return await self._inner.send(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
 
 
 class World:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import re
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.cloud.simulated.market import Market
 from dovetail.controllers import explanation
 from dovetail.controllers.ledger import Decision, Refusal
 from dovetail.kube import resources as kinds
+from dovetail.model.nodes import Lease
 from tests.controllers.test_explanation import QUICK, Tell, _guarded, ask
 
 
@@ -179,3 +182,15 @@ def test_a_budget_that_a_schedule_shuts_tells_when_it_opens(tell: Tell) -> None:
         assert told in ask(world, "nodepool", "default").details
 
     tell(story)
+
+
+def test_that_nobody_acts_is_said_where_a_lease_has_not_been_renewed() -> None:
+    def lease(name: str, at: str) -> Lease:
+        meta = {"name": name, "namespace": "kube-system"}
+        return msgspec.convert({"metadata": meta, "spec": {"renewTime": f"2026-01-01T{at}.000000Z"}}, Lease)
+
+    now = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+    old, older = lease("ours", "11:30:00"), lease("theirs", "09:00:00")
+    assert explanation.silence([], now) == explanation.silence([older, lease("alive", "11:59:30")], now) == ""
+    told = "nobody acts: the autoscaler's lease kube-system/ours was last renewed at 2026-01-01T11:30:00Z, see its log"
+    assert explanation.silence([older, old], now) == told

@@ -17,6 +17,7 @@ from dovetail.kube import resources as kinds
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
+from tests.controllers.conftest import Refusing
 
 Tell = Callable[..., None]
 ANY = [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
@@ -235,5 +236,26 @@ def test_pods_whose_pool_had_no_class_get_machines_as_soon_as_it_is_ready(tell: 
         body = {"status": {"conditions": [{**ready, "lastTransitionTime": "2026-01-01T00:05:00Z"}]}}
         await world.kube.patch(kinds.EC2NODECLASSES, "default", body, subresource="status")
         assert await world.until(world.all_bound) < 3
+
+    tell(story)
+
+
+def test_machines_that_the_server_will_not_have_are_not_told_of_as_bought(tell: Tell) -> None:
+    """Rights that were taken away: the pods say so, in event and explanation, and buying goes on with the rights."""
+
+    async def story(world: Any) -> None:
+        await world.pool()
+        world.start()
+        rights = world.transport._inner = Refusing(world.transport._inner, "/nodeclaims")
+        rights.refused = True
+        await world.pods(2)
+        await asyncio.sleep(60)
+        line = _why(world, "default/p0")
+        assert line.startswith("pending: its NodeClaim could not be written: ")
+        assert "/nodeclaims is forbidden" in line and line.endswith("(NOT_WRITTEN)")
+        assert {each.kind for each in world.autoscaler.ledger.decisions()} == {"refuse"}
+        assert len(world.said("creating nodeclaim")) < 6, "it is tried ever less often"
+        rights.refused = False
+        await world.until(world.all_bound, within=90)
 
     tell(story)

@@ -14,8 +14,34 @@ from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
 from dovetail.kube.inprocess import InProcess
+from tests.controllers.conftest import Refusing
 
 Tell = Callable[..., None]
+
+
+def test_a_replica_that_may_not_ask_for_the_lease_is_not_ready(tell: Tell) -> None:
+    """It does not stand by for anybody: as far as it can see nobody acts."""
+
+    async def story(world: Any) -> None:
+        settings = Settings(metrics_port=0, health_probe_port=0, plan_deadline=0.0)
+        rights = Refusing(InProcess(world.server), "/leases")
+        kube = Kube(rights, world.clock, chance=world.chance.child("kube"))
+        replica = Autoscaler(kube, world.cloud, world.clock, world.chance.child("replica"), settings, identity="r")
+        running = asyncio.ensure_future(replica.run())
+        await asyncio.sleep(5)
+        assert replica.problems() == []
+        rights.refused = True
+        await asyncio.sleep(20)
+        (problem,) = replica.problems()
+        assert problem.startswith("lease not reached: ") and "karpenter-leader-election is forbidden" in problem
+        rights.refused = False
+        await asyncio.sleep(20)
+        assert replica.problems() == []
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    tell(story)
 
 
 def test_one_of_two_replicas_acts_and_the_other_takes_over(tell: Tell) -> None:

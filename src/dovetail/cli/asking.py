@@ -14,7 +14,7 @@ from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.history import LABEL, lines
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.transport import Request, Transport
 
 T = TypeVar("T")
@@ -47,6 +47,19 @@ class Cluster:
         for each in (await self.kube.list(CONFIGMAPS, labels=f"{LABEL}=true")).items:
             found.extend(lines((each.get("data") or {}).get("decisions", "")))
         return sorted(found, key=lambda decision: decision.time)
+
+    async def silence(self) -> str:
+        """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
+        from dovetail.controllers.explanation import silence
+        from dovetail.controllers.settings import Settings
+        from dovetail.kube.resources import LEASES
+        from dovetail.model.nodes import Lease
+
+        named = f"metadata.name={Settings().leader_election_name}"
+        try:
+            return silence((await self.kube.list(LEASES, fields=named, type=Lease)).items, self.now)
+        except Forbidden:
+            return ""
 
     async def read(self) -> None:
         """Fill the mirror. A kind that the server does not know will not come while we wait."""

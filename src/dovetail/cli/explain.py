@@ -33,6 +33,7 @@ def explain(
 
     from dovetail.cli.asking import Cluster, ask
     from dovetail.controllers import explanation
+    from dovetail.controllers.ledger import Decision
 
     kind, slash, name = subject.partition("/")
     if not slash or kind.lower() not in KINDS or not name:
@@ -40,7 +41,10 @@ def explain(
 
     async def question(cluster: Cluster) -> explanation.Answer:
         await cluster.read()
-        decisions = await cluster.decisions()
+        found, silence = answer_of(cluster, await cluster.decisions()), await cluster.silence()
+        return msgspec.structs.replace(found, line=f"{found.line}; {silence}") if silence else found
+
+    def answer_of(cluster: Cluster, decisions: list[Decision]) -> explanation.Answer:
         match KINDS[kind.lower()]:
             case "pod":
                 key = name if "/" in name else f"{namespace}/{name}"

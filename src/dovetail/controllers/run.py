@@ -242,9 +242,13 @@ class Autoscaler:
                 await asyncio.sleep(1.0)
 
     def problems(self) -> list[str]:
-        """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own."""
+        """Why a pending pod would not get a machine now; a replica that stands by has no problem of its own.
+
+        One that cannot even ask for the lease does not stand by: there may be nobody else.
+        """
         if self.election is not None and not self.election.leading:
-            return []
+            failure = self.election.failure
+            return [f"lease not reached: {failure}"] if failure is not None else []
         if not self.mirror.synced.is_set():
             return [self._unread()]
         return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]

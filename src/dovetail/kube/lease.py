@@ -55,6 +55,8 @@ class LeaderElection:
         self._seen_at = float("-inf")
         self._lease: dict[str, Any] = {}
         self.token = 0
+        #: Why the last try came to nothing, unless somebody else holds the lease.
+        self.failure: KubeError | None = None
 
     @property
     def leading(self) -> bool:
@@ -126,11 +128,13 @@ class LeaderElection:
     async def _attempt(self) -> bool:
         """One try to take or renew the lease. Failures are logged: the deadline decides, not they."""
         sent = self._kube.clock.monotonic()
+        self.failure = None
         try:
             won = await self._take()
         except (Conflict, AlreadyExists):
             return False
         except KubeError as problem:
+            self.failure = problem
             log.warning("lease not reached", lease=f"{self._namespace}/{self._name}", problem=str(problem))
             return False
         if won:

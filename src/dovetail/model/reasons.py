@@ -44,6 +44,7 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("LIMIT_REACHED", "admin", "the limit of NodePool {pool} is reached: {limit}", "raise spec.limits"),
     ("MIN_VALUES", "change", "minValues of {key} cannot be met", "lower minValues, or widen the requirement"),
     ("RESERVATION_FULL", "wait", "every reservation that would do is full", "wait, or allow on-demand or spot"),
+    ("NOT_WRITTEN", "admin", "its NodeClaim could not be written: {problem}", "let the autoscaler write NodeClaims"),
     # This pod, any node.
     ("UNREADABLE", "change", "{object} cannot be read: {why}", "correct the field"),
     ("HOST_PORT_TAKEN", "change", "host port {port} is taken", "use another port, or none"),

@@ -20,7 +20,7 @@ from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.controllers.provisioning.ends import Ends
 from dovetail.controllers.provisioning.filling import Filling
 from dovetail.controllers.provisioning.planning import Planning
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import Forbidden, Invalid, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
 from dovetail.kube.retries import doubled
@@ -34,6 +34,8 @@ from dovetail.planner.snapshot import Snapshot
 
 #: A pod that got no place is looked at again after so many seconds, then after twice as many, up to the last.
 RETRY_FIRST, RETRY_LAST = 10.0, 60.0
+#: Answers that the same claim would get again. Without an answer it may have been written all the same.
+FIRM = (Forbidden, Unauthorized, Invalid)
 #: How many claims are written at once.
 AT_ONCE = 20
 
@@ -167,9 +169,13 @@ class Provisioner:
         decision = context.ledger.new_id()
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
-        await self._buy(plan, by_key, decision)
+        refused = await self._buy(plan, by_key, decision)
         self._promise(plan, by_key, decision)
         self._report_refused(plan, by_key, decision)
+        self._not_written(refused, by_key)
+        left = {key for machine, _ in refused for key in machine.pods}
+        for key in by_key.keys() - plan.unschedulable.keys() - left:
+            self._refused.pop(by_key[key].metadata.uid, None)
         return True
 
     def _wanted(self) -> list[Pod]:
@@ -208,10 +214,11 @@ class Provisioner:
     def _pods_of(self, uid: str) -> int:
         return sum(owner(pod) == uid for pod in self._context.mirror.pods.store.all())
 
-    async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> None:
+    async def _buy(self, plan: Plan, pods: Mapping[str, Pod], decision: str) -> Sequence[tuple[Machine, KubeError]]:
+        """Write the claims of a plan; those that the server would not have, and why."""
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def create(machine: Machine) -> str:
+        async def create(machine: Machine) -> str | KubeError:
             async with gate:
                 return await self._create(machine, pods, decision)
 
@@ -220,13 +227,29 @@ class Provisioner:
             made = await asyncio.gather(*(create(machine) for machine in plan.machines))
         finally:
             self._context.written.set()
-        names = dict(zip((machine.name for machine in plan.machines), made, strict=True))
-        if plan.machines or any(place.node for place in plan.placements.values()):
+        outcomes = list(zip(plan.machines, made, strict=True))
+        refused = [(machine, why) for machine, why in outcomes if isinstance(why, FIRM)]
+        names = {machine.name: why if isinstance(why, str) else "" for machine, why in outcomes}
+        for machine, _ in refused:
+            del names[machine.name]
+        if names or any(place.node for place in plan.placements.values()):
             ledger = self._context.ledger
             ledger.record(records.bought(ledger, self._context.mirror, plan, names, decision))
+        return refused
 
-    async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str:
-        """Write one claim; its name, or nothing if the server would not have it."""
+    def _not_written(self, refused: Sequence[tuple[Machine, KubeError]], pods: Mapping[str, Pod]) -> None:
+        """Tell the pods of machines that the server would not have."""
+        told = REASONS["NOT_WRITTEN"].told
+        found = [
+            (pods[key], Unschedulable(code="NOT_WRITTEN", message=told(problem=why)))
+            for machine, why in refused
+            for key in machine.pods
+            if key in pods
+        ]
+        self._turn_away(found)
+
+    async def _create(self, machine: Machine, pods: Mapping[str, Pod], decision: str) -> str | KubeError:
+        """Write one claim; its name, or why it was not written. Nothing, if its pool is gone."""
         context = self._context
         pool = context.mirror.pools.store.get(machine.pool)
         if pool is None:
@@ -240,7 +263,7 @@ class Provisioner:
             context.log.error(
                 "creating nodeclaim", controller="provisioner", NodePool=logs.ref(pool.name), error=str(problem)
             )
-            return ""
+            return problem
         context.mirror.assume(claim)
         self._attempts.bought(mine, context.clock.monotonic(), claim.metadata.uid)
         self._tell_created(claim, machine, decision)
@@ -295,8 +318,6 @@ class Provisioner:
                     Pod=logs.ref(pod.metadata.name, pod.metadata.namespace),
                     error=why.message, code=why.code, decision=decision,
                 )  # fmt: skip
-        for key in pods.keys() - refused.keys():
-            self._refused.pop(pods[key].metadata.uid, None)
         self._report_barren(plan)
         if news:
             context.ledger.record(records.refused(context.ledger, context.mirror, refused, decision))

@@ -12,16 +12,19 @@ from dovetail.planner.plan import Machine, Plan, Unschedulable
 
 
 def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str], decision: str) -> Decision:
-    """`names` are the claims' names by the plan's own."""
-    pods = [pod for machine in plan.machines for pod in machine.pods]
+    """`names` are the claims' names by the plan's own; a machine that has none was not bought."""
+    machines = [machine for machine in plan.machines if machine.name in names]
+    whole = len(machines) == len(plan.machines)
+    cost = plan.cost.per_hour if whole else sum(machine.price for machine in machines)
+    pods = [pod for machine in machines for pod in machine.pods]
     placed = [key for key, place in plan.placements.items() if place.node is not None]
     return Decision(
         id=decision,
         kind="provision",
         time=ledger.now(),
-        summary=_summary(plan, len(pods), len(placed)),
+        summary=_summary(len(machines), len(pods), cost, len(placed)),
         view_age=mirror.age(),
-        cost=plan.cost.per_hour,
+        cost=cost,
         bound=plan.cost.lower_bound,
         gap=plan.cost.gap,
         bound_of=plan.cost.bound_of,
@@ -29,7 +32,7 @@ def bought(ledger: Ledger, mirror: Mirror, plan: Plan, names: Mapping[str, str],
         seconds=plan.seconds,
         pods=tuple((*pods, *placed)[:SHOWN]),
         pod_count=len(pods) + len(placed),
-        machines=tuple(_bought(machine, names.get(machine.name, "")) for machine in plan.machines[:SHOWN]),
+        machines=tuple(_bought(machine, names[machine.name]) for machine in machines[:SHOWN]),
     )
 
 
@@ -59,11 +62,11 @@ def refused(ledger: Ledger, mirror: Mirror, pods: Mapping[str, Unschedulable], d
     )
 
 
-def _summary(plan: Plan, pods: int, placed: int) -> str:
+def _summary(machines: int, pods: int, cost: float, placed: int) -> str:
     """Only what there is to tell: most plans either buy or fill."""
-    bought = f"{len(plan.machines)} machine(s) for {pods} pod(s) at ${plan.cost.per_hour:.4f}/h"
-    filled = f"{placed} pod(s) on machines that are there"
-    return ", ".join((*((bought,) if plan.machines else ()), *((filled,) if placed else ())))
+    bought = f"{machines} machine(s) for {pods} pod(s) at ${cost:.4f}/h" if machines else ""
+    filled = f"{placed} pod(s) on machines that are there" if placed else ""
+    return ", ".join(filter(None, (bought, filled)))
 
 
 def _reasons(messages: Sequence[str]) -> str:
