@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws import errors, fleet, health, messages, templates
+from dovetail.cloud.aws import errors, fleet, health, machines, messages, templates
 from dovetail.cloud.aws.images import Image, Images, variants
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
@@ -189,6 +189,42 @@ def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for
         {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]},
         {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large"]},
     )
+
+
+@pytest.mark.parametrize(
+    ("row", "kind"),
+    [
+        ({}, "on-demand"),
+        ({"SpotInstanceRequestId": "sir-1"}, "spot"),
+        ({"InstanceLifecycle": "spot"}, "spot"),
+        ({"CapacityReservationId": "cr-1"}, "on-demand"),  # an open reservation that it happened to match
+        (
+            {"CapacityReservationId": "cr-1",
+             "CapacityReservationSpecification": {"CapacityReservationPreference": "capacity-reservations-only"}},
+            "reserved",
+        ),
+    ],
+)  # fmt: skip
+def test_a_machine_is_of_the_capacity_type_it_was_bought_as(row: dict[str, Any], kind: str) -> None:
+    assert machines.capacity_type(row) == kind
+
+
+def test_of_images_for_the_same_machines_the_newest_counts_that_is_not_deprecated() -> None:
+    class Ec2:
+        async def all(self, service: str, operation: str, field: str, **asked: Any) -> list[dict[str, Any]]:
+            return [
+                {"ImageId": "ami-old", "CreationDate": "2025-01-01T00:00:00Z", "Name": "a"},
+                {"ImageId": "ami-good", "CreationDate": "2025-06-01T00:00:00Z", "Name": "b",
+                 "DeprecationTime": "2030-01-01T00:00:00.000Z"},
+                {"ImageId": "ami-withdrawn", "CreationDate": "2025-09-01T00:00:00Z", "Name": "c",
+                 "DeprecationTime": "2025-12-31T00:00:00.000Z"},
+            ]  # fmt: skip
+
+    async def main() -> tuple[Image, ...]:
+        clock = Clock(asyncio.get_running_loop(), NOW)
+        return await Images(Ec2(), clock).select([{"name": "mine-*"}], "1.34")  # type: ignore[arg-type]
+
+    assert [image.id for image in run_virtual(main())] == ["ami-good"]
 
 
 def test_an_alias_names_the_parameters_aws_publishes() -> None:

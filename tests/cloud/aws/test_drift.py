@@ -1,0 +1,51 @@
+"""Drift: what a machine is, against what its class selects now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.clock import EPOCH
+from dovetail.cloud.aws.drift import reason
+from dovetail.cloud.protocol import Machine
+
+MACHINE = Machine(
+    provider_id="aws:///a/i-1", instance_type="m5.large", zone="a", capacity_type="on-demand", image_id="ami-1",
+    capacity={}, allocatable={}, labels={}, created=EPOCH, claim_uid="u", claim_name="c", node_pool="default",
+    network={"subnet": "subnet-1", "security-groups": "sg-1,sg-2"},
+)  # fmt: skip
+AMD = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]
+ARM = [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]
+STATUS = {
+    "amis": [{"id": "ami-1", "requirements": AMD}, {"id": "ami-2", "requirements": ARM}],
+    "securityGroups": [{"id": "sg-1"}, {"id": "sg-2"}],
+    "subnets": [{"id": "subnet-1"}, {"id": "subnet-2"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "drift"),
+    [
+        ({}, None),
+        ({"amis": [{"id": "ami-3", "requirements": AMD}]}, "AMIDrift"),
+        ({"amis": [{"id": "ami-2", "requirements": ARM}]}, None),
+        ({"securityGroups": [{"id": "sg-1"}]}, "SecurityGroupDrift"),
+        ({"securityGroups": [{"id": "sg-1"}, {"id": "sg-2"}, {"id": "sg-3"}]}, "SecurityGroupDrift"),
+        ({"subnets": [{"id": "subnet-2"}]}, "SubnetDrift"),
+        ({"amis": [], "securityGroups": [], "subnets": []}, None),
+    ],
+)
+def test_a_machine_drifts_from_what_is_no_longer_selected(change: dict[str, Any], drift: str | None) -> None:
+    claim = {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert reason(claim, MACHINE, {"metadata": {}, "status": STATUS | change}) == drift
+
+
+@pytest.mark.parametrize(("listed", "drift"), [(["cr-1"], None), ([], "CapacityReservationDrift"), (None, None)])
+def test_a_machine_of_a_reservation_drifts_once_it_is_told_that_there_is_none_such(
+    listed: list[str] | None, drift: str | None
+) -> None:
+    held = msgspec.structs.replace(MACHINE, labels={"karpenter.k8s.aws/capacity-reservation-id": "cr-1"})
+    told = {} if listed is None else {"capacityReservations": [{"id": each} for each in listed]}
+    assert reason({"metadata": {}}, held, {"metadata": {}, "status": STATUS | told}) == drift
