@@ -52,6 +52,20 @@ def test_a_failure_that_is_ignored_costs_nothing_but_time(lab_run: Run) -> None:
     lab_run(body)
 
 
+def test_a_pod_that_a_late_job_cuts_off_has_failed_however_it_ends(lab_run: Run) -> None:
+    """Counted when it is deleted: that it takes the signal well and exits with 0 comes too late."""
+
+    async def body(living: Any) -> None:
+        manifest = job("j", [], activeDeadlineSeconds=6, podReplacementPolicy="Failed")
+        notes = {"lab.dovetail.dev/run-seconds": "30", "lab.dovetail.dev/exit-code": "0"}
+        manifest["spec"]["template"]["metadata"] = {"annotations": notes}
+        status = await ended(living, manifest, 60)
+        assert status["conditions"][-1]["reason"] == "DeadlineExceeded"
+        assert status["failed"] == 1 and "succeeded" not in status
+
+    lab_run(body)
+
+
 def test_an_index_is_given_up_alone(lab_run: Run) -> None:
     async def body(living: Any) -> None:
         more = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 1}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.clock import EPOCH
 from dovetail.lab.controllers.deployment.rollout import (
     Scale,
     allowances,
@@ -15,6 +16,7 @@ from dovetail.lab.controllers.deployment.rollout import (
     share,
     was_scaled,
 )
+from dovetail.lab.controllers.deployment.status import counted
 
 
 def deployment(replicas: int, surge: Any = "25%", unavailable: Any = "25%") -> dict[str, Any]:
@@ -74,3 +76,13 @@ def test_scaling_in_the_middle_of_a_rollout_is_shared_in_proportion() -> None:
     assert was_scaled(changed, [new, old])
     steps = {step.name: step.replicas for step in rescale(changed, new, [old])}
     assert steps == {"old": 15, "new": 10}
+
+
+def test_pods_on_their_way_out_are_counted_once_every_set_that_was_looked_at_tells_of_them() -> None:
+    whole = {"metadata": {"generation": 1}, **deployment(2)}
+    fresh, silent = {"spec": {"replicas": 2}}, {"spec": {"replicas": 2}, "status": {"observedGeneration": 1}}
+    telling = {"spec": {"replicas": 2}, "status": {"observedGeneration": 1, "terminatingReplicas": 3}}
+    assert [
+        counted(whole, None, sets, EPOCH).get("terminatingReplicas")
+        for sets in ([], [fresh], [telling, fresh], [telling, silent])
+    ] == [0, 0, 3, None]
