@@ -103,6 +103,15 @@ def test_the_child_ends_when_nobody_can_ask_any_more() -> None:
     assert done.returncode == 0
 
 
+def test_ctrl_c_in_a_terminal_reaches_the_parent_alone() -> None:
+    child = Apart((sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"))
+    child.start()
+    process = child._child
+    assert process is not None and process.stdout is not None
+    assert process.stdout.read() == b"True\n"
+    child.close()
+
+
 def test_serving_ends_with_its_input() -> None:
     sink = io.BytesIO()
 

@@ -84,7 +84,9 @@ class Apart:
         if self._child is not None and self._child.poll() is not None:
             self._give_up()
         if self._child is None:
-            self._child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            self._child = subprocess.Popen(  # in a session of its own: Ctrl-C is for the parent, with whom it ends
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            )
             self._ready = False
             atexit.register(self.close)
 
