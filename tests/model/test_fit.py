@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.model.fit import Cluster, Fit, pod_info
+from dovetail.model.fit.binding import find_volume
 from dovetail.model.fit.storage import Storage
 from dovetail.model.objects import (
     Namespace,
@@ -103,6 +104,18 @@ def test_a_spread_keeps_the_skew_between_domains_that_take_part() -> None:
     ]
 
 
+def test_too_few_domains_count_as_an_empty_one() -> None:
+    """Two zones where three are asked for: each may hold no more than the skew."""
+    rule = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": "web"}}}  # fmt: skip
+    nodes = [node("n", {"zone": "a"}), node("m", {"zone": "b"})]
+    placed = pod("p", on="n"), pod("q", on="m")
+    assert why(pod("a", topologySpreadConstraints=[rule]), nodes, *placed) == [None, None]
+    full = ("node(s) didn't match pod topology spread constraints",)
+    assert why(pod("a", topologySpreadConstraints=[rule | {"minDomains": 3}]), nodes, *placed) == [full, full]
+    assert why(pod("a", topologySpreadConstraints=[rule | {"minDomains": 2}]), nodes, *placed) == [None, None]
+
+
 def test_the_first_of_a_self_loving_group_may_start_anywhere() -> None:
     term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "web"}}}
     love = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -164,3 +177,36 @@ def test_pods_of_a_node_that_is_gone_wait_for_it() -> None:
     assert info.requested["cpu"] == 2000
     cluster.remove("p")
     assert info.requested["cpu"] == 0
+
+
+def test_an_old_volume_may_be_used_in_any_of_the_zones_its_label_lists() -> None:
+    key = "failure-domain.beta.kubernetes.io/zone"
+    bound = {"name": "c", "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    claim = view({"metadata": bound, "spec": {"volumeName": "v"}}, PersistentVolumeClaim)
+    volume = view({"metadata": {"name": "v", "labels": {key: "a__b"}}}, PersistentVolume)
+    wanted = pod("a", volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}])
+    nodes = [node("n", {key: "a"}), node("m", {"topology.kubernetes.io/zone": "b"}), node("o", {key: "c"}), node("p")]
+    assert why(wanted, nodes, storage=Storage([claim], [volume])) == [
+        None, None, ("node(s) had no available volume zone",), None,
+    ]  # fmt: skip
+
+
+def test_a_claim_takes_the_volume_meant_for_it_and_else_the_smallest_that_will_do() -> None:
+    def volume(name: str, size: str, **spec: Any) -> PersistentVolume:
+        body = {"capacity": {"storage": size}, "storageClassName": "disk", "accessModes": ["ReadWriteOnce"], **spec}
+        return view({"metadata": {"name": name}, "spec": body, "status": {"phase": "Available"}}, PersistentVolume)
+
+    wish = {"storageClassName": "disk", "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "5Gi"}}}
+    claim = view({"metadata": {"name": "c", "namespace": "d", "uid": "u"}, "spec": wish}, PersistentVolumeClaim)
+    free = [volume("large", "50Gi"), volume("small", "1Gi"), volume("right", "10Gi"), volume("ample", "20Gi")]
+    meant = volume("meant", "30Gi", claimRef={"name": "c", "namespace": "d"})
+    theirs = volume("theirs", "6Gi", claimRef={"name": "other", "namespace": "d"})
+
+    def found(volumes: list[PersistentVolume], *chosen: str) -> str | None:
+        taken = find_volume(claim, Storage([claim], volumes), {}, chosen)
+        return taken.metadata.name if taken else None
+
+    assert found([*free, theirs]) == "right"
+    assert found(free, "right") == "ample"
+    assert found([*free, meant]) == "meant"
+    assert found([theirs]) is None
