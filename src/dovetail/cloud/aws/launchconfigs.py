@@ -162,6 +162,7 @@ def _boot(launch: Launch, kind: str, pods: int, facts: ClusterFacts) -> Boot:
         kubelet=spec.get("kubelet") or {},
         max_pods=pods,
         raid0=spec.get("instanceStorePolicy") == "RAID0",
+        image_version=nodeclass.image_version(launch.node_class),
         custom=spec.get("userData"),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, Kubelet
@@ -19,6 +19,16 @@ def family_name(spec: Mapping[str, Any]) -> str:
         if alias := term.get("alias"):
             return _ALIASES.get(alias.partition("@")[0].lower(), "Custom")
     return "Custom"
+
+
+def image_version(node_class: Mapping[str, Any]) -> str:
+    """The version in the alias, or in a name of Bottlerocket's own making; empty where neither tells."""
+    terms: Sequence[Mapping[str, Any]] = (node_class.get("spec") or {}).get("amiSelectorTerms") or ()
+    if alias := next((term["alias"] for term in terms if term.get("alias")), ""):
+        return str(alias.partition("@")[2])
+    images: Sequence[Mapping[str, Any]] = (node_class.get("status") or {}).get("amis") or ()
+    names = (each.get("name") or "" for each in (*terms, *images))
+    return next((part for name in names for part in name.split("-") if part[:1] == "v" and "." in part), "")
 
 
 def family(spec: Mapping[str, Any]) -> Family:

@@ -36,6 +36,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     kubelet: Mapping[str, Any] = {}
     max_pods: int | None = None
     raid0: bool = False
+    image_version: str = ""  # as far as anything tells it
     custom: str | None = None
 
     def node_labels(self) -> dict[str, str]:

@@ -43,9 +43,9 @@ def settings(boot: Boot) -> str:
         "cluster-certificate": boot.ca_bundle,
     }
     kubernetes["node-labels"] = kubernetes.get("node-labels", {}) | boot.node_labels()
-    taints: dict[str, list[str]] = dict(kubernetes.get("node-taints", {}))
+    taints: dict[str, list[str]] = {}  # the pool's alone: pods are planned by them
     for taint in boot.all_taints():
-        taints[taint["key"]] = [*taints.get(taint["key"], ()), f"{taint.get('value', '')}:{taint['effect']}"]
+        taints.setdefault(taint["key"], []).append(f"{taint.get('value', '')}:{taint['effect']}")
     kubernetes["node-taints"] = taints
     if boot.max_pods is not None:
         kubernetes["max-pods"] = boot.max_pods
@@ -59,11 +59,20 @@ def settings(boot: Boot) -> str:
             kubernetes[name] = {key: str(amount) for key, amount in value.items()}
     if boot.raid0:
         own.setdefault("bootstrap-commands", {})["000-mount-instance-storage"] = {
-            "commands": [["apiclient", "ephemeral-storage", "init"], ["apiclient", "ephemeral-storage", "bind"]],
+            "commands": [["apiclient", "ephemeral-storage", "init"], _bind(boot.image_version)],
             "essential": True,
             "mode": "always",
         }
     return dump(tree)
+
+
+def _bind(version: str) -> list[str]:
+    """The command that puts pods' files on the machine's own disks; before 1.46 it must be told which."""
+    command = ["apiclient", "ephemeral-storage", "bind"]
+    release = re.match(r"v?(\d+)\.(\d+)\.", version)
+    if version == "latest" or (release and (int(release[1]), int(release[2])) >= (1, 46)):
+        return command
+    return [*command, "--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"]
 
 
 def dump(tree: Mapping[str, Any]) -> str:
