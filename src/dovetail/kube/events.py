@@ -19,6 +19,7 @@ from dovetail.kube.errors import KubeError, NotFound
 from dovetail.kube.log import Log
 from dovetail.kube.resources import CORE_EVENTS, Resource
 from dovetail.kube.store import meta
+from dovetail.model.meta import stamp
 
 log = Log(__name__)
 
@@ -169,7 +170,7 @@ class EventRecorder:
         return allowed
 
     def _stamp(self) -> str:
-        return self._kube.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return stamp(self._kube.clock.now())
 
 
 def _forget(memory: OrderedDict[Any, Any], before: float) -> None:

@@ -15,14 +15,15 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-import structlog
 
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from dovetail.kube.log import Log
 from dovetail.kube.resources import LEASES
 from dovetail.kube.retries import NEVER
+from dovetail.model.meta import micro
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 
 class LeadershipLost(KubeError):
@@ -192,8 +193,3 @@ class LeaderElection:
         path = LEASES.path(self._namespace, self._name)
         response = await self._kube.request("PUT", path, body=lease, retries=NEVER)
         return msgspec.json.decode(response.body, type=dict[str, Any])
-
-
-def micro(instant: datetime) -> str:
-    """A MicroTime as Kubernetes writes it."""
-    return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

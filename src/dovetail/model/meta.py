@@ -88,6 +88,16 @@ class ObjectReference(View, frozen=True, kw_only=True):
     field_path: str = ""
 
 
+def stamp(instant: datetime) -> str:
+    """An instant in UTC as Kubernetes writes a Time: whole seconds."""
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro(instant: datetime) -> str:
+    """An instant in UTC as Kubernetes writes a MicroTime."""
+    return instant.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def view(obj: Any, kind: type[T]) -> T:
     """Read an object that somebody wrote by hand: a null says the same as silence."""
     return msgspec.convert(without_nulls(obj), kind)

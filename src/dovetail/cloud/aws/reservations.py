@@ -18,6 +18,7 @@ from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of
 from dovetail.cloud.aws.network import Term, filters
 from dovetail.model.labels import RESERVATION, RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
+from dovetail.model.meta import stamp
 
 CAPACITY_BLOCK = "capacity-block"
 #: EC2's name of the market for reservations that their owner may take back.
@@ -46,7 +47,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
     def status(self) -> dict[str, Any]:
         """As a node class's status shows it."""
-        ends = {"endTime": self.end.strftime("%Y-%m-%dT%H:%M:%SZ")} if self.end else {}
+        ends = {"endTime": stamp(self.end)} if self.end else {}
         return {
             "availabilityZone": self.zone, "id": self.id, "instanceMatchCriteria": self.criteria,
             "instanceType": self.instance_type, "interruptible": self.interruptible, "ownerID": self.owner,

@@ -11,8 +11,6 @@ import heapq
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-import structlog
-
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.cloud.protocol import Machine
@@ -21,13 +19,14 @@ from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.machines import SCHEME, machine_of
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from dovetail.kube.log import Log
 from dovetail.kube.queue import WorkQueue
 from dovetail.kube.resources import LEASES, NODECLAIMS, NODES, PODS
 from dovetail.model.meta import condition
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-log = structlog.get_logger(__name__)
+log = Log(__name__)
 
 #: A node's lease is renewed this often, in seconds; Kubernetes gives up on a node after 40 to 50.
 BEAT = 20.0

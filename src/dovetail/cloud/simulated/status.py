@@ -8,6 +8,7 @@ from typing import Any
 
 from dovetail.cloud.protocol import Machine
 from dovetail.model import labels as keys
+from dovetail.model.meta import micro, stamp
 from dovetail.model.pods import Container, Pod
 from dovetail.model.quantity import format_resources
 
@@ -17,10 +18,6 @@ _HEALTHY = (
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 )
-
-
-def stamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def node(
@@ -96,7 +93,7 @@ def lease(name: str, now: datetime) -> dict[str, Any]:
     return {
         "holderIdentity": name,
         "leaseDurationSeconds": LEASE_SECONDS,
-        "renewTime": now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "renewTime": micro(now),
     }
 
 
