@@ -104,6 +104,17 @@ def test_machines_of_an_ipv6_cluster_have_an_address_of_their_own_and_prefixes_o
     assert old["Ipv4PrefixCount"] == 2 and "PrimaryIpv6" not in old
 
 
+def test_machines_stand_in_the_placement_group_and_on_the_hardware_they_were_asked_for() -> None:
+    def placed(**change: object) -> object:
+        return templates.data(blueprint(**change)).get("Placement")
+
+    assert placed() is None
+    assert placed(tenancy="dedicated") == {"Tenancy": "dedicated"}
+    assert placed(spec={"placementGroupSelector": {"name": "default"}}) == {"GroupName": "default"}
+    near = placed(tenancy="dedicated", spec={"placementGroupSelector": {"id": "pg-1"}})
+    assert near == {"Tenancy": "dedicated", "GroupId": "pg-1"}
+
+
 def test_devices_are_told_in_whole_gib_with_their_key() -> None:
     spec = {"blockDeviceMappings": [{"deviceName": "/dev/xvda", "rootVolume": True, "ebs": {
         "volumeSize": "100G", "volumeType": "gp3", "encrypted": True, "kmsKeyID": "arn:aws:kms:::key/1"}}]}

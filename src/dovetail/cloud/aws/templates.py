@@ -118,8 +118,8 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
         made["UserData"] = blueprint.user_data
     if blueprint.capacity_type == "spot":
         made["TagSpecifications"] += _tagged(("spot-instances-request",), blueprint.tags)
-    if blueprint.tenancy != "default":
-        made["Placement"] = {"Tenancy": blueprint.tenancy}
+    if placement := _placement(blueprint):
+        made["Placement"] = placement
     if blueprint.enclave:
         made["EnclaveOptions"] = {"Enabled": True}
     if nested := (spec.get("cpuOptions") or {}).get("nestedVirtualization"):
@@ -128,6 +128,14 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
     if blueprint.market:
         made["InstanceMarketOptions"] = {"MarketType": blueprint.market}
     return made
+
+
+def _placement(blueprint: Blueprint) -> dict[str, str]:
+    """On whose hardware, and in which placement group; EC2 refuses a type that the group cannot hold."""
+    group = blueprint.spec.get("placementGroupSelector") or {}
+    tenancy = blueprint.tenancy if blueprint.tenancy != "default" else None
+    asked = {"Tenancy": tenancy, "GroupName": group.get("name"), "GroupId": group.get("id")}
+    return {key: value for key, value in asked.items() if value}
 
 
 def _reservation(blueprint: Blueprint) -> dict[str, Any]:
