@@ -125,8 +125,7 @@ class EventRecorder:
             log.warning("event not written", reason=key[2], object=key[0].name, problem=str(problem))
 
     async def _again(self, said: _Said) -> bool:
-        stamp = self._stamp()
-        body = {"count": said.count + 1, "lastTimestamp": stamp}
+        body = {"count": said.count + 1, "lastTimestamp": stamp(self._kube.clock.now())}
         try:
             await self._kube.patch(CORE_EVENTS, said.name, body, said.namespace)
         except NotFound:
@@ -136,7 +135,7 @@ class EventRecorder:
 
     async def _first(self, key: _Key, annotations: Mapping[str, str]) -> _Said:
         about, kind, reason, message = key
-        stamp = self._stamp()
+        now = stamp(self._kube.clock.now())
         namespace = about.namespace or "default"
         name = f"{about.name}.{self._chance.getrandbits(64):016x}"
         body = {
@@ -148,8 +147,8 @@ class EventRecorder:
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": "",
-            "firstTimestamp": stamp,
-            "lastTimestamp": stamp,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
             "count": 1,
         }
         await self._kube.create(CORE_EVENTS, body)
@@ -168,9 +167,6 @@ class EventRecorder:
         allowed = tokens.take(now, self._burst, self._refill)
         _forget(self._tokens, now - self._burst * self._refill)  # long enough that all of them are back
         return allowed
-
-    def _stamp(self) -> str:
-        return stamp(self._kube.clock.now())
 
 
 def _forget(memory: OrderedDict[Any, Any], before: float) -> None:
