@@ -57,6 +57,19 @@ def test_an_amount_that_cannot_be_read_is_named_with_its_object_and_field(tmp_pa
     assert 'Node "n": status.capacity.cpu: "lots" is not a quantity (such as 500m or 2Gi)' in told
 
 
+@pytest.mark.parametrize("command", [("lint", "--fix"), ("convert", "-i")], ids=" ".join)
+def test_a_file_that_cannot_be_written_is_named(
+    command: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    file = tmp_path / "old.yaml"
+    file.write_text("{apiVersion: karpenter.sh/v1beta1, kind: NodePool, metadata: {nam: p}, spec: {}}")
+    monkeypatch.setattr(Path, "write_text", full)
+    assert "old.yaml: No space left on device; nothing was written to it" in _told(*command, str(file))
+
+
 def test_a_key_that_is_none_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "key.pem").write_text("no key")
     path = str(tmp_path / "key.pem")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -23,7 +22,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
     Comments and order stay where they can; other objects pass through as they are. A note on the standard error
     says what was moved and, above all, what changed its meaning.
     """
-    from dovetail.cli.manifests import STDIN, texts
+    from dovetail.cli.manifests import STDIN, texts, write
     from dovetail.cli.problem import Problem
     from dovetail.model.kinds.convert import ConversionError
     from dovetail.model.kinds.rewrite import rewrite
@@ -41,7 +40,7 @@ def convert(names: tuple[str, ...], more: tuple[str, ...], version: str, in_plac
             _notes(name, done)
         if in_place and name != STDIN:
             if done.changed:
-                Path(name).write_text(done.text, encoding="utf-8")
+                write(name, done.text)
         else:
             click.echo(("" if first or done.text.startswith("---") else "---\n") + done.text, nl=False)
             first = False

@@ -30,6 +30,8 @@ def kubectl(arguments: tuple[str, ...]) -> None:
     running = find()
     if running is not None and "KUBECONFIG" not in os.environ:
         os.environ["KUBECONFIG"] = running.kubeconfig
+    elif running is None and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():
+        click.echo("note: no lab runs; dovetail up --detach starts one", err=True)
     os.execv(program, [program, *as_typed(sys.argv, arguments)])
 
 

@@ -7,7 +7,6 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -110,6 +109,7 @@ def _findings(sources: list[Source], shop: Shop | None, region: str | None, aws:
 
 def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) -> list[Source]:
     """Write the safe corrections. One may uncover another, so a few rounds."""
+    from dovetail.cli.manifests import STDIN, write
     from dovetail.model.lint import Source
     from dovetail.model.lint.fix import fixed
 
@@ -124,10 +124,10 @@ def _fix(sources: list[Source], check: Callable[[list[Source]], list[Finding]]) 
             break
         sources = corrected
     for source in sources:
-        if source.name == "<stdin>":
+        if source.name == STDIN:
             click.echo(source.text, nl=False)
         elif total[source.name]:
-            Path(source.name).write_text(source.text, encoding="utf-8")
+            write(source.name, source.text)
             click.echo(f"{source.name}: {total[source.name]} corrected", err=True)
     return sources
 

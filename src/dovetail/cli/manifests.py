@@ -23,6 +23,14 @@ def texts(names: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield str(file), _text(file)
 
 
+def write(name: str, text: str) -> None:
+    """Put a text back into its file."""
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise Problem(f"{name}: {error.strerror or error}; nothing was written to it") from error
+
+
 def _within(folder: Path) -> list[Path]:
     files = sorted(each for each in folder.rglob("*") if each.suffix in _ENDINGS)
     if not files:
