@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from dovetail.kube import resources as kinds
+from tests.controllers.conftest import Refusing
 from tests.controllers.test_giving_back import QUICK, Tell, gone, nodes, running
 
 DECISION = "dovetail.sh/decision"
@@ -81,5 +83,24 @@ def test_a_date_for_the_end_is_told_on_the_node_and_on_the_pods_it_cuts_short(te
         assert (await told(world, "TerminationGracePeriodExpiring")).keys() == {"Node", "NodeClaim"}
         cut = (await told(world, "Disrupted"))["Pod"]
         assert cut["type"] == "Normal" and "terminationTime 20" in cut["message"]
+
+    tell(story)
+
+
+def test_a_pod_that_may_not_be_evicted_is_named_and_holds_nobody_else(tell: Tell) -> None:
+    """A webhook, or rights that were taken away: the drain goes on with the others and says for whom it waits."""
+
+    async def story(world: Any) -> None:
+        await running(world, 3)
+        rights = world.transport._inner = Refusing(world.transport._inner, "/p1/eviction")
+        rights.refused = True
+        (name,) = await nodes(world)
+        await world.kube.delete(kinds.NODES, name)
+        await asyncio.sleep(30)
+        assert set(await world.bound()) == {"p1"}
+        message = (await told(world, "FailedDraining"))["Node"]["message"]
+        assert message.startswith("Failed to drain node, evicting pod default/p1: ") and "is forbidden" in message
+        rights.refused = False
+        await world.until(lambda: gone(world), within=60)
 
     tell(story)

@@ -97,7 +97,7 @@ class Termination:
         now = context.clock.now()
         todo = drain.decide(context.mirror.pods_on(node.metadata.name), now, end)
         reason = _reason(claim)
-        await self._evictions.force(todo.force, reason)
+        await self._evictions.force(node, todo.force, reason)
         await self._evictions.evict(node, todo.evict, reason)
         conditions = self._conditions(claim)
         if conditions is None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination.drain import Forced
-from dovetail.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests
+from dovetail.kube.errors import ApiError, Conflict, NotFound
 from dovetail.kube.resources import PODS
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
@@ -31,7 +31,7 @@ class Evictions:
             if self._refused.get(pod.metadata.uid, (0.0, 0.0))[1] <= self._context.clock.monotonic():
                 await self._evict(node, pod, reason)
 
-    async def force(self, pods: Iterable[Forced], reason: str) -> None:
+    async def force(self, node: Node, pods: Iterable[Forced], reason: str) -> None:
         """Delete outright those whose time is up."""
         context = self._context
         for each in pods:
@@ -39,6 +39,9 @@ class Evictions:
             try:
                 await context.kube.delete(PODS, meta.name, meta.namespace, uid=meta.uid, grace=each.grace)
             except (NotFound, Conflict):
+                continue
+            except ApiError as answer:
+                self._tell(node, f"deleting pod {meta.key}: {answer.message}")
                 continue
             self._forget(each.pod)
             context.metrics.pods_drained.labels(reason).inc()
@@ -58,7 +61,7 @@ class Evictions:
             self._forget(pod)
             context.metrics.evictions.labels(str(answer.status)).inc()
             return
-        except (TooManyRequests, ServerError) as answer:
+        except ApiError as answer:  # by a budget, a webhook, our rights: the others may go all the same
             context.metrics.evictions.labels(str(answer.status)).inc()
             self._postpone(node, pod, answer)
             return
@@ -70,8 +73,10 @@ class Evictions:
     def _postpone(self, node: Node, pod: Pod, answer: ApiError) -> None:
         pause = min(LONGEST_PAUSE, 2 * self._refused.get(pod.metadata.uid, (FIRST_PAUSE / 2, 0.0))[0])
         self._refused[pod.metadata.uid] = (pause, self._context.clock.monotonic() + pause)
-        message = f"Failed to drain node, evicting pod {pod.metadata.key}: {answer.message}"
-        self._context.notices.publish(node, "Warning", "FailedDraining", message)
+        self._tell(node, f"evicting pod {pod.metadata.key}: {answer.message}")
+
+    def _tell(self, node: Node, what: str) -> None:
+        self._context.notices.publish(node, "Warning", "FailedDraining", f"Failed to drain node, {what}")
 
     def _forget(self, pod: Pod) -> None:
         self._refused.pop(pod.metadata.uid, None)
