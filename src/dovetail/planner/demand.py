@@ -16,6 +16,7 @@ from dovetail.planner.ports import port_requests
 from dovetail.planner.sharing import Sharing
 
 Addresses = dict[tuple[str, int], set[str]]
+_NOTHING: Mapping[str, int] = {}
 
 
 class Demand(NamedTuple):
@@ -34,7 +35,8 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
     number: dict[object, int] = {}
     which: list[int] = []
     for one in classes:
-        volumes = Counter(shared.taken(one.storage))
+        storage = one.storage
+        volumes = Counter(shared.taken(storage)) if storage.attached or storage.shared else _NOTHING
         key = (one.shape.takes, *sorted(volumes.items())) if volumes else one.shape.takes
         at = number.get(key)
         if at is None:
