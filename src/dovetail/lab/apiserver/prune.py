@@ -62,10 +62,14 @@ def _metadata(reading: Reading, schema: Schema, value: Any) -> Any:
 def _prune(reading: _Pruning, schema: Schema, value: Any, at: At) -> Any:
     if isinstance(value, dict):
         return _prune_object(reading, schema, value, at)
-    if isinstance(value, list) and schema.kind == "array" and schema.items is not None:
-        items = schema.items
+    if isinstance(value, list) and schema.kind != "any" and not schema.preserve_unknown:
+        items = schema.items if schema.kind == "array" and schema.items is not None else _NOTHING_KNOWN
         return [_prune(reading, items, item, (at, index)) for index, item in enumerate(value)]
     return value
+
+
+#: What a list is made of where none should be.
+_NOTHING_KNOWN = Schema("object")
 
 
 def _prune_object(reading: _Pruning, schema: Schema, value: Json, at: At) -> Json:

@@ -34,7 +34,7 @@ def _check(schema: Schema, value: Any) -> Found:
     if value is None:
         return []
     kind = schema.kind
-    if kind == "any":
+    if kind == "any" or (schema.custom is not None and schema.custom.int_or_string):
         return []
     if kind in ("object", "map"):
         if not isinstance(value, dict):

@@ -89,10 +89,8 @@ def as_schema(node: Structural) -> Schema:
     fields = {name: _field(name, child, node) for name, child in node.properties.items()}
     kind: ValueKind = _KINDS.get(node.type, "any")
     items: Schema | None = None
-    if node.int_or_string:
-        kind = "any"
-    elif node.type == "string" and node.raw.get("format", "") not in ("", "byte"):
-        kind = "intorstring"  # any scalar will do for whoever applies
+    if node.int_or_string or (node.type == "string" and node.raw.get("format", "") not in ("", "byte")):
+        kind = "intorstring"
     elif node.type == "array":
         items = as_schema(node.items) if node.items is not None else Schema(kind="any")
     elif node.type == "object" and node.additional is not None and not fields:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.lab.apiserver.goprint import plain
 from dovetail.lab.apiserver.gotime import stamp
 from dovetail.lab.apiserver.kinds.pod.binding import success
 from dovetail.lab.apiserver.kinds.pod.strategy import set_condition
 from dovetail.lab.apiserver.kinds.selectors import match_labels
 from dovetail.lab.apiserver.kinds.serverwrites import write_status
+from dovetail.lab.apiserver.options import dry_run_errors
 from dovetail.lab.apiserver.registry import Context, Object, Refusal, Reply
+from dovetail.lab.apiserver.status import invalid
 
 _TEXT = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -20,6 +23,7 @@ def evict(pod: Object | None, body: Object, ctx: Context) -> Reply:
     if pod is None:
         raise Refusal(404, "NotFound", f'pods "{ctx.name}" not found', {"name": ctx.name, "kind": "pods"})
     options = dict(body.get("deleteOptions") or {})
+    _check_dry_run(options.get("dryRun") or [], ctx)
     dry = ctx.dry_run or bool(options.get("dryRun"))
     if dry:
         options["dryRun"] = ["All"]
@@ -29,6 +33,16 @@ def evict(pod: Object | None, body: Object, ctx: Context) -> Reply:
             _charge(budget, ctx, dry)
     _mark_and_delete(pod, options, ctx, dry)
     return Reply(body=success(), code=201)
+
+
+def _check_dry_run(asked: list[str], ctx: Context) -> None:
+    """The request and the eviction's own options must not contradict each other, and know one word only."""
+    if ctx.dry_run and asked and asked != ["All"]:
+        text = f"Non-matching dry-run options in request and content: [All] and {plain(asked)}"
+        raise Refusal(500, "", text)
+    errors = dry_run_errors(asked)
+    if errors:
+        raise invalid("meta.k8s.io", "DeleteOptions", "", errors)
 
 
 def _free(pod: Object) -> bool:
