@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 from dovetail.model.instancetype import Offering
-from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.model.objects import Pod
 from dovetail.planner.columns import lowest
 from dovetail.planner.problem import Problem
@@ -102,10 +102,16 @@ def test_a_soft_rule_is_given_up_before_the_pod_goes_without() -> None:
 
 def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
     """Nothing reserved is sold, and yet it holds the others down to the skew."""
-    needs = ({"key": "karpenter.sh/capacity-type", "operator": "In", "values": ("on-demand", "reserved")},)
-    soft = spread("karpenter.sh/capacity-type", whenUnsatisfiable="ScheduleAnyway")
+    needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved")},)
+    soft = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
     run = Run(*pods(3, **soft), pools=(pool(types=(SMALL, MEDIUM, LARGE), requirements=needs),))
     assert (run.left, run.given_up) == (0, 2)
+
+
+def test_a_domain_that_only_a_pool_names_is_none_to_pods_that_must_not_go_there() -> None:
+    needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved")},)
+    chosen = pods(3, nodeSelector={CAPACITY_TYPE: "on-demand"}, **spread(CAPACITY_TYPE))
+    assert Run(*chosen, pools=(pool(requirements=needs),)).left == 0
 
 
 def _one_of(*types: str) -> dict[str, Any]:

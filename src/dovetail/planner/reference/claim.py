@@ -23,8 +23,8 @@ class Step:
 
     __slots__ = ("ask", "mask", "narrow", "nodes", "rung", "size", "strict")
 
-    def __init__(self, problem: Problem, ask: Ask, rung: int, term: Term, required: Term) -> None:
-        columns = problem.columns
+    def __init__(self, market: Market, ask: Ask, rung: int, term: Term, required: Term) -> None:
+        problem, columns = market.problem, market.columns
         self.ask = ask
         self.rung = rung
         self.mask = ask.mask & columns.term(term)
@@ -33,7 +33,8 @@ class Step:
             self.nodes = ask.nodes & rows_passing(problem.roster, (term,))[problem.rows]
         self.size = (id(ask.steps), self.mask)
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
-        self.strict = [_among(axis.key, axis.values, required) for axis in problem.axes]
+        self.strict = [_among(axis.key, named, required)
+                       for axis, named in zip(problem.axes, market.tally.named, strict=True)]  # fmt: skip
         self.narrow = [
             _among(axis.key, axis.values, term) if any(each[0] == axis.key for each in term) else None
             for axis in problem.axes

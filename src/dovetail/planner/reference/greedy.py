@@ -57,7 +57,7 @@ class Greedy:
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
         self.pools = sorted(range(len(problem.pools)), key=lambda at: problem.pools[at].name, reverse=True)
         self.pools.sort(key=lambda at: -problem.pools[at].weight)
-        self.steps = {one.index: list(_steps(problem, one)) for one in problem.classes if not one.error}
+        self.steps = {one.index: list(_steps(self.market, one)) for one in problem.classes if not one.error}
         self.claims: list[Claim] = []
         self.placed: list[Placed] = []
 
@@ -141,13 +141,13 @@ class Greedy:
         self.placed.append(Placed(step.ask, claim.number))
 
 
-def _steps(problem: Problem, one: PodClass) -> Iterable[Step]:
+def _steps(market: Market, one: PodClass) -> Iterable[Step]:
     """The ways down: required terms are dropped one by one before anything soft is, and the last one stays."""
-    required = one.shape.required
+    problem, required = market.problem, one.shape.required
     for at, term in enumerate(required[:-1]):
-        yield Step(problem, problem.ask(one, 0), 0, _joined(one, 0, at), term)
+        yield Step(market, problem.ask(one, 0), 0, _joined(one, 0, at), term)
     for rung in range(len(one.levels)):
-        yield Step(problem, problem.ask(one, rung), rung, _joined(one, rung, -1), required[-1])
+        yield Step(market, problem.ask(one, rung), rung, _joined(one, rung, -1), required[-1])
 
 
 def _joined(one: PodClass, rung: int, at: int) -> tuple[tuple[str, str, tuple[str, ...]], ...]:

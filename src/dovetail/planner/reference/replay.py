@@ -40,9 +40,7 @@ def outcomes_of(problem: Problem) -> list[Outcome]:
 def yardstick_of(problem: Problem, outcomes: Sequence[Outcome]) -> Yardstick:
     """What no packing of the problem may be worse than."""
     return Yardstick(
-        ways=tuple(
-            Way(each.left, each.price, _unkept(problem, each), _zones(problem, each)) for each in outcomes
-        ),
+        ways=tuple(Way(each.left, each.price, _unkept(problem, each), _zones(problem, each)) for each in outcomes),
         names=Counter(name for each in outcomes for name in each.names),
     )
 

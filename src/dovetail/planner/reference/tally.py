@@ -32,9 +32,11 @@ class Tally:
         self._turn = self._draws = turn
         self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
         named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
-        self._unsold = [len(set[str]().union(*each).difference(axis.values))
-                        for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
-        """How many domains pools name that nobody sells: the reference sees them all the same, empty for ever."""
+        self.named = [[*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
+                      for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
+        """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
+        self._unsold = [bits(range(len(axis.values), len(every)))
+                        for every, axis in zip(self.named, problem.axes, strict=True)]  # fmt: skip
         self._offered = _offered(problem, named)
         self._known = dict(self._offered)
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
@@ -104,7 +106,7 @@ class Tally:
         """The domain with fewest pods among those that the skew allows."""
         counts = self._members[cell.index]
         universe = self._universe[cell.index] | bits(counts)  # where a pod is, there is a domain
-        seen = [counts.get(at, 0) for at in places(universe & strict)] + [0] * self._unsold[cell.place]
+        seen = [counts.get(at, 0) for at in places((universe | self._unsold[cell.place]) & strict)]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
         top = least + cell.group.max_skew - (cell.group in ask.cls.members)
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
