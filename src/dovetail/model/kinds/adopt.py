@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.model.kinds.alpha import PROVISIONER_LABEL
 from dovetail.model.kinds.beta import CLASS_ANNOTATION, member
 from dovetail.model.kinds.convert import expand
 from dovetail.model.kinds.memory import DOMAIN, annotation, put, take
 from dovetail.model.kinds.schema import Json
+from dovetail.model.labels import PROVISIONER_NAME
 
 #: On a NodePool: the Provisioner it stands for, whose name its nodes carry as a label.
 PROVISIONER_ANNOTATION = f"{DOMAIN}/provisioner"
@@ -38,7 +38,7 @@ def adopted(obj: Mapping[str, Any], default_profile: str = "") -> list[Json]:
 def _labels(pool: Json, spec: Json) -> None:
     """v1 lets nobody label nodes in Karpenter's domain; an annotation says that these are a Provisioner's."""
     metadata = member(spec, "template", "metadata")
-    name = member(metadata, "labels").pop(PROVISIONER_LABEL, None)
+    name = member(metadata, "labels").pop(PROVISIONER_NAME, None)
     if isinstance(name, str):
         put(pool, PROVISIONER_ANNOTATION, name)
     for field in ("labels", "annotations"):

@@ -9,18 +9,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from dovetail.model.kinds.beta import AWS_GROUP, NODE_CLASS, member, objects
+from dovetail.model.kinds.beta import NODE_CLASS, member, objects
 from dovetail.model.kinds.memory import DOMAIN, copied, copy, put, take
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.kinds.schema import Json
 from dovetail.model.kinds.selectormaps import images_down, images_up, terms_down, terms_up
+from dovetail.model.labels import ARCH, AWS_GROUP, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, OS, PROVISIONER_NAME
 
-PROVISIONER_LABEL = "karpenter.sh/provisioner-name"
-NODEPOOL_LABEL = "karpenter.sh/nodepool"
 LAUNCH_TEMPLATE_ANNOTATION = f"{DOMAIN}/launch-template"
 INSTANCE_KEYS = frozenset(
     {
-        "node.kubernetes.io/instance-type",
+        INSTANCE_TYPE,
         "beta.kubernetes.io/instance-type",
         f"{AWS_GROUP}/instance-family",
         f"{AWS_GROUP}/instance-category",
@@ -28,15 +27,15 @@ INSTANCE_KEYS = frozenset(
     }
 )
 ASSUMED = (
-    ("kubernetes.io/os", "In", ["linux"]),
-    ("kubernetes.io/arch", "In", ["amd64"]),
-    ("karpenter.sh/capacity-type", "In", ["on-demand"]),
+    (OS, "In", ["linux"]),
+    (ARCH, "In", ["amd64"]),
+    (CAPACITY_TYPE, "In", ["on-demand"]),
 )
 ASSUMED_TYPES = (
     (f"{AWS_GROUP}/instance-category", "In", ["c", "m", "r"]),
     (f"{AWS_GROUP}/instance-generation", "Gt", ["2"]),
 )
-_OLD_KEYS = {"beta.kubernetes.io/os": "kubernetes.io/os", "beta.kubernetes.io/arch": "kubernetes.io/arch"}
+_OLD_KEYS = {"beta.kubernetes.io/os": OS, "beta.kubernetes.io/arch": ARCH}
 _SECONDS = re.compile(r"([0-9]+)([smh])")
 
 
@@ -54,7 +53,7 @@ def provisioner_up(alpha: Json, notes: Notes) -> Json:
     spec = member(alpha, "spec")
     pool: Json = {key: copy(value) for key, value in alpha.items() if key not in ("spec", "status")}
     name = member(alpha, "metadata").get("name")
-    labels = {**member(spec, "labels"), **({PROVISIONER_LABEL: name} if name else {})}
+    labels = {**member(spec, "labels"), **({PROVISIONER_NAME: name} if name else {})}
     template: Json = {"metadata": {"labels": copy(labels)}}
     if spec.get("annotations"):
         template["metadata"]["annotations"] = copy(spec["annotations"])
@@ -120,7 +119,7 @@ def provisioner_down(pool: Json) -> Json:
     said: Json = {}
     for field, value in member(template, "metadata").items():
         if field in ("labels", "annotations") and isinstance(value, dict):
-            kept = {key: each for key, each in value.items() if key != PROVISIONER_LABEL}
+            kept = {key: each for key, each in value.items() if key != PROVISIONER_NAME}
             if kept:
                 said[field] = copy(kept)
     for field in ("requirements", "taints", "startupTaints"):
@@ -242,8 +241,8 @@ def template_down(found: Json) -> Json:
 def machine_up(alpha: Json, notes: Notes) -> Json:
     claim = copied(alpha)
     spec, labels = member(claim, "spec"), member(claim, "metadata", "labels")
-    if PROVISIONER_LABEL in labels:
-        labels[NODEPOOL_LABEL] = labels.pop(PROVISIONER_LABEL)
+    if PROVISIONER_NAME in labels:
+        labels[NODEPOOL] = labels.pop(PROVISIONER_NAME)
     reference = spec.pop("machineTemplateRef", None)
     name = reference.get("name") if isinstance(reference, dict) else None
     spec["nodeClassRef"] = {"apiVersion": f"{AWS_GROUP}/v1beta1", "kind": NODE_CLASS, "name": name or ""}
@@ -262,8 +261,8 @@ def machine_up(alpha: Json, notes: Notes) -> Json:
 def machine_down(claim: Json) -> Json:
     alpha = copied(claim)
     spec, labels = member(alpha, "spec"), member(alpha, "metadata", "labels")
-    if NODEPOOL_LABEL in labels:
-        labels[PROVISIONER_LABEL] = labels.pop(NODEPOOL_LABEL)
+    if NODEPOOL in labels:
+        labels[PROVISIONER_NAME] = labels.pop(NODEPOOL)
     reference = spec.pop("nodeClassRef", None)
     if isinstance(reference, dict) and reference.get("name"):
         spec["machineTemplateRef"] = {"name": reference["name"]}

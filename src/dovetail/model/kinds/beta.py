@@ -13,13 +13,13 @@ from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, KUBELET_ORDER
 from dovetail.model.kinds.memory import copied, copy, put, take
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.kinds.schema import Json
+from dovetail.model.labels import AWS_GROUP
 
 CLASS_ANNOTATION = "compatibility.karpenter.sh/v1beta1-nodeclass-reference"
 UBUNTU_ANNOTATION = "compatibility.karpenter.k8s.aws/v1beta1-ubuntu"
 ALIAS_ANNOTATION = "compatibility.karpenter.k8s.aws/v1-alias-version"
 MIGRATED_ANNOTATION = "karpenter.sh/stored-version-migrated"
 
-AWS_GROUP = "karpenter.k8s.aws"
 NODE_CLASS = "EC2NodeClass"
 ALIASED = {family.lower(): family for family in ("AL2", "AL2023", "Bottlerocket", "Windows2019", "Windows2022")}
 PLACEHOLDER = [{"id": "ami-placeholder"}]

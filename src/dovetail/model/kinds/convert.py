@@ -28,8 +28,8 @@ from dovetail.model.kinds.memory import (
 )
 from dovetail.model.kinds.notes import Notes
 from dovetail.model.kinds.schema import Json
+from dovetail.model.labels import AWS_GROUP, GROUP
 
-CORE, AWS = "karpenter.sh", "karpenter.k8s.aws"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -57,11 +57,11 @@ def _after(first: Callable[[Json], Json], second: Callable[[Json], Json]) -> Cal
 
 
 STEPS = (
-    Step(CORE, "v1beta1", "NodePool", "NodePool", beta.pool_up, beta.pool_down),
-    Step(CORE, "v1beta1", "NodeClaim", "NodeClaim", beta.claim_up, beta.claim_down),
-    Step(AWS, "v1beta1", "EC2NodeClass", "EC2NodeClass", beta.class_up, beta.class_down),
+    Step(GROUP, "v1beta1", "NodePool", "NodePool", beta.pool_up, beta.pool_down),
+    Step(GROUP, "v1beta1", "NodeClaim", "NodeClaim", beta.claim_up, beta.claim_down),
+    Step(AWS_GROUP, "v1beta1", "EC2NodeClass", "EC2NodeClass", beta.class_up, beta.class_down),
     Step(
-        CORE,
+        GROUP,
         "v1alpha5",
         "Provisioner",
         "NodePool",
@@ -69,7 +69,7 @@ STEPS = (
         _after(beta.pool_down, alpha.provisioner_down),
     ),
     Step(
-        CORE,
+        GROUP,
         "v1alpha5",
         "Machine",
         "NodeClaim",
@@ -77,7 +77,7 @@ STEPS = (
         _after(beta.claim_down, alpha.machine_down),
     ),
     Step(
-        AWS,
+        AWS_GROUP,
         "v1alpha1",
         "AWSNodeTemplate",
         "EC2NodeClass",
@@ -170,7 +170,7 @@ def _mended(obj: Json) -> Json:
     What the server pruned on the way is in kubectl's last-applied annotation, where there is one.
     """
     kind, version = obj.get("kind"), obj.get("apiVersion")
-    if version not in (f"{CORE}/v1", f"{AWS}/v1") or not _looks_beta(obj):
+    if version not in (f"{GROUP}/v1", f"{AWS_GROUP}/v1") or not _looks_beta(obj):
         return obj
     old = {**obj, "apiVersion": str(version).replace("/v1", "/v1beta1")}
     applied = _applied(obj)
@@ -226,7 +226,12 @@ def expand(obj: Mapping[str, Any], notes: Notes | None = None) -> list[Json]:
     provider = beta.member(obj, "spec", "provider")
     if obj.get("kind") == "Provisioner" and provider:
         metadata = {"name": beta.member(obj, "metadata").get("name")}
-        template = {"apiVersion": f"{AWS}/v1alpha1", "kind": "AWSNodeTemplate", "metadata": metadata, "spec": provider}
+        template = {
+            "apiVersion": f"{AWS_GROUP}/v1alpha1",
+            "kind": "AWSNodeTemplate",
+            "metadata": metadata,
+            "spec": provider,
+        }
         found.append(to_v1(template, notes))
     return found
 

@@ -13,7 +13,6 @@ from dovetail.model.kinds.conditions import CONDITIONS, ClaimCondition
 from dovetail.model.kinds.parts import (
     AMOUNT,
     EXPIRE_AFTER,
-    NODEPOOL_LABEL,
     REQUIREMENTS,
     STARTUP_TAINTS,
     TAINTS,
@@ -23,6 +22,7 @@ from dovetail.model.kinds.parts import (
     Taint,
 )
 from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.labels import NODEPOOL
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 IMMUTABLE = Rule("self == oldSelf", "spec is immutable", moves=lambda new, old: bool(new == old))
@@ -84,7 +84,7 @@ class NodeClaim(View, frozen=True, kw_only=True):
     @property
     def node_pool(self) -> str | None:
         """The pool the machine belongs to; a claim made by hand has none."""
-        return self.metadata.labels.get(NODEPOOL_LABEL)
+        return self.metadata.labels.get(NODEPOOL)
 
     def condition(self, kind: str) -> ClaimCondition | None:
         for each in self.status.conditions:

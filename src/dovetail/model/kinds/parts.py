@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.labels import AWS_GROUP, CAPACITY_TYPE, GROUP, HOSTNAME, NODEPOOL
 from dovetail.model.meta import View
 
 LABEL_KEY = (
@@ -16,14 +17,9 @@ LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 DURATION = r"^([0-9]+(s|m|h))+$"
 DURATION_OR_NEVER = r"^(([0-9]+(s|m|h))+|Never)$"
 
-NODEPOOL_LABEL = "karpenter.sh/nodepool"
-CAPACITY_TYPE = "karpenter.sh/capacity-type"
-HOSTNAME = "kubernetes.io/hostname"
-AWS_DOMAIN = "karpenter.k8s.aws"
-
 #: Labels of the AWS domain that a machine's type decides, so that a requirement may name them.
 INSTANCE_LABELS = tuple(
-    f"{AWS_DOMAIN}/{name}"
+    f"{AWS_GROUP}/{name}"
     for name in (
         "ec2nodeclass",
         "instance-encryption-in-transit-supported",
@@ -51,7 +47,7 @@ INSTANCE_LABELS = tuple(
 )
 #: And those that the purchase decides.
 PURCHASE_LABELS = tuple(
-    f"{AWS_DOMAIN}/{name}"
+    f"{AWS_GROUP}/{name}"
     for name in (
         "instance-tenancy",
         "capacity-reservation-type",
@@ -108,12 +104,12 @@ def _keyed(cel: str, message: str, may: Any, *, of_map: bool) -> Rule:
 
 def label_rules(*, of_map: bool, pool: bool, aws: tuple[str, ...] = AWS_LABELS) -> tuple[Rule, ...]:
     """Which keys a v1 object may ask for; a pool may not name its own label."""
-    own = (key_rule(NODEPOOL_LABEL, of_map=of_map),) if pool else ()
+    own = (key_rule(NODEPOOL, of_map=of_map),) if pool else ()
     return (
-        domain_rule("karpenter.sh", (CAPACITY_TYPE, NODEPOOL_LABEL), of_map=of_map),
+        domain_rule(GROUP, (CAPACITY_TYPE, NODEPOOL), of_map=of_map),
         *own,
         key_rule(HOSTNAME, of_map=of_map),
-        domain_rule(AWS_DOMAIN, aws, of_map=of_map),
+        domain_rule(AWS_GROUP, aws, of_map=of_map),
     )
 
 

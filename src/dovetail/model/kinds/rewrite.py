@@ -17,7 +17,6 @@ from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from dovetail.model.kinds import beta
-from dovetail.model.kinds.alpha import PROVISIONER_LABEL
 from dovetail.model.kinds.convert import ConversionError, expand, from_v1, generation
 from dovetail.model.kinds.crds import struct_of
 from dovetail.model.kinds.graft import graft, plain
@@ -25,6 +24,7 @@ from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION
 from dovetail.model.kinds.memory import annotation, copied, take
 from dovetail.model.kinds.notes import Note, Notes
 from dovetail.model.kinds.schema import Json
+from dovetail.model.labels import PROVISIONER_NAME
 
 _DIVIDER = re.compile(r"^---(?:[ \t].*)?(?:\n|\Z)", re.MULTILINE)
 _INDENTED = re.compile(r"^( *)[^\s#][^\n]*:[ \t]*(?:#[^\n]*)?\n\1 +- ", re.MULTILINE)
@@ -130,8 +130,8 @@ def _presentable(obj: Json, version: str, kubelets: Mapping[str, Json], notes: N
         return found
     take(found, beta.CLASS_ANNOTATION)
     labels = beta.member(found, "spec", "template", "metadata", "labels")
-    if labels.pop(PROVISIONER_LABEL, None) is not None:
-        notes.meaning("spec.labels", f"nodes no longer carry {PROVISIONER_LABEL}; select karpenter.sh/nodepool instead")
+    if labels.pop(PROVISIONER_NAME, None) is not None:
+        notes.meaning("spec.labels", f"nodes no longer carry {PROVISIONER_NAME}; select karpenter.sh/nodepool instead")
         if not labels:
             beta.member(found, "spec", "template", "metadata").pop("labels")
         if not beta.member(found, "spec", "template", "metadata"):

@@ -19,7 +19,6 @@ from dovetail.model.kinds.nodeclass import ImageRequirement, SecurityGroupStatus
 from dovetail.model.kinds.parts import (
     AMOUNT,
     BETA_OPERATORS,
-    HOSTNAME,
     KEY_TEXT,
     LABEL_KEY,
     LABEL_VALUE,
@@ -32,6 +31,7 @@ from dovetail.model.kinds.parts import (
     values_rule,
 )
 from dovetail.model.kinds.schema import Field, Rule
+from dovetail.model.labels import HOSTNAME
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 ALPHA_FAMILIES = ("AL2", "Bottlerocket", "Ubuntu", "Windows2019", "Windows2022", "Custom")

@@ -27,15 +27,11 @@ from dovetail.model.kinds.nodeclass import (
 from dovetail.model.kinds.nodepool import BUDGET_DURATION, BUDGET_NODES, BUDGET_SCHEDULE, SCHEDULE_RULE
 from dovetail.model.kinds.parts import (
     AMOUNT,
-    AWS_DOMAIN,
     BETA_AWS_LABELS,
     BETA_OPERATORS,
-    CAPACITY_TYPE,
-    HOSTNAME,
     LABEL_VALUE,
     MIN_VALUES_RULE,
     MIN_VALUES_TEXT,
-    NODEPOOL_LABEL,
     OPERATOR_TEXT,
     REQUIREMENTS_TEXT,
     VALUES_TEXT,
@@ -56,6 +52,7 @@ from dovetail.model.kinds.selectors import (
     some_of,
     subnet_terms,
 )
+from dovetail.model.labels import AWS_GROUP, CAPACITY_TYPE, GROUP, HOSTNAME, NODEPOOL
 from dovetail.model.meta import Amount, ObjectMeta, View
 
 LOOSE_DURATION = r"^(([0-9]+(s|m|h))+)|(Never)$"
@@ -77,14 +74,14 @@ def beta_label_rules(*, of_map: bool, pool: bool) -> tuple[Rule, ...]:
     """Before v1 Kubernetes' own domains were closed too."""
     listed = _KUBERNETES_LABELS if of_map else (*_KUBERNETES_LABELS, "node.kubernetes.io/instance-type")
     friends = ("node.kubernetes.io", "node-restriction.kubernetes.io")
-    own = (key_rule(NODEPOOL_LABEL, of_map=of_map),) if pool else ()
+    own = (key_rule(NODEPOOL, of_map=of_map),) if pool else ()
     return (
         domain_rule("kubernetes.io", listed, of_map=of_map, friends=friends),
         domain_rule("k8s.io", (), of_map=of_map, friends=("kops.k8s.io",)),
-        domain_rule("karpenter.sh", (CAPACITY_TYPE, NODEPOOL_LABEL), of_map=of_map),
+        domain_rule(GROUP, (CAPACITY_TYPE, NODEPOOL), of_map=of_map),
         *own,
         key_rule(HOSTNAME, of_map=of_map),
-        domain_rule(AWS_DOMAIN, BETA_AWS_LABELS, of_map=of_map),
+        domain_rule(AWS_GROUP, BETA_AWS_LABELS, of_map=of_map),
     )
 
 

@@ -59,11 +59,9 @@ class Subject(msgspec.Struct):
     @property
     def terms(self) -> list[tuple[int, Term]]:
         """The requirements as written, those that can be read, with their place in the list."""
-        found: Any = self.obj
-        for part in self.terms_at:
-            found = found.get(part) if isinstance(found, dict) else None
+        found = self.get(*self.terms_at)
         read = []
-        for index, entry in enumerate(found if isinstance(found, list) and self.terms_at else ()):
+        for index, entry in enumerate(found if isinstance(found, list) else ()):
             term = readable(entry, Term)
             if term is not None and term.key:
                 read.append((index, term))
