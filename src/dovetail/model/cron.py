@@ -61,9 +61,9 @@ class Schedule(msgspec.Struct, frozen=True):
         return None
 
     def active(self, now: datetime, duration: timedelta) -> bool:
-        """Whether a window of that length is open."""
+        """Whether a window of that length is open. One whose day never comes (31 February) is, as in Karpenter."""
         fire = self.next(now - duration)
-        return fire is not None and fire <= now
+        return fire is None or fire <= now
 
     def _on(self, day: int, month: int, weekday: int) -> bool:
         if month not in self.months:
