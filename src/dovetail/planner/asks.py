@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.planner.cells import Cell
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Ints
-from dovetail.planner.groups import AFFINITY, Group
+from dovetail.planner.groups import AFFINITY, ANTI, Group
 from dovetail.planner.ladder import Level
 
 #: No machine that is there, where there is none.
@@ -67,7 +67,7 @@ class Ties:
 
     __slots__ = (
         "axes", "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
-        "promised_domains", "promised_hosts", "ruled", "settling", "wishes",
+        "promised_domains", "promised_hosts", "refused", "ruled", "settling", "wishes",
     )  # fmt: skip
 
     def __init__(self, owned: Owned, counting: Counting) -> None:
@@ -89,6 +89,8 @@ class Ties:
         """Whether any hostname rule has a say about them."""
         self.lonely = len(self.companions) < len(my_hosts)
         """Whether they want a machine each."""
+        self.refused = [cell for cell in my_hosts if cell.group.kind == ANTI]
+        """What makes them refuse each other's company on a machine."""
 
 
 class Stance:

@@ -383,6 +383,10 @@ class Board:
         """What the pods on a machine to buy take of it."""
         return [size - free[at] for size, free in zip(self.menu.sizes[self._column[at]], self._free, strict=True)]
 
+    def spare(self) -> Ints:
+        """The room that is left on the machines to buy."""
+        return np.asarray(self.free[:, self.existing : self.size].sum(axis=1))
+
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]
         return float(self.menu.prices[standing[standing >= 0]].sum())

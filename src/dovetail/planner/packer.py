@@ -46,6 +46,8 @@ class Packer:
         self.budget = UNLIMITED
         """Machines that may still be opened."""
         self.waiting: Floats = np.zeros(len(problem.dims))
+        self.rivals = 0
+        """Pods still to come that will not share a machine with those being placed."""
         self.extra: list[tuple[int, Bools]] = []
         """Domains of further topology keys that a pod must lie in."""
         self.targets = Targets(problem)
@@ -319,7 +321,11 @@ class Packer:
             if self.board.gone:
                 self._forget()
             machines, take = 1 if alone else min(machines, self.budget), min(fits, count - got)
-            self.standing.buy(self.board, ask, column, machines, take)
+            apart = self.targets.twins(ask, column) if axis is None and ask.ties.refused and not watched else [column]
+            for turn, twin in enumerate(apart, self.board.size):
+                share = (machines + turn % len(apart)) // len(apart)
+                if share:
+                    self.standing.buy(self.board, ask, twin, share, take)
             self.budget -= machines
             got += machines * take
             if alone:

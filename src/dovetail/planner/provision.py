@@ -36,6 +36,7 @@ _FIRST = (
     Strategy(foresight=0.0, grow=True, settle=True),
 )
 _MANY = (Strategy(level=True),)
+_MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", level=True))
 #: Up to this many classes each of the strategies takes a millisecond or two.
 _ALIKE = 120
 #: More classes than this take too long to be filled alike in the quick answer.
@@ -213,7 +214,7 @@ def quick(problem: Problem, thorough: bool = True, known: Sequence[Packing] = ()
 
     `known` are packings found otherwise.
     """
-    first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else (*_FIRST[:1], *_MANY)
+    first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else _MOTLEY_FEW
     best = min((*known, *(pack(problem, strategy) for strategy in first)), key=_rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)

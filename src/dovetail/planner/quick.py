@@ -14,6 +14,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask, Stance, Ties
 from dovetail.planner.board import Board
+from dovetail.planner.cells import Cell
 from dovetail.planner.classes import Kind, PodClass
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD, Group
@@ -180,11 +181,13 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
     order = [one for one in order if one.index not in giants] if giants else order
     left: dict[int, int] = {}
     asked = waiting[[one.index for one in order]]
+    rivals = _rivals(problem, order)
     for one, after in zip(order, asked.sum(axis=0) - asked.cumsum(axis=0), strict=True):
-        packer.waiting = after
+        packer.waiting, packer.rivals = after, rivals.get(one.index, 0)
         missing = _place_class(packer, one, one.count)
         if missing:
             left[one.index] = missing
+    packer.rivals = 0
     left = _again(packer, order, left)
     if not left:
         return _packing(packer.board, giants)
@@ -195,6 +198,17 @@ def _pack(problem: Problem, strategy: Strategy) -> Packing:
         return _packing(packer.board, lenient | giants)
     cautious = _packing(strict, left | giants)
     return _packing(packer.board, lenient | giants, cautious) if few(problem) else cautious
+
+
+def _rivals(problem: Problem, order: list[PodClass]) -> dict[int, int]:
+    """For classes that want a machine for each pod: how many pods come after them that refuse to share it."""
+    found: dict[int, int] = {}
+    waiting: dict[Cell, int] = {}
+    for one in reversed(order):
+        for cell in problem.first_asks[one.index].ties.refused:
+            found[one.index] = max(found.get(one.index, 0), waiting.get(cell, 0))
+            waiting[cell] = waiting.get(cell, 0) + one.count
+    return found
 
 
 def _packing(board: Board, left: dict[int, int], cautious: Packing | None = None) -> Packing:

@@ -39,6 +39,7 @@ class Targets:
 
     def __init__(self, problem: Problem) -> None:
         pools = problem.pools
+        self.menu = problem.menu
         self._stamp: object = None
         self._shelves: dict[object, _Shelf | None] = {}
         self.ranks = sorted({pool.weight for pool in pools}, reverse=True)
@@ -54,13 +55,14 @@ class Targets:
         shelf = self._shelf(packer, ask, axis, domains)
         if shelf is None:
             return None
-        per = min(per, count)
-        if strategy.lavish or count == 1:
+        per, apart = min(per, count), count + packer.rivals
+        if strategy.lavish or apart == 1:
             needed: Floats = np.ones(len(shelf.fits))
         else:
-            machines = count / np.minimum(shelf.fits, per)
+            machines = apart / np.minimum(shelf.fits, per)
             needed = np.maximum(machines, 1.0) if strategy.bulk else np.ceil(machines)
-        demand = ask.request * float(count) + packer.waiting * (strategy.foresight * shelf.part)
+        coming = packer.waiting if not packer.rivals else np.maximum(packer.waiting - packer.board.spare(), 0)
+        demand = ask.request * float(count) + coming * (strategy.foresight * shelf.part)
         for amount, room in zip(demand.tolist(), shelf.room, strict=True):
             if amount:
                 np.maximum(needed, amount / room, out=needed)
@@ -79,6 +81,17 @@ class Targets:
         if packer.problem.diversity is not None or packer.extra or packer.strategy.wide:
             return found()
         return menu.recall(("domains", id(ask.columns), axis, *ask.steps), ask.columns, found)
+
+    def twins(self, ask: Ask, column: int) -> list[int]:
+        """The columns that differ from one in their place alone, as far as a pod of the ask accepts them."""
+        menu = self.menu
+
+        def found() -> list[int]:
+            alike = ask.columns & (menu.kinds == menu.kinds[column]) & (menu.finite == menu.finite[column])
+            alike &= (menu.capacity == menu.capacity[:, column, None]).all(axis=0)
+            return np.flatnonzero(alike).tolist()
+
+        return menu.recall(("twins", id(ask.columns), column), ask.columns, found)
 
     def _shelf(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         """The columns to choose from; remembered where they do not depend on what was bought before."""

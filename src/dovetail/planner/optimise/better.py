@@ -13,7 +13,8 @@ import msgspec
 
 from dovetail.clock import stopwatch
 from dovetail.planner.optimise.bound import relaxed
-from dovetail.planner.optimise.rounding import rounded
+from dovetail.planner.optimise.patterns import Patterns
+from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
 from dovetail.planner.optimise.search import improve
 from dovetail.planner.optimise.squeeze import squeezed
 from dovetail.planner.problem import Problem
@@ -26,6 +27,12 @@ _WORK_A_SECOND = 40_000
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
 _ALIKE = 120
+#: From this many machines on patterns repeat themselves; they help where machines hold fewer pods than this.
+_MANY, _ROOMY = 20, 12
+#: Of more pods than this, to go on small machines, flows are told apart less finely: patterns need the time.
+_HORDE = 2000
+#: How often machines are cut anew, and which part of the search looks for patterns in between.
+_ROUNDS, _STROLL = 4, 6
 
 
 class Bettered(msgspec.Struct):
@@ -49,26 +56,10 @@ def better(
     tell: Callable[[Bettered], None] | None = None,
 ) -> Bettered:  # fmt: skip
     """The best packing found in time; `tell` hears of every step on the way."""
-    end = stopwatch() + deadline - spent
-
-    def left() -> float:
-        return end - stopwatch() if clocked else _FOREVER
-
-    def said(best: Bettered) -> Bettered:
-        if tell is not None:
-            tell(best)
-        return best
-
-    fluid = relaxed(problem, packing.left, left() / 3)
-    bound = fluid.price if fluid is not None else None
-    said(Bettered(packing, bound))
-    other = _poured(problem, packing, left) if pourable(problem) else None
-    if other is not None:
-        packing = said(Bettered(min((packing, other), key=lambda each: each.rank), bound)).packing
-    budget = int(_WORK_A_SECOND * deadline)
-    afresh = other is None or (few(problem) and len(problem.classes) <= _ALIKE)
-    found = improve(problem, packing, seed, budget, bound or 0.0, lambda: left() < 0, afresh)
-    return said(Bettered(Packing(widened(found.board, found.left), found.left), bound))
+    attempt = _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), tell)
+    if clocked:
+        attempt.end = stopwatch() + deadline - spent
+    return attempt.run()
 
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
@@ -76,9 +67,78 @@ def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: floa
     return better(problem, packing, seed, deadline, clocked=False)
 
 
-def _poured(problem: Problem, packing: Packing, left: Callable[[], float]) -> Packing | None:
-    """Machines chosen anew along the relaxation's flows, then squeezed; None if that came to nothing."""
-    found = rounded(problem, packing, lambda: left() / 3)
-    if found is None or not sound(found.board):
-        return None
-    return Packing(squeezed(found.board, lambda: left() < 0), found.left)
+class _Attempt:
+    """One attempt to better a packing: the best one so far, and what is left of time and work."""
+
+    end: float | None = None
+
+    def __init__(
+        self, problem: Problem, start: Packing, seed: int, budget: int, tell: Callable[[Bettered], None] | None
+    ) -> None:
+        self.problem = problem
+        self.best = start
+        self.seed = seed
+        self.budget = budget
+        self.tell = tell
+        self.bound: float | None = None
+
+    def run(self) -> Bettered:
+        problem = self.problem
+        fluid = relaxed(problem, self.best.left, self.left() / 3)
+        self.bound = fluid.price if fluid is not None else None
+        self._say()
+        poured = pourable(problem) and self._pour()
+        self._say()
+        self._walk(0, self.budget, afresh=not poured or (few(problem) and len(problem.classes) <= _ALIKE))
+        self.best = Packing(widened(self.best.board, self.best.left), self.best.left)
+        self._say()
+        return Bettered(self.best, self.bound)
+
+    def left(self) -> float:
+        """How many seconds are left."""
+        return self.end - stopwatch() if self.end is not None else _FOREVER
+
+    def over(self) -> bool:
+        return self.left() < 0
+
+    def _say(self) -> None:
+        if self.tell is not None:
+            self.tell(Bettered(self.best, self.bound))
+
+    def _try(self, found: Packing) -> None:
+        self.best = min(self.best, found, key=lambda each: each.rank)
+
+    def _walk(self, turn: int, budget: int, afresh: bool) -> None:
+        self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
+
+    def _pour(self) -> bool:
+        """Choose machines anew along the relaxation's flows; False if that came to nothing."""
+        machines = len(self.best.board.bought())
+        small = machines >= _MANY and self.problem.total < _ROOMY * machines
+        finely = FINE if not small or self.problem.total <= _HORDE else COARSE
+        found = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
+        if found is None or not sound(found.board):
+            return False
+        if small:
+            self._cut(found)
+        else:
+            self._try(self._squeezed(found))
+        return True
+
+    def _cut(self, found: Packing) -> None:
+        """Many machines with few pods each: cut them by patterns, while new ones are found on the way."""
+        patterns = Patterns(self.problem, found)
+        self._try(found)
+        for turn in range(1, _ROUNDS + 1):
+            if self.over() or not any([patterns.learn(found.board), patterns.learn(self.best.board)]):
+                return
+            cut = patterns.packed(self.left)
+            if cut is None:
+                return
+            found = self._squeezed(cut)
+            self._try(found)
+            self._walk(turn, self.budget // _STROLL, afresh=False)
+            self._say()
+
+    def _squeezed(self, packing: Packing) -> Packing:
+        return Packing(squeezed(packing.board, self.over), packing.left)

@@ -9,6 +9,7 @@ onto smaller machines, until little is left, and that is packed the usual way.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from dovetail.planner.board import Board
 from dovetail.planner.bulk import put_all
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import AFFINITY, SPREAD
-from dovetail.planner.optimise.bound import Demand, Fluid, fluid, holding, sharing
+from dovetail.planner.optimise.bound import holding, sharing
+from dovetail.planner.optimise.fluid import Demand, Fluid, fluid
 from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
@@ -58,6 +60,13 @@ class Rounding:
                         for (ask, where), count in loose.items()]  # fmt: skip
         self.where = [where for _, where in loose]
 
+    def copy(self) -> Rounding:
+        """The same, to go on with another way."""
+        twin = copy(self)
+        twin.board = self.board.clone()
+        twin.demands = [Demand(each.ask, each.count, each.columns, each.caps) for each in self.demands]
+        return twin
+
     def _columns(self, ask: Ask, where: tuple[int, ...]) -> Ints:
         ok = holding(self.problem, ask) & self.sizes
         for axis, domain in enumerate(where):
@@ -73,6 +82,8 @@ class Rounding:
 
     def run(self, seconds: Callable[[], float]) -> Board | None:
         """Pour until little is left, and pack the rest whenever it might do; the cheapest board found."""
+        if not any(each.count > 0 for each in self.demands):
+            return self.board
         open_to: Bools = self.sizes.copy()
         whole = tried = None
         best: Board | None = None
@@ -222,12 +233,15 @@ def _emptied(problem: Problem, before: Board) -> tuple[Board, dict[tuple[Ask, tu
                 board.put(ask, place, count)
                 continue
             board.asks[ask.number] = ask
-            where = tuple(
-                int(lying[at]) if axis.key in ask.keys else -1
-                for lying, axis in zip(before.domains, problem.axes, strict=True)
-            )
+            where = where_on(before, at, ask)
             loose[ask, where] = loose.get((ask, where), 0) + count
     return board, loose
+
+
+def where_on(board: Board, at: int, ask: Ask) -> tuple[int, ...]:
+    """The domains of a machine, as far as they matter to an ask: -1 where they do not."""
+    axes = board.problem.axes
+    return tuple(board.lying(place, at) if axis.key in ask.keys else -1 for place, axis in enumerate(axes))
 
 
 def _clings(ask: Ask) -> bool:

@@ -1,0 +1,214 @@
+"""Pods as a fluid: how they would flow onto machines at the least price.
+
+Pods may be cut into pieces and machines bought in fractions. Beside the flow, machines may be offered whole, with the
+pods on them (`Cut`): where a machine holds but a few pods, a fluid fills it better than pods ever could.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from dovetail.planner.asks import Ask
+from dovetail.planner.columns import Bools, Floats, Ints
+from dovetail.planner.menu import frontier
+from dovetail.planner.optimise.linear import Model, minimise
+from dovetail.planner.problem import Problem
+
+#: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
+_LARGEST = 3000
+#: The solver's answer is trusted to this relative precision.
+_SAFETY = 1e-6
+
+
+class Flow(msgspec.Struct):
+    """How many pods of one kind would stand on each column."""
+
+    demand: Demand
+    amounts: dict[int, float]
+
+
+class Fluid(msgspec.Struct):
+    """`price` is proven. `machines` has the fraction of each column bought, `slack` what columns cost too much.
+
+    `cuts` has how many of each cut that was offered are taken.
+    """
+
+    price: float
+    flows: list[Flow]
+    machines: dict[int, float] = {}
+    slack: dict[int, float] = {}
+    cuts: list[float] = []
+
+
+class Demand(msgspec.Struct, eq=False):
+    """`count` pods of an ask, to stand on some columns. `caps` are rules on how many share a machine."""
+
+    ask: Ask
+    count: float
+    columns: Ints
+    caps: tuple[tuple[int, int], ...] = ()
+
+
+class Cut(msgspec.Struct):
+    """A machine that is offered whole, with the pods on it: how many of each of some demands, by their numbers."""
+
+    column: int
+    pods: dict[int, int]
+
+
+class _Pool(msgspec.Struct):
+    """Demands poured together."""
+
+    members: list[Demand]
+    request: Floats
+    columns: Ints
+    caps: tuple[tuple[int, int], ...]
+    count: float
+
+
+def fluid(
+    problem: Problem, demands: list[Demand], seconds: float, standing: bool = False, largest: int = _LARGEST,
+    only: Bools | None = None, cuts: Sequence[Cut] = (),
+) -> Fluid | None:  # fmt: skip
+    """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
+
+    `standing`: they also flow onto machines that are there.
+    """
+    if not demands:
+        return Fluid(0.0, [])
+    kept = _undominated(problem, demands)
+    if only is not None:
+        kept &= only
+    narrowed = {raw: columns[kept[columns]] for raw, columns in _distinct(demands).items()}
+    shown = [narrowed[each.columns.tobytes()] for each in demands]
+    requests = np.array([each.ask.request for each in demands], dtype=np.float64)
+    totals = requests * np.array([[each.count] for each in demands])
+    shares = np.log2(np.maximum(totals, 1.0) / np.maximum(totals.max(axis=1, keepdims=True), 1.0))
+    keys: list[object] = []
+    for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
+        marks = requests if fineness is None else np.round(shares * fineness)
+        keys = [(mark.tobytes(), (each.columns if cuts else columns).tobytes(), each.caps)
+                for mark, columns, each in zip(marks, shown, demands, strict=True)]  # fmt: skip
+        if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
+            break
+    by_key = _poured(demands, shown, totals, keys)
+    number = {key: at for at, key in enumerate(by_key)}
+    programme = _Programme(problem, list(by_key.values()), standing and bool(len(problem.nodes)))
+    for cut in cuts:
+        served = Counter[int]()
+        for at, count in cut.pods.items():
+            served[number[keys[at]]] += count
+        programme.offer(float(problem.menu.prices[cut.column]), served)
+    return programme.minimised(seconds)
+
+
+def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
+    return {each.columns.tobytes(): each.columns for each in demands}
+
+
+def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
+    """Of columns that every demand sees alike, those that no cheaper one equals or exceeds; others cannot matter."""
+    menu = problem.menu
+    seen = _distinct(demands)
+    admitted = np.zeros((len(seen), menu.size), dtype=np.bool_)
+    for row, columns in enumerate(seen.values()):
+        admitted[row, columns] = True
+    _, family = np.unique(np.packbits(admitted, axis=0), axis=1, return_inverse=True)
+    kept = np.zeros(menu.size, dtype=np.bool_)
+    for each in np.unique(family):
+        kept[frontier(np.flatnonzero(family.ravel() == each), menu.capacity)] = True
+    return kept
+
+
+def _poured(
+    demands: list[Demand], shown: list[Ints], totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    keys: list[object],
+) -> dict[object, _Pool]:  # fmt: skip
+    """Demands with the same key as one: the price can only fall, and does not where the requests are the same."""
+    pools: dict[object, _Pool] = {}
+    for each, columns, total, key in zip(demands, shown, totals, keys, strict=True):
+        known = pools.get(key)
+        if known is None:
+            pools[key] = _Pool([each], total.copy(), columns, each.caps, each.count)
+        else:
+            known.members.append(each)
+            known.request += total
+            known.count += each.count
+    return pools
+
+
+class _Programme:
+    """Shares of pool p on column t, machines of column t, cuts taken: least price with every pool served."""
+
+    def __init__(self, problem: Problem, pools: list[_Pool], standing: bool) -> None:
+        self.problem = problem
+        self.pools = pools
+        self.model = Model()
+        counted = [d for d in range(len(problem.dims)) if d not in problem.blurred]
+        self.dims = [d for d in counted if any(each.request[d] > 0 for each in pools)]
+        self.total = np.sum([each.request for each in pools], axis=0)[self.dims]
+        self.used = np.unique(np.concatenate([each.columns for each in pools])).astype(np.int64)
+        self.place = np.full(problem.menu.size, -1, dtype=np.int64)
+        self.place[self.used] = np.arange(len(self.used))
+        self._buy({rule for each in pools for rule in each.caps})
+        self.spare: Ints | None = None
+        if standing:
+            free = np.maximum(problem.free[self.dims], 0).sum(axis=1)
+            self.spare = self.model.rows(len(self.dims), upper=free / self.total)
+        self.served = self.model.rows(len(pools), lower=1.0)
+        self.shares = [self._pour(number, each) for number, each in enumerate(pools)]
+        self.offered: list[Ints] = []
+
+    def _buy(self, rules: set[tuple[int, int]]) -> None:
+        """Machines: they have room for what flows there, and for so many of those that refuse each other."""
+        model, menu, high, wide = self.model, self.problem.menu, len(self.used), len(self.dims)
+        room = np.maximum(menu.capacity[self.dims][:, self.used], 0).T / self.total
+        self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
+        self.bought = model.columns(menu.prices[self.used])
+        model.entries(self.rows.ravel(), np.repeat(self.bought, wide), -room.ravel())
+        self.limits = {rule: model.rows(high, upper=0.0) for rule in sorted(rules)}
+        for rule, at in self.limits.items():
+            model.entries(at, self.bought, np.full(high, -float(rule[1])))
+
+    def _pour(self, number: int, pool: _Pool) -> Ints:
+        """The shares of a pool on its columns, and with them on machines that are there."""
+        model, width, wide = self.model, len(pool.columns), len(self.dims)
+        places, ask = self.place[pool.columns], pool.request[self.dims] / self.total
+        mine = model.columns(np.zeros(width + (self.spare is not None)))
+        model.entries(self.rows[places].ravel(), np.repeat(mine[:width], wide), np.tile(ask, width))
+        if self.spare is not None:
+            model.entries(self.spare, np.repeat(mine[width:], wide), ask)
+        for rule in pool.caps:
+            model.entries(self.limits[rule][places], mine[:width], np.full(width, pool.count))
+        model.entries(np.repeat(self.served[number], len(mine)), mine, np.ones(len(mine)))
+        return mine[:width]
+
+    def offer(self, price: float, pods: Counter[int]) -> None:
+        """A machine that serves whole pods of some pools, by their numbers."""
+        taken = self.model.columns(np.array([price]))
+        served = self.served[list(pods)]
+        shares = [count / self.pools[number].count for number, count in pods.items()]
+        self.model.entries(served, np.repeat(taken, len(served)), np.array(shares))
+        self.offered.append(taken)
+
+    def minimised(self, seconds: float) -> Fluid | None:
+        """The least price and how to come by it; None where there was no time."""
+        solved = minimise(self.model, seconds)
+        if solved is None:
+            return None
+        values = solved.values
+        machines = {int(at): float(n) for at, n in zip(self.used, values[self.bought], strict=True) if n > 1e-9}
+        slack = dict(zip(self.used.tolist(), solved.reduced[self.bought].tolist(), strict=True))
+        flows = [_flow(one, each, values[mine]) for each, mine in zip(self.pools, self.shares, strict=True)
+                 for one in each.members]  # fmt: skip
+        cuts = [float(values[at][0]) for at in self.offered]
+        return Fluid(max(0.0, solved.price * (1 - _SAFETY) - 1e-9), flows, machines, slack, cuts)
+
+
+def _flow(one: Demand, pool: _Pool, shares: Floats) -> Flow:
+    chosen = np.flatnonzero(shares > 1e-7)
+    return Flow(one, {int(pool.columns[n]): float(shares[n]) * one.count for n in chosen})
