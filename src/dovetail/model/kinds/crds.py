@@ -97,23 +97,14 @@ NODECLAIM_COLUMNS = (
     Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
     Column("Drifted", '.status.conditions[?(@.type=="Drifted")].status', wide=True),
 )
+_OLD_CLAIM_COLUMNS = (_TYPE, _ZONE, _NODE, _READY, AGE, _wide(_CAPACITY))
 BETA_NODECLAIM_COLUMNS = (
-    _TYPE,
-    _ZONE,
-    _NODE,
-    _READY,
-    AGE,
-    _wide(_CAPACITY),
+    *_OLD_CLAIM_COLUMNS,
     Column("NodePool", _label("karpenter.sh/nodepool"), wide=True),
     Column("NodeClass", ".spec.nodeClassRef.name", wide=True),
 )
 MACHINE_COLUMNS = (
-    _TYPE,
-    _ZONE,
-    _NODE,
-    _READY,
-    AGE,
-    _wide(_CAPACITY),
+    *_OLD_CLAIM_COLUMNS,
     Column("Provisioner", _label("karpenter.sh/provisioner-name"), wide=True),
     Column("Template", ".spec.machineTemplateRef.name", wide=True),
 )

@@ -236,6 +236,10 @@ STARTUP_TAINTS = Field(
 )
 
 
+def _said(field: str) -> Rule:
+    return Rule("self != ''", f"{field} may not be empty", lambda value: value != "")
+
+
 class NodeClassRef(View, frozen=True, kw_only=True):
     """Where a machine's cloud settings stand."""
 
@@ -245,23 +249,18 @@ class NodeClassRef(View, frozen=True, kw_only=True):
             "API group of the node class.",
             required=True,
             pattern=r"^[^/]*$",
-            rules=(Rule("self != ''", "group may not be empty", lambda value: value != ""),),
+            rules=(_said("group"),),
         ),
     ] = ""
     kind: Annotated[
-        str,
-        Field(
-            "Kind of the node class, EC2NodeClass on AWS.",
-            required=True,
-            rules=(Rule("self != ''", "kind may not be empty", lambda value: value != ""),),
-        ),
+        str, Field("Kind of the node class, EC2NodeClass on AWS.", required=True, rules=(_said("kind"),))
     ] = ""
     name: Annotated[
         str,
         Field(
             "Name of the node class. Naming another one makes the machines drift.",
             required=True,
-            rules=(Rule("self != ''", "name may not be empty", lambda value: value != ""),),
+            rules=(_said("name"),),
         ),
     ] = ""
 
