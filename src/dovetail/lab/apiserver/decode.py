@@ -256,7 +256,7 @@ def _metadata_first(complaint: str) -> tuple[bool, str]:
 
 def _cannot(expected: Expected, error: str, said: Json) -> StatusError:
     kind = said.get("kind") or expected.kind
-    version = (said.get("apiVersion") or expected.version).rpartition("/")[2]
+    version = (said.get("apiVersion") or ("" if expected.custom else expected.version)).rpartition("/")[2]
     return status.bad_request(f"{kind} in version {quoted(version)} cannot be handled as a {expected.kind}: {error}")
 
 

@@ -10,7 +10,7 @@ from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, re
 from dovetail.lab.apiserver.kinds import formats, numbers
 from dovetail.lab.apiserver.kinds.autoscalingv1 import METRICS, SOURCES, cpu_metric, from_v1, to_v1
 from dovetail.lab.apiserver.kinds.base import CountedStrategy
-from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.lab.apiserver.kinds.pod.resources import amount, container_resource_name
 from dovetail.lab.apiserver.registry import Context, Object
 
 Spec = Mapping[str, Any]
@@ -132,10 +132,17 @@ class AutoscalerStrategy(CountedStrategy):
                 found.append(required(f"{path}.metric.name", "must specify a metric name"))
         elif not source.get("name"):
             found.append(required(f"{path}.name", "must specify a resource name"))
-        if name == "containerResource" and not source.get("container"):
-            found.append(required(f"{path}.container", "must specify a container"))
+        if name == "containerResource":
+            found += self._container(source, path)
         found += self._target(target, f"{path}.target")
         return found + self._exclusive(name, target, f"{path}.target")
+
+    def _container(self, source: Spec, path: str) -> list[FieldError]:
+        found = container_resource_name(source["name"], f"{path}.name") if source.get("name") else []
+        if not source.get("container"):
+            return [*found, required(f"{path}.container", "must specify a container")]
+        at, given = f"{path}.container", source["container"]
+        return found + [invalid(at, given, text) for text in formats.label(given)]
 
     def _exclusive(self, name: str, target: Spec, path: str) -> list[FieldError]:
         value, average = "value" in target, "averageValue" in target

@@ -212,7 +212,6 @@ _SOURCES = [
 
 
 class VolumeStrategy(KindStrategy):
-    rechecks_all = True
     rechecks_change = False
     status_door = True
     returns_deleted = True
@@ -296,7 +295,7 @@ class VolumeStrategy(KindStrategy):
         return found + [forbidden(f"spec.{kind}", "may not specify more than 1 volume type") for kind in more]
 
     def check_change(self, obj: Object, old: Object, ctx: Context) -> list[FieldError]:
-        found = metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx)
+        found = 2 * (metadata.check_own(obj["metadata"], False, formats.subdomain) + self.check(obj, ctx))
         new = {kind: obj["spec"][kind] for kind in _SOURCES if kind in obj["spec"]}
         before = {kind: old["spec"][kind] for kind in _SOURCES if kind in old["spec"]}
         if new != before:

@@ -50,12 +50,19 @@ class JobStrategy(CountedStrategy):
         existing = meta.get("labels") or {}
         merged = dict(sorted((labels | existing).items()))
         template["metadata"] = meta | {"labels": merged}
-        if not obj["metadata"].get("labels") or obj["metadata"]["labels"] is existing:
+        if existing and obj["metadata"].get("labels") is existing:
             obj["metadata"]["labels"] = dict(merged)
         selector = spec.setdefault("selector", {})
         matched = selector.get("matchLabels") or {}
         if _UID not in matched:
             selector["matchLabels"] = matched | {_UID: uid}
+
+    def review(self, obj: Object | None, old: Object | None, ctx: Context) -> None:
+        """A job without labels shows its template's; they were not there to be checked."""
+        super().review(obj, old, ctx)
+        if obj is not None and ctx.operation == "CREATE" and not obj["metadata"].get("labels"):
+            labels = (obj["spec"]["template"].get("metadata") or {}).get("labels")
+            obj["metadata"] |= {"labels": dict(labels)} if labels else {}
 
     def check(self, obj: Object, ctx: Context) -> list[FieldError]:
         spec = obj["spec"]

@@ -141,18 +141,17 @@ def _ordered_lists(out: Json, patch: Json, schema: Schema | None) -> None:
 
 def _check_order(order: list[Any], patch: list[Any], key: str) -> None:
     """What a list patch changes must be named in its order, and stand there as it stands in the patch."""
-    kept = [item for item in patch if not (isinstance(item, dict) and item.get(_PATCH) == "delete")]
+    kept = [item for item in patch if not (isinstance(item, dict) and _PATCH in item)]
     if key and any(not isinstance(item, dict) for item in order):
         wrong = next(item for item in order if not isinstance(item, dict))
         raise StrategicFailure(
             f"expected a map[string]interface {{}}, but received a {_KINDS.get(type(wrong), 'slice')}"
         )
-    names = [item.get(key) if key else item for item in order]
-    rest = iter(names)
-    if all((item.get(key) if isinstance(item, dict) else item) in rest for item in kept):
+    rest = iter([_keyed(item, key)[key] if key else item for item in order])
+    if all((_keyed(item, key)[key] if key and isinstance(item, dict) else item) in rest for item in kept):
         return
     raise StrategicFailure(
-        f"The order in patch list:\n{plain(kept)}\n doesn't match $setElementOrder list:\n{plain(order)}\n"
+        f"The order in patch list:\n{plain(patch)}\n doesn't match $setElementOrder list:\n{plain(order)}\n"
     )
 
 
