@@ -56,3 +56,18 @@ def test_what_was_taken_counts_for_every_class_until_one_has_looked_again() -> N
         assert network.room(Subnet("subnet-2", "z", "", 100, "")) < 0, "nobody has looked at it since"
 
     run_virtual(story())
+
+
+def test_in_each_zone_the_subnet_with_most_room_is_taken_and_a_full_one_never() -> None:
+    async def story() -> None:
+        network, _ = _network()
+        roomy, tight = Subnet("s-1", "a", "", 50, "v"), Subnet("s-2", "a", "", 40, "v")
+        full = Subnet("s-3", "b", "", 0, "v")
+        first = network.by_zone((tight, roomy, full), 20)
+        assert {zone: subnet.id for zone, subnet in first.items()} == {"a": "s-1"}
+        assert network.by_zone((tight, roomy), 20)["a"].id == "s-2"  # 30 are left of the first, 40 of this one
+        network.exhausted("s-2")
+        network.exhausted("s-1")
+        assert network.by_zone((tight, roomy), 20) == {}
+
+    run_virtual(story())

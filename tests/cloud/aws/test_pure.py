@@ -35,6 +35,8 @@ def test_spot_dearer_than_on_demand_is_not_bought() -> None:
     options = [option("a.l", "on-demand", 1.0), option("b.l", "spot", 1.5)]
     kind, chosen = fleet.choose(options, False)
     assert (kind, [o.instance_type.name for o in chosen]) == ("on-demand", ["a.l"])
+    assert fleet.choose([*options, option("c.l", "spot", 1.0)], False)[0] == "spot"  # no dearer is good enough
+    assert fleet.choose(options, True)[0] == "spot"  # a claim that promises variety keeps it
 
 
 def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
