@@ -108,6 +108,14 @@ def test_a_domain_that_only_a_pool_names_stays_empty_for_ever() -> None:
     assert (run.left, run.given_up) == (0, 2)
 
 
+def test_a_new_claim_goes_to_the_emptiest_domain_though_nobody_sells_it() -> None:
+    """So claims keep the spread only while other domains are as empty; the skew would allow three in each."""
+    needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved", "spot")},)
+    alone = near("podAntiAffinity", HOSTNAME) | spread(CAPACITY_TYPE, 3, whenUnsatisfiable="ScheduleAnyway")
+    run = Run(*pods(6, **alone), pools=(pool(types=(kind("small", 2, 8, 0.1, spot=True),), requirements=needs),))
+    assert (run.left, run.given_up) == (0, 4)
+
+
 def test_a_domain_that_only_a_pool_names_is_none_to_pods_that_must_not_go_there() -> None:
     needs = ({"key": CAPACITY_TYPE, "operator": "In", "values": ("on-demand", "reserved")},)
     chosen = pods(3, nodeSelector={CAPACITY_TYPE: "on-demand"}, **spread(CAPACITY_TYPE))

@@ -36,8 +36,8 @@ class Step:
         self.strict = [_among(axis.key, named, required)
                        for axis, named in zip(problem.axes, market.tally.named, strict=True)]  # fmt: skip
         self.narrow = [
-            _among(axis.key, axis.values, term) if any(each[0] == axis.key for each in term) else None
-            for axis in problem.axes
+            _among(axis.key, named, term) if any(each[0] == axis.key for each in term) else None
+            for axis, named in zip(problem.axes, market.tally.named, strict=True)
         ]
 
 
@@ -126,7 +126,7 @@ class Market:
         for at, axis in enumerate(self.problem.axes):
             asked = [step.narrow[at]]
             if any(each[0] == axis.key for each in volumes):
-                asked.append(_among(axis.key, axis.values, volumes))
+                asked.append(_among(axis.key, self.tally.named[at], volumes))
             for each in asked:
                 before = open_to[at]
                 open_to[at] = before if each is None else each if before is None else before & each
@@ -200,17 +200,18 @@ class Market:
         return float(self.columns.prices[lowest(self.final(claim))])
 
 
-def open_domains(problem: Problem, pool: int) -> list[int | None]:
+def open_domains(market: Market, pool: int) -> list[int | None]:
     """The domains that a pool's own requirements leave on every axis; None where it says nothing."""
     found: list[int | None] = []
-    given: Mapping[str, str] = problem.pools[pool].labels
-    for axis in problem.axes:
-        rules = [(each.key, each.operator, each.values) for each in problem.pools[pool].requirements
+    template = market.problem.pools[pool]
+    given: Mapping[str, str] = template.labels
+    for axis, named in zip(market.problem.axes, market.tally.named, strict=True):
+        rules = [(each.key, each.operator, each.values) for each in template.requirements
                  if each.key == axis.key and each.operator == "In"]  # fmt: skip
         if axis.key in given:
-            found.append(bits(at for at, value in enumerate(axis.values) if value == given[axis.key]))
+            found.append(bits(at for at, value in enumerate(named) if value == given[axis.key]))
         else:
-            found.append(_among(axis.key, axis.values, tuple(rules)) if rules else None)
+            found.append(_among(axis.key, named, tuple(rules)) if rules else None)
     return found
 
 

@@ -126,7 +126,7 @@ class Greedy:
     def _bought(self, step: Step) -> bool:
         for pool in self.pools:
             mask = self.market.buyable(pool)
-            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.problem, pool), len(self.problem.dims))
+            claim = Claim(-1 - len(self.claims), pool, mask, open_domains(self.market, pool), len(self.problem.dims))
             change = self.market.change(claim, step) if mask else None
             if change is not None:
                 self.claims.append(claim)

@@ -30,11 +30,11 @@ class Tally:
 
     def __init__(self, problem: Problem, turn: int = 0) -> None:
         self._turn = self._draws = turn
-        self.everywhere = [(1 << len(axis.values)) - 1 for axis in problem.axes]
         named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
         self.named = [[*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
                       for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
         """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
+        self.everywhere = [(1 << len(every)) - 1 for every in self.named]
         self._unsold = [bits(range(len(axis.values), len(every)))
                         for every, axis in zip(self.named, problem.axes, strict=True)]  # fmt: skip
         self._offered = _offered(problem, named)
@@ -105,8 +105,9 @@ class Tally:
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
         counts = self._members[cell.index]
-        universe = self._universe[cell.index] | bits(counts)  # where a pod is, there is a domain
-        seen = [counts.get(at, 0) for at in places((universe | self._unsold[cell.place]) & strict)]
+        universe = self._universe[cell.index] | self._unsold[cell.place]
+        universe |= bits(counts)  # where a pod is, there is a domain
+        seen = [counts.get(at, 0) for at in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
         top = least + cell.group.max_skew - (cell.group in ask.cls.members)
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
