@@ -1,74 +1,13 @@
 """The walk-throughs' own manifests."""
 
-POOL = """
-apiVersion: karpenter.sh/v1beta1
-kind: NodePool
-metadata:
-  name: default
-spec:
-  template:
-    metadata:
-      labels:
-        type: karpenter
-    spec:
-      requirements:
-        - key: "karpenter.sh/capacity-type"
-          operator: In
-          values: ["on-demand"]
-        - key: "node.kubernetes.io/instance-type"
-          operator: In
-          values: ["c5.large", "m5.large", "r5.large", "m5.xlarge"]
-      nodeClassRef:
-        name: default
-  limits:
-    cpu: "1000"
-    memory: 1000Gi
-  disruption:
-    consolidationPolicy: WhenUnderutilized
-    expireAfter: 720h # 30 * 24h = 720h
----
-apiVersion: karpenter.k8s.aws/v1beta1
-kind: EC2NodeClass
-metadata:
-  name: default
-spec:
-  amiFamily: AL2023 # Amazon Linux 2023
-  role: "KarpenterNodeRole-test-cluster"
-  subnetSelectorTerms:
-    - tags:
-        karpenter.sh/discovery: test-cluster
-  securityGroupSelectorTerms:
-    - tags:
-        karpenter.sh/discovery: test-cluster
-  tags:
-    app.kubernetes.io/created-by: eks-workshop
-"""
+from pathlib import Path
 
-INFLATE = """
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: inflate
-spec:
-  replicas: 0
-  selector:
-    matchLabels:
-      app: inflate
-  template:
-    metadata:
-      labels:
-        app: inflate
-    spec:
-      nodeSelector:
-        type: karpenter
-      terminationGracePeriodSeconds: 0
-      containers:
-        - name: inflate
-          image: public.ecr.aws/eks-distro/kubernetes/pause:3.7
-          resources:
-            requests:
-              memory: 1Gi
-"""
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+#: What the README begins with; the cluster of the tests has another name.
+POOL = (EXAMPLES / "nodepool.yaml").read_text().replace("dovetail", "test-cluster")
+INFLATE = (EXAMPLES / "inflate.yaml").read_text()
+GIANT = (EXAMPLES / "giant.yaml").read_text()
 
 NETWORK = """
 apiVersion: karpenter.sh/v1alpha5

@@ -83,15 +83,12 @@ def test_a_missing_role_mapping_is_named_as_the_cause_and_mapping_it_cures(lab: 
 
 def test_a_pod_nothing_can_hold_is_told_why_and_what_to_do(lab: Outside) -> None:
     lab.apply(manifests.POOL)
-    overrides = (
-        '{"spec":{"nodeSelector":{"type":"karpenter"},"containers":[{"name":"c","image":"pause",'
-        '"resources":{"requests":{"cpu":"400"}}}]}}'
-    )
-    lab.run(f"kubectl run giant --image=pause --overrides='{overrides}'")
+    lab.apply(manifests.GIANT)
     told = lab.until(lambda: "NO_TYPE_FITS" in (text := lab.run("kubectl describe pod giant")) and text)
     assert "ask for less" in told
     lab.until(lambda: "NO_TYPE_FITS" in lab.run("dovetail explain pod/giant"))
     assert "left after" in lab.run("dovetail explain pod/giant -vv")
+    lab.until(lambda: "refuse" in lab.run("dovetail history --about giant"))
     lab.run("kubectl delete pod giant --now")
     lab.until(lambda: "provision" in lab.run("dovetail history"))
 
