@@ -22,6 +22,9 @@ from dovetail.planner.targets import Targets
 from dovetail.planner.water import lowest, quotas
 from dovetail.planner.ways import Way
 
+#: Of machines for pods that want one each so many are bought in one place, then as many in the next.
+_TOGETHER = 16
+
 
 class _Domains(dict[int, Bools]):
     """Each domain of an axis as a mask of all of them, and of lying nowhere (last); made when it is asked for."""
@@ -53,6 +56,7 @@ class Packer:
         self.targets = Targets(problem)
         self.standing = Standing()
         self.growth = Growth()
+        self._turn = 0
         self._only = [_Domains(len(axis.values) + 1) for axis in problem.axes]
         self._masks: dict[tuple[int, ...], Bools] = {}
         self._ways: dict[tuple[Ties, int], Way] = {}
@@ -321,11 +325,11 @@ class Packer:
             if self.board.gone:
                 self._forget()
             machines, take = 1 if alone else min(machines, self.budget), min(fits, count - got)
-            apart = self.targets.twins(ask, column) if axis is None and ask.ties.refused and not watched else [column]
-            for turn, twin in enumerate(apart, self.board.size):
-                share = (machines + turn % len(apart)) // len(apart)
-                if share:
-                    self.standing.buy(self.board, ask, twin, share, take)
+            if axis is None and ask.ties.refused and not watched:
+                twins = self.targets.twins(ask, column)
+                column, machines = twins[self._turn % len(twins)], min(machines, _TOGETHER)
+                self._turn += 1
+            self.standing.buy(self.board, ask, column, machines, take)
             self.budget -= machines
             got += machines * take
             if alone:
