@@ -149,6 +149,21 @@ def test_prices_follow_their_curve() -> None:
     _run(story, Market(curves=(Curve(capacity_type="spot", steps=((60.0, 3.0),)),)))
 
 
+def test_another_curve_of_the_same_steepness_is_another_price() -> None:
+    async def story(cloud: SimulatedCloud, clock: Clock) -> None:
+        first = await cloud.instance_types({}, {})
+        assert await cloud.instance_types({}, {}) is first
+        cloud.market = Market(curves=(Curve(capacity_type="on-demand", steps=((0.0, 2.0),)),))
+        second = await cloud.instance_types({}, {})
+        before, after = (
+            {o.capacity_type: o.price or 0.0 for o in types[0].offerings if o.zone == "a"} for types in (first, second)
+        )
+        assert after["spot"] == pytest.approx(before["spot"] / 2)
+        assert after["on-demand"] == pytest.approx(before["on-demand"] * 2)
+
+    _run(story, Market(curves=(Curve(capacity_type="spot", steps=((0.0, 2.0),)),)))
+
+
 def test_spot_machines_are_called_back_with_notice() -> None:
     async def story(cloud: SimulatedCloud, clock: Clock) -> None:
         spot = await _launch(cloud, "s", ("small", "a", "spot"))

@@ -9,6 +9,7 @@ launch is the same machine even after the books were lost.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,9 +33,10 @@ from dovetail.cloud.protocol import (
 )
 from dovetail.cloud.simulated.machines import IMAGE, SCHEME, labels_of, provider_id
 from dovetail.cloud.simulated.market import Market
+from dovetail.cloud.simulated.shelf import Shelf
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model import labels as keys
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.taints import UNREGISTERED
 
 BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
@@ -71,85 +73,40 @@ class SimulatedCloud:
         self.sold = 0
         self._clock = clock
         self._chance = chance
-        self._catalogue = tuple(catalogue)
-        self._types = {t.name: t for t in self._catalogue}
-        self._reserves = any(o.reservation_id is not None for t in self._catalogue for o in t.offerings)
         self.unavailable = Unavailable(clock, self.market.unavailable_for)
+        self._shelf = Shelf(clock, catalogue, self.unavailable)
         self._machines: dict[str, Machine] = {}
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
         #: The last restart that was asked of each machine, by its operation.
         self.restarts: dict[str, str] = {}
-        self._opened = clock.monotonic()
         self._tokens = float(self.market.launch_burst)
         self._filled = clock.monotonic()
         self._inbox: asyncio.Queue[Interruption] = asyncio.Queue()
         self._unanswered: dict[str, Interruption] = {}
         self._told = 0
         self._changed = asyncio.Event()
-        self._offered: tuple[object, tuple[InstanceType, ...]] | None = None
 
     # -- what can be bought
 
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]:
-        """The catalogue with today's prices, stock and memory of refusals; the same objects while nothing changed."""
-        stamp = (self.unavailable.generation, self._price_stamp(), self._reserved_in_use())
-        if self._offered is None or self._offered[0] != stamp:
-            types = self.unavailable.apply(self._priced(t) for t in self._catalogue)
-            self._offered = (stamp, types)
-        return self._offered[1]
+        """The catalogue with today's prices and memory of refusals; the same objects while nothing changed."""
+        return self._shelf.types(self.market, self._reserved_in_use())
 
     def price(self, instance_type: str, zone: str, capacity_type: str) -> float | None:
         """Today's price of an offering of the catalogue."""
-        for offering in self._types[instance_type].offerings:
+        for offering in self._shelf.declared(instance_type):
             if (offering.zone, offering.capacity_type) == (zone, capacity_type):
-                return self._today(instance_type, offering)
+                return self._shelf.price(self.market, instance_type, offering)
         return None
 
-    def _price_stamp(self) -> tuple[float, ...]:
-        age = self._clock.monotonic() - self._opened
-        return tuple(curve.factor(age) for curve in self.market.curves)
-
-    def _reserved_in_use(self) -> tuple[tuple[str, int], ...]:
-        used: dict[str, int] = {}
-        for machine in self._machines.values() if self._reserves else ():
-            if machine.capacity_type == "reserved":
-                reservation = machine.tags.get("reservation", "")
-                used[reservation] = used.get(reservation, 0) + 1
-        return tuple(sorted(used.items()))
-
-    def _priced(self, t: InstanceType) -> InstanceType:
-        used = dict(self._reserved_in_use())
-        if not self.market.curves and not used:
-            return t
-        return msgspec.structs.replace(
-            t,
-            offerings=tuple(
-                msgspec.structs.replace(
-                    o, price=self._today(t.name, o), reservation_capacity=self._left_of_reservation(o, used)
-                )
-                for o in t.offerings
-            ),
-        )
-
-    def _today(self, name: str, offering: Offering) -> float | None:
-        if offering.price is None:
-            return None
-        age = self._clock.monotonic() - self._opened
-        price = offering.price
-        for curve in self.market.curves:
-            if curve.covers(name, offering.zone, offering.capacity_type):
-                price *= curve.factor(age)
-        return price
-
-    @staticmethod
-    def _left_of_reservation(offering: Offering, used: Mapping[str, int]) -> int | None:
-        if offering.reservation_capacity is None or offering.reservation_id is None:
-            return offering.reservation_capacity
-        return max(0, offering.reservation_capacity - used.get(offering.reservation_id, 0))
+    def _reserved_in_use(self) -> dict[str, int]:
+        """How many machines each reservation holds."""
+        held = self._machines.values() if self._shelf.reserves else ()
+        return dict(Counter(m.tags.get("reservation", "") for m in held if m.capacity_type == keys.RESERVED))
 
     # -- buying and giving back
 
@@ -241,25 +198,20 @@ class SimulatedCloud:
 
     def _in_stock(self, option: LaunchOption) -> bool:
         name, offering = option.instance_type.name, option.offering
-        sold = self._types.get(name)
-        if sold is None or not any(
-            o.available and (o.zone, o.capacity_type) == (offering.zone, offering.capacity_type)
-            for o in sold.offerings
-        ):
+        declared = self._shelf.declared(name)
+        place = (offering.zone, offering.capacity_type)
+        if not any(o.available and (o.zone, o.capacity_type) == place for o in declared):
             return False
-        key = (name, offering.zone, offering.capacity_type)
         if offering.reservation_id is not None and offering.reservation_capacity is not None:
-            used = dict(self._reserved_in_use()).get(offering.reservation_id, 0)
-            declared = next(o for o in sold.offerings if o.reservation_id == offering.reservation_id)
-            if used >= (declared.reservation_capacity or 0):
+            used = self._reserved_in_use().get(offering.reservation_id, 0)
+            whole = next(o for o in declared if o.reservation_id == offering.reservation_id)
+            if used >= (whole.reservation_capacity or 0):
                 return False
-        for stock in self.market.stock:
-            if stock.covers(*key):
-                standing = sum(
-                    stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values()
-                )
-                return standing < stock.machines
-        return True
+        stock = next((each for each in self.market.stock if each.covers(name, *place)), None)
+        if stock is None:
+            return True
+        standing = (stock.covers(m.instance_type, m.zone, m.capacity_type) for m in self._machines.values())
+        return sum(standing) < stock.machines
 
     def _sell(self, launch: Launch, option: LaunchOption) -> Machine:
         t, offering = option.instance_type, option.offering
