@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
-from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound, TooManyRequests
+from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound
 from dovetail.kube.feed import News, feed_of
 from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
@@ -194,7 +194,10 @@ class Reflector(Generic[T]):
     def _known_better(self, key: str, uid: str, version: str) -> bool:
         """Whether a writer of ours has already put a newer state of the object into the store."""
         held = self.store.get(key)
-        return held is not None and _uid(held) == uid and int(meta(held)[3] or 0) > int(version)
+        if held is None:
+            return False
+        _, _, known, newest = meta(held)
+        return known == uid and int(newest or 0) > int(version)
 
     def _put(self, key: str, obj: T) -> None:
         old = self.store.get(key)
@@ -238,9 +241,5 @@ class Reflector(Generic[T]):
         speak("watch interrupted", resource=self.resource.name, problem=str(problem), failures=failures)
 
     def _pause(self, failures: int) -> float:
-        told = self.failure.retry_after if isinstance(self.failure, TooManyRequests | ApiError) else None
+        told = self.failure.retry_after if isinstance(self.failure, ApiError) else None
         return max(told or 0.0, self._backoff.pause(max(failures, 1), self._chance))
-
-
-def _uid(obj: Any) -> str:
-    return meta(obj)[2]
