@@ -19,6 +19,7 @@ import yaml
 
 from dovetail.kube.credentials import ConfigError, Exec, TokenFile, load_pair
 from dovetail.kube.http import Anonymous, Bearer, Credentials, Http
+from dovetail.model.unreadable import told
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -148,21 +149,13 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.e
     )
 
 
-def _in_one_line(problem: Exception) -> str:
-    """What is wrong with a text, and where."""
-    mark = getattr(problem, "problem_mark", None)
-    if mark is None:
-        return " ".join(str(problem).split())
-    return f"line {mark.line + 1}: {getattr(problem, 'problem', '') or problem}"
-
-
 def _read(file: Path) -> Mapping[str, Any]:
     try:
         document = yaml.safe_load(file.read_text())
     except OSError as problem:
         raise ConfigError(f"{file}: cannot be read: {problem.strerror}; {_ANOTHER}") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
-        raise ConfigError(f"{file}: is not YAML: {_in_one_line(problem)}; {_ANOTHER}") from problem
+        raise ConfigError(f"{file}: is not YAML: {told(problem)}; {_ANOTHER}") from problem
     if document is None:
         return {}
     if not isinstance(document, dict):
