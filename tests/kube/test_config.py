@@ -134,7 +134,9 @@ def test_complaints_name_file_field_and_fix(tmp_path: Path, change: dict[str, An
     assert str(path) in str(caught.value)
 
 
-@pytest.mark.parametrize(("text", "words"), [("a: [", r"is not YAML: line 1, column \d+: [^\n]+"), ("- a", "is not a kube.*")])
+@pytest.mark.parametrize(
+    ("text", "words"), [("a: [", r"is not YAML: line 1, column \d+: [^\n]+"), ("- a", "is not a kube.*")]
+)
 def test_a_file_that_is_no_kubeconfig_says_so(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "k").write_text(text)
     with pytest.raises(ConfigError, match=f"{words}; mend it, or set KUBECONFIG to another$"):
