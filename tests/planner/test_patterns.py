@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from dovetail.model.instancetype import Offering
 from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.optimise.bound import holding, relaxed, sharing
 from dovetail.planner.optimise.fluid import Cut, Demand, fluid
@@ -150,3 +151,12 @@ def test_the_bound_of_pods_that_want_a_machine_each_counts_their_machines() -> N
 def test_pods_of_all_zones_and_hosts_have_a_place_after_a_search(solve: Solve) -> None:
     plan = solve(*mixed(240, 9), pools=(pool(types=TYPES),), deadline=0.5)
     assert plan.unschedulable == {}
+
+
+def test_machines_without_a_price_are_no_patterns(solve: Solve) -> None:
+    """Where nothing else is sold they are bought all the same, and nobody counts them as free."""
+    nameless = kind("small", 2, 8, 0.10, offerings=[Offering(zone="z1", capacity_type="on-demand", price=None)])
+    alone = near("podAntiAffinity", HOSTNAME)
+    plan = solve(*pods(60, cpu="500m", **alone), pools=(pool(types=(nameless,)),), deadline=0.5)
+    assert len(plan.machines) == 60
+    assert plan.machines[0].choice.price is None

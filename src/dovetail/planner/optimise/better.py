@@ -56,10 +56,8 @@ def better(
     tell: Callable[[Bettered], None] | None = None,
 ) -> Bettered:  # fmt: skip
     """The best packing found in time; `tell` hears of every step on the way."""
-    attempt = _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), tell)
-    if clocked:
-        attempt.end = stopwatch() + deadline - spent
-    return attempt.run()
+    end = stopwatch() + deadline - spent if clocked else None
+    return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, tell).run()
 
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
@@ -70,15 +68,15 @@ def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: floa
 class _Attempt:
     """One attempt to better a packing: the best one so far, and what is left of time and work."""
 
-    end: float | None = None
-
     def __init__(
-        self, problem: Problem, start: Packing, seed: int, budget: int, tell: Callable[[Bettered], None] | None
-    ) -> None:
+        self, problem: Problem, start: Packing, seed: int, budget: int, end: float | None,
+        tell: Callable[[Bettered], None] | None,
+    ) -> None:  # fmt: skip
         self.problem = problem
         self.best = start
         self.seed = seed
         self.budget = budget
+        self.end = end
         self.tell = tell
         self.bound: float | None = None
 

@@ -74,9 +74,9 @@ class Patterns:
         """Take up the patterns of a board; says whether any is new."""
         before = len(self.seen)
         for at in board.bought():
-            cloths = self._on(board, at)
-            if cloths is not None:
-                self.seen[Pattern(int(self.types[board.standing(at)]), tuple(sorted(cloths.items())))] = None
+            column, cloths = board.standing(at), self._on(board, at)
+            if cloths is not None and np.isfinite(self.problem.menu.prices[column]):
+                self.seen[Pattern(int(self.types[column]), tuple(sorted(cloths.items())))] = None
         return len(self.seen) > before
 
     def _on(self, board: Board, at: int) -> Counter[Cloth] | None:
