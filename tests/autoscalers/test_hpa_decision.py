@@ -124,6 +124,19 @@ def test_the_metric_that_wants_most_wins_and_a_failing_one_only_forbids_shrinkin
     assert (kept.replicas, kept.conditions[-1].reason) == (None, "FailedGetExternalMetric")
 
 
+@pytest.mark.parametrize(
+    ("kind", "words"), [("Value", "object metric value: "), ("AverageValue", "object metric value: failed to get hits")]
+)
+def test_a_failing_metric_of_an_object_is_told_by_the_target_that_its_type_names(kind: str, words: str) -> None:
+    """Both amounts may be there; the type says which one counts."""
+    about = {"apiVersion": "v1", "kind": "Service", "name": "web"}
+    target = {"type": kind, "value": "5", "averageValue": "1"}
+    metric = {"type": "Object", "object": {"describedObject": about, "metric": {"name": "hits"}, "target": target}}
+    told = look(asked(metric), 2, NoCount("no answer")).sayings[-1].message
+    assert f"failed to get {words}" in told
+    assert ("failed to get hits object metric" in told) == (kind == "AverageValue")
+
+
 def test_of_equal_proposals_the_first_is_named_but_for_those_of_none() -> None:
     """As kube-controller-manager folds them: a proposal of zero gives way to the next one, also to another zero."""
     both = asked(external(type="Value", value="10"), cpu(), minReplicas=0)

@@ -66,8 +66,8 @@ def propose(metric: MetricSpec, reading: Reading, scene: Scene) -> Proposal | Re
 
 
 def _summary(metric: MetricSpec) -> str:
-    source, name = metric.source, metric.source.metric.name
-    shared = source.target.average_value is not None
+    source, name, target = metric.source, metric.source.metric.name, metric.source.target
+    shared = target.type == "AverageValue" if metric.type == "Object" else target.average_value is not None
     which = {
         "Resource": f"{source.name} resource metric value",
         "ContainerResource": f"{source.container} container metric value",
