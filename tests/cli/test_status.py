@@ -69,6 +69,14 @@ def test_who_gets_no_answer_gets_status_two_and_the_way_out(line: str, told: str
     assert told in " ".join(answer.stderr.split())
 
 
+def test_a_home_that_cannot_be_written_is_told_before_a_lab_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", "file")
+    answer = _typed("up --port 0")
+    assert answer.exit_code == 2
+    assert "file/dovetail: Not a directory; set XDG_STATE_HOME to a folder that can be written" in answer.stderr
+
+
 @pytest.mark.parametrize("line", ["plan web.yaml", "lint web.yaml", "up", "run --cloud simulated"])
 def test_a_region_that_is_not_there_is_told_in_the_same_words_everywhere(line: str) -> None:
     Path("web.yaml").write_text("{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a}]}}")

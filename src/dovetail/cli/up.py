@@ -80,6 +80,7 @@ def up(
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
+    _make_room()
     try:
         if detach:
             _detach()
@@ -96,6 +97,17 @@ def up(
             )  # fmt: skip
     except alone.StartError as error:
         raise Problem(str(error)) from error
+
+
+def _make_room() -> None:
+    """The folder in which a running lab is found."""
+    from dovetail.lab.residence import place
+
+    try:
+        place().parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        told = f"{place().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
+        raise Problem(told) from error
 
 
 def _zones(asked: str | None, region: str) -> tuple[str, ...]:
@@ -165,7 +177,6 @@ def _detach() -> None:
     if running is not None:
         raise StartError(f"a lab runs already at {running.url} (process {running.pid}); dovetail down stops it")
     log = place().with_name("lab.log")
-    log.parent.mkdir(parents=True, exist_ok=True)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     command = [sys.executable, "-c", "from dovetail.cli.main import main; main()", *arguments]
     environment = {**os.environ, _LOG: str(log), "PYTHONUNBUFFERED": "1"}
