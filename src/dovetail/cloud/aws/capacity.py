@@ -30,7 +30,6 @@ class Family(msgspec.Struct, frozen=True):
     pods_per_core: bool = True
     eni_limited_memory: bool = True
     windows: bool = False
-    root_device: str | None = "/dev/xvda"
     default_disk: int = 20 * GI
 
     def runs_on(self, spec: Spec) -> bool:
@@ -43,14 +42,14 @@ FAMILIES: Mapping[str, Family] = {
     for family in (
         Family("AL2"),
         Family("AL2023"),
-        Family("Bottlerocket", pods_per_core=False, eni_limited_memory=False, root_device="/dev/xvdb"),
-        Family("Custom", root_device=None),
+        Family("Bottlerocket", pods_per_core=False, eni_limited_memory=False),
+        Family("Custom"),
         Family("Windows2019", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               root_device="/dev/sda1", default_disk=50 * GI),
+               default_disk=50 * GI),
         Family("Windows2022", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               root_device="/dev/sda1", default_disk=50 * GI),
+               default_disk=50 * GI),
         Family("Windows2025", eni_limited_pods=False, eni_limited_memory=False, windows=True,
-               root_device="/dev/sda1", default_disk=50 * GI),
+               default_disk=50 * GI),
     )
 }
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, Kubelet
+from dovetail.model.kinds.devices import POD_DEVICES
 from dovetail.model.quantity import amount, whole
 
 _ALIASES = {name.lower(): name for name in FAMILIES if name != "Custom"}
@@ -62,7 +63,8 @@ def disk(spec: Mapping[str, Any]) -> Disk:
     """The volume that pods' files live on: the one called root, else the family's own; a size must be said."""
     kind = family(spec)
     entries = spec.get("blockDeviceMappings") or ()
-    own = entries[-1:] if kind.name == "Custom" else [e for e in entries if e.get("deviceName") == kind.root_device][:1]
+    device = POD_DEVICES.get(kind.name)
+    own = [e for e in entries if e.get("deviceName") == device][:1] if device else entries[-1:]
     sizes = [(e.get("ebs") or {}).get("volumeSize") for e in (*[e for e in entries if e.get("rootVolume")][:1], *own)]
     size = next(filter(None, sizes), None)
     return Disk(size=whole(str(size)) if size else None, raid0=spec.get("instanceStorePolicy") == "RAID0")

@@ -14,6 +14,15 @@ VOLUME_SIZE = (
     r"(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|[6][0-3][0-9]{3}|64000)G|"
     r"([1-9]||[1-5][0-7]|58)Ti|([1-9]||[1-5][0-9]|6[0-3]|64)T)$"
 )
+#: The device that pods' files live on, by AMI family; of an image of one's own nobody knows.
+POD_DEVICES = {
+    "AL2": "/dev/xvda",
+    "AL2023": "/dev/xvda",
+    "Bottlerocket": "/dev/xvdb",
+    "Windows2019": "/dev/sda1",
+    "Windows2022": "/dev/sda1",
+    "Windows2025": "/dev/sda1",
+}
 VOLUME_TYPES = ("standard", "io1", "io2", "gp2", "sc1", "st1", "gp3")
 SIZE_RULE = Rule(
     "has(self.snapshotID) || has(self.volumeSize)",

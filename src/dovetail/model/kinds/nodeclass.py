@@ -142,6 +142,10 @@ class EC2NodeClassSpec(View, frozen=True, kw_only=True):
     cpu_options: Annotated[CpuOptions | None, Field("Options of the processor.")] = None
 
 
+def _family(alias: str) -> str:
+    return alias.partition("@")[0].lower()
+
+
 def _alias_families(spec: Mapping[str, Any]) -> set[str]:
     return {term["alias"].partition("@")[0] for term in spec["amiSelectorTerms"] if "alias" in term}
 
@@ -244,6 +248,5 @@ class EC2NodeClass(View, frozen=True, kw_only=True):
     def family(self) -> str:
         """The family the machines boot as: said outright, or by the alias."""
         return self.spec.ami_family or next(
-            (_NAMED[term.alias.partition("@")[0].lower()] for term in self.spec.ami_selector_terms if term.alias),
-            "Custom",
+            (_NAMED.get(_family(term.alias), "Custom") for term in self.spec.ami_selector_terms if term.alias), "Custom"
         )

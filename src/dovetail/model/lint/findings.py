@@ -56,6 +56,7 @@ CODES: dict[str, Code] = {
         Code("DV205", _W, "deprecated", "It works; there is a better way to say it."),
         Code("DV206", _W, "variable left unexpanded", "A placeholder reaches AWS as it stands and matches nothing."),
         Code("DV207", _I, "spot with few choices", "Few instance types mean few spare machines, and interruptions."),
+        Code("DV208", _W, "setting that has no effect", "The family of the class's images does not heed it."),
         Code("DV301", _E, "names that collide", "Two objects of different generations are one in v1."),
         Code("DV302", _W, "node class that is not there", "The pool stays not ready until the class exists."),
         Code("DV303", _W, "overlapping pools", "Which of them gets a pod is decided by name, not by you."),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from dovetail.model.lint.classes import classes
 from dovetail.model.lint.deprecated import deprecated
 from dovetail.model.lint.envelope import is_known, metadata, stranger, subjects
 from dovetail.model.lint.findings import Finding
@@ -43,5 +44,6 @@ def _one(subject: Subject, shop: Shop | None, now: datetime) -> Iterator[Finding
     said = {each.path for each in found if each.severity == "error"}
     found.extend(each for each in pools(subject, shop, now) if each.code != "DV107" or each.path not in said)
     found.extend(refusals(subject, {each.path for each in found if each.severity == "error"}))
+    found.extend(classes(subject))
     found.extend(deprecated(subject))
     yield from found
