@@ -90,11 +90,11 @@ def quoted(snapshot: Snapshot) -> float | None:
 
 
 class Begun(NamedTuple):
-    """The quick answer to a problem, and where pods are few the one that follows the reference."""
+    """The quick answer to a problem, and where pods are few what the reference comes to."""
 
     problem: Problem
     packing: Packing
-    followed: Packing | None = None
+    outcomes: Sequence[Outcome] = ()
 
 
 def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
@@ -111,13 +111,16 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
         outcomes = outcomes_of(problem)
         problem.yardstick = yardstick_of(problem, outcomes)
         _put_last(problem)
+    packing = quick(problem, thorough=False)
+    if packing.ample and _holds(problem, packing):
+        return Begun(problem, packing, outcomes)
     followed = following(problem, outcomes)
     packing = quick(problem, True, followed)
     if not packing.content and problem.order.matters:
         patient = _patient(problem, packing, outcomes)
         if patient is not None:
             return patient
-    return Begun(problem, _holding(problem, (packing, *followed)), min(followed, key=_rank, default=None))
+    return Begun(problem, _holding(problem, (packing, *followed)), outcomes)
 
 
 def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun | None:
@@ -132,7 +135,7 @@ def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) ->
     best = _holding(patient, (quick(patient, known=[before, *followed]), before, *followed))
     if best.rank >= before.rank:
         return None
-    return Begun(patient, best, min(followed, key=_rank, default=None))
+    return Begun(patient, best, outcomes)
 
 
 def _put_last(problem: Problem) -> None:
@@ -170,12 +173,15 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
     """The best plan found in time, starting from the quick answer."""
     from dovetail.planner.optimise.better import better
 
-    problem, first, other = begun
+    problem, first, outcomes = begun
     found = (optimiser or better)(problem, first, seed, deadline, spent)
     packing = _holding(problem, (found.packing, first))
     bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
     plan = _bounded(problem, packing, bound)
-    return plan if other is None or other.left != packing.left else _wider(problem, plan, other, bound)
+    if problem.yardstick is None or _zones(plan) >= problem.yardstick.zones:
+        return plan
+    followed = [each for each in following(problem, outcomes) if each.left == packing.left]
+    return _wider(problem, plan, min(followed, key=_rank), bound) if followed else plan
 
 
 def _floor(problem: Problem, packing: Packing) -> float | None:
@@ -193,9 +199,8 @@ def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
 
 
 def _wider(problem: Problem, plan: Plan, followed: Packing, bound: float | None) -> Plan:
-    """The plan, or the one that follows the reference where that alone reaches as many zones as the yardstick."""
-    wanted = problem.yardstick.zones if problem.yardstick is not None else 0
-    if _zones(plan) >= wanted or followed.lacking or not _holds(problem, followed):
+    """The plan, or the one that follows the reference where that lacks nothing and reaches more zones."""
+    if followed.lacking or not _holds(problem, followed):
         return plan
     other = _bounded(problem, followed, bound)
     return other if _zones(other) > _zones(plan) else plan

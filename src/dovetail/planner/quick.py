@@ -103,6 +103,13 @@ class Packing:
             return self.steady and not self.left
         return self.steady and not self.lacking and not yardstick.beyond(self.left, self.cost)
 
+    @property
+    def ample(self) -> bool:
+        """Whether everybody has a place, and it is content and reaches as many zones as the yardstick."""
+        yardstick = self.board.problem.yardstick
+        wide = yardstick is None or reach(self.board, yardstick.zones) == yardstick.zones
+        return not self.left and wide and self.content
+
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""
         return sum(max(0, count - guide.left.get(index, 0)) for index, count in self.left.items())
