@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.cli.plan_input import snapshot
 from dovetail.cli.plan_objects import Objects, read
 from dovetail.cli.problem import Problem
 from dovetail.model.objects import Pod
@@ -30,6 +31,7 @@ def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         ({"kind": "PodList", "items": [None]}, "null is not an object"),
         (_pods("Deployment", {"replicas": "many"}), 'Deployment "x": spec.replicas: "many" is not a whole number'),
         (_pods("Deployment", {"replicas": -3}), 'Deployment "x": spec.replicas: -3 is below zero'),
+        (_pods("Pod", {"nodeSelector": {"disk": "ssd", "zone": 7}}), 'Pod "x": spec.nodeSelector.zone: 7 is not text'),
         (_pods("Pod", {"containers": [3]}), 'Pod "x": spec.containers[0]: 3 is not a mapping'),
         ({"kind": "Pod", "metadata": [1, 2]}, "metadata: [1, 2] is not a mapping"),
         (
@@ -53,6 +55,15 @@ def test_a_slip_in_yaml_is_told_with_file_and_place(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("kind: Pod\n---\nkind: [\n")
     with pytest.raises(Problem, match=r"bad\.yaml: not YAML: line 4, column 1: [^\n]+$"):
         read([str(tmp_path)])
+
+
+def test_a_pod_with_a_limit_and_no_request_asks_for_the_limit() -> None:
+    """So does the API server complete it; a machine without the device would be no place for it."""
+    objects = Objects()
+    container = {"name": "a", "resources": {"limits": {"nvidia.com/gpu": 1, "cpu": "2"}, "requests": {"cpu": "1"}}}
+    objects.add(_pods("Pod", {"containers": [container]}))
+    (pod,) = snapshot(objects, (), any_type=True).pending
+    assert pod.spec.containers[0].resources.requests == {"nvidia.com/gpu": 1, "cpu": "1"}
 
 
 def test_items_of_a_typed_list_need_no_kind_of_their_own() -> None:

@@ -70,6 +70,8 @@ def plan(
         click.echo(f"note: {count} {kind} ignored", err=True)
     if not snapshot.pending and not consolidating:
         click.echo("note: no pod waits, and nothing in the input would make one", err=True)
+    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
+        click.echo("note: volumes are claimed, and no StorageClass is in the input that could make them", err=True)
     if deadline is None:
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():

@@ -34,6 +34,7 @@ from dovetail.model.objects import (
 )
 from dovetail.model.quantity import QuantityError
 from dovetail.model.taints import DISRUPTED, same
+from dovetail.planner.fleet import defaulted
 from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
 from dovetail.planner.workloads import pods_of
@@ -72,7 +73,7 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
     pools = _pools(objects, types, any_type)
     made, claims = pods_of(objects.of)
-    pods = [*objects.of(Pod), *made]
+    pods = [*map(_stored, objects.of(Pod)), *made]
     values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
     values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
     nodes = _nodes(objects, pods, {each.name: each for each in types} | types_by_name(pools))
@@ -101,6 +102,12 @@ def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) ->
     wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
     valid = agreed(overlays, [(labels(pool), types) for pool in objects.of(NodePool)]) if overlays else ()
     return tuple(for_planner(pool, overlaid(types, valid, labels(pool))) for pool in wanted)
+
+
+def _stored(pod: Pod) -> Pod:
+    """A pod of a manifest as the API server would keep it: who has a limit and no request asks for the limit."""
+    asked = [each.resources for each in (*pod.spec.init_containers, *pod.spec.containers)]
+    return defaulted(pod) if any(set(each.limits) - set(each.requests) for each in asked) else pod
 
 
 def _waits(pod: Pod) -> bool:

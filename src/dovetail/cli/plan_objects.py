@@ -70,6 +70,8 @@ _COUNTS = ("replicas", "parallelism", "completions")
 #: msgspec's names of what it expected.
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
           "object": "a mapping", "array": "a list"}  # fmt: skip
+_TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "str": str, "bool": bool,
+                                              "object": dict, "array": list}  # fmt: skip
 _EXPECTED = re.compile(r"Expected `(\w+)")
 
 
@@ -159,7 +161,10 @@ def _mistyped(problem: str, source: Json) -> str:
     try:
         for name, number in re.findall(r"([^.\[\]]+)|\[(\d+)\]", field):
             value = value[int(number) if number else name]
-    except (KeyError, IndexError, TypeError):
+        if field.endswith("[...]") and wanted:  # some value of a mapping
+            name, value = next(each for each in value.items() if not isinstance(each[1], _TYPES[wanted[1]]))
+            field = f"{field.removesuffix('[...]')}.{name}"
+    except (KeyError, IndexError, TypeError, AttributeError, StopIteration):
         return f"{field}: {what}"
     return f"{field}: {_shown(value)} is not {_WORDS[wanted[1]]}" if wanted else f"{field}: {what}"
 
