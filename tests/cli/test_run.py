@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 from click.testing import CliRunner
 
 import dovetail
@@ -20,13 +18,6 @@ KUBECONFIG = """
 {apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
  clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}], users: [{name: u, user: {token: t}}]}
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_logs() -> Iterator[None]:
-    """The command sets the form of every log line; other tests keep theirs."""
-    yield
-    structlog.reset_defaults()
 
 
 def test_every_setting_is_a_flag_with_its_variable() -> None:
