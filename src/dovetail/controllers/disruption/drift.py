@@ -15,7 +15,7 @@ from dovetail.model.kinds import hashes
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.model.requirement import requirement
+from dovetail.model.requirements import Requirements
 
 POOL, REQUIREMENTS, TYPE_GONE = "NodePoolDrifted", "RequirementsDrifted", "InstanceTypeNotFound"
 
@@ -33,16 +33,10 @@ def static(claim: NodeClaim, pool: NodePool) -> str | None:
         same_version = mine[hashes.VERSION_ANNOTATION] == its[hashes.VERSION_ANNOTATION]
         if same_version and mine[hashes.HASH_ANNOTATION] != its[hashes.HASH_ANNOTATION]:
             return POOL
+    wanted = Requirements.of_entries(pool.spec.template.spec.requirements)
     labels = claim.metadata.labels
-    for term in pool.spec.template.spec.requirements:
-        need = requirement(term.key, term.operator, tuple(term.values))
-        value = labels.get(need.key)
-        if value is None:
-            if term.operator not in ("NotIn", "DoesNotExist"):
-                return REQUIREMENTS
-        elif not need.has(value):
-            return REQUIREMENTS
-    return None
+    has = Requirements.of_labels({key: labels[key] for key in wanted if key in labels})
+    return None if has.compatible(wanted) else REQUIREMENTS
 
 
 def type_gone(claim: NodeClaim, types: Mapping[str, InstanceType]) -> str | None:
