@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.kube.transport import Response
 from dovetail.lab.apiserver import apply as applying
-from dovetail.lab.apiserver import fieldset, managedfields, respond, status, typedcheck, views, writes
+from dovetail.lab.apiserver import fieldset, managedfields, respond, scalefields, status, typedcheck, views, writes
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.managedfields import Manager
 from dovetail.lab.apiserver.options import WriteOptions
@@ -30,7 +30,7 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
     view = door.view(live, resource)
     wanted = (config.get("spec") or {}).get("replicas")
     path = views.replicas_path(resource)
-    if wanted is not None and wanted != (view.get("spec") or {}).get("replicas") and not options.force:
+    if wanted is not None and wanted != (view.get("spec") or {}).get("replicas", 0) and not options.force:
         _refuse_conflicts(call, live, options.manager, path)
     if wanted is not None:
         view["spec"] = {"replicas": wanted}
@@ -41,7 +41,7 @@ def apply(call: Call, record: Record | None, config: Json, options: WriteOptions
     obj = views.merge_view(call, record, view)
 
     def track(made: Json) -> None:
-        managedfields.track_scale(resource, live, made, options.manager, path, "Apply")
+        scalefields.track(resource, live, made, options.manager, path, "Apply")
 
     stored = writes.update_object(call, record, obj, options, track, unconditional=True)
     return respond.one(call, door.view(respond.in_version(stored.fresh(), resource), resource), 200)

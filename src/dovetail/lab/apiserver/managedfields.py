@@ -341,37 +341,6 @@ def updated(
     return _cap(managers)
 
 
-def track_scale(
-    resource: ResourceType, old: Json, obj: Json, manager: str, path: Path, operation: str = "Update"
-) -> None:
-    """A write through /scale: the replicas change hands, and the entry has no time."""
-    managers = read(old["metadata"].get("managedFields")) or {}
-    obj["metadata"].pop("managedFields", None)
-    own = Manager(manager, operation, "" if operation == "Apply" else resource.api_version, "scale")
-    before, after = _at(old, path), _at(obj, path)
-    tracked = any(fieldset.has(owned.fields, path) for owned in managers.values())
-    if (before or 0) != (after or 0) and (tracked or operation == "Apply"):
-        gone = fieldset.single(path)
-        out: Managers = {}
-        for each, owned in managers.items():
-            left = owned.fields if each == own else fieldset.difference(owned.fields, gone)
-            if left:
-                out[each] = Owned(left, owned.version, owned.time)
-        if after:
-            previous = managers.get(own)
-            out[own] = Owned(gone, resource.api_version, previous.time if previous else None)
-        else:
-            out.pop(own, None)
-        managers = out
-    put(obj, managers)
-
-
-def _at(obj: Any, path: Path) -> Any:
-    for name in path:
-        obj = obj.get(name[2:]) if isinstance(obj, dict) else None
-    return obj
-
-
 def equal_but_for_times(one: Json, other: Json) -> bool:
     """Whether two objects are the same apart from when their fields were written."""
     mine, theirs = one["metadata"], other["metadata"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.kube.transport import Response
-from dovetail.lab.apiserver import fieldset, managedfields, respond, status, writes
+from dovetail.lab.apiserver import fieldset, respond, scalefields, status, writes
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.options import WriteOptions
 from dovetail.lab.apiserver.registry import Refusal, ResourceType
@@ -39,7 +39,7 @@ def update(call: Call, record: Record, view: Json, options: WriteOptions, uncond
     path = replicas_path(resource)
 
     def track(made: Json) -> None:
-        managedfields.track_scale(resource, old, made, manager, path)
+        scalefields.track(resource, old, made, manager, path)
 
     try:
         return writes.update_object(call, record, obj, options, track, unconditional)

@@ -236,6 +236,7 @@ def _interleave(listed: list[Any], others: list[Any], before: list[Any], identit
         name = identity(item)
         return position.get(name) if _hashable(name) else None
 
+    others = sorted(others, key=lambda item: -1 if (at := place(item)) is None else at)
     left, right = 0, 0
     while left < len(listed) and right < len(others):
         here = place(listed[left])
