@@ -317,3 +317,10 @@ def test_company_is_a_pod_that_every_affinity_of_a_pod_selects(solve: Solve) -> 
     terms[1]["labelSelector"] = {"matchLabels": {"tier": "x"}}
     friend = pods(1, "one", cpu="100m", labels={"app": "one", "tier": "x"})
     assert not solve(*friend, *pods(1, "lean", cpu="100m", **both)).unschedulable
+
+
+def test_a_spread_with_slack_leaves_dear_zones_alone(solve: Solve) -> None:
+    """The small machine is not sold in the third zone; three pods may differ by three, so nobody has to go there."""
+    shop = (kind("small", 2, 8, 0.10, zones=("z1", "z2")), kind("giant", 64, 256, 4.0))
+    plan = solve(*pods(3, cpu="1500m", **spread(skew=3)), pools=(pool(types=shop),))
+    assert round(plan.cost.per_hour, 6) == 0.30

@@ -84,15 +84,15 @@ class Packer:
             self.extra = []
 
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
-        settle = self.strategy.settle
+        settle, slack = self.strategy.settle, self.strategy.slack
         way = self._way(ask, axis)
-        if count == 1 and way.simple is not None and not (settle or self.strategy.turn):
+        if count == 1 and way.simple is not None and not (settle or slack or self.strategy.turn):
             return self._lowest(ask, way, way.simple)
         done = self._settled(ask, count, way) if settle else 0
         blocked: set[int] = set()
         while done < count:
             wanted = 1 if settle else count - done
-            level = way.balance is not None and not (way.settling and self._first_of_its_kind(way))
+            level = way.balance is not None and not slack and not (way.settling and self._first_of_its_kind(way))
             got = self._level(ask, wanted, way, blocked) if level else 0
             if not got and not (level and way.own):
                 got = self._anywhere(ask, wanted, way, blocked)

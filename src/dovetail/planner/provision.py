@@ -34,6 +34,7 @@ _FIRST = (
     Strategy(order="sum", grow=True),
     Strategy(foresight=0.3, turn=1),
     Strategy(foresight=0.0, grow=True, settle=True),
+    Strategy(foresight=0.0, slack=True),
 )
 _MANY = (Strategy(level=True),)
 _MOTLEY_FEW = (*_FIRST[:1], *_MANY, Strategy(order="sum", level=True))

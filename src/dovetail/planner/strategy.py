@@ -13,7 +13,7 @@ class Strategy(msgspec.Struct, frozen=True):
     `lavish` opens machines for what is to come rather than for the pods that ask; `bulk` takes the least price a pod
     for as many full machines as there are, and looks again for the rest; `level` also spreads those evenly that
     others look at, so that these find every domain open; `settle` fills what stands, as far as a spread allows, before
-    it levels.
+    it levels; `slack` does not level at all, but takes the cheapest domain that a spread allows.
     """
 
     foresight: float = 1.0
@@ -28,3 +28,4 @@ class Strategy(msgspec.Struct, frozen=True):
     bulk: bool = False
     level: bool = False
     settle: bool = False
+    slack: bool = False

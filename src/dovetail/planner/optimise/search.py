@@ -159,6 +159,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
     shares = (0.1, 0.25, 0.4, 0.6, 0.8) if len(prices) else ()
     ceilings = sorted({float(prices[int(len(prices) * share)]) for share in shares})
     found = [Strategy(settle=True), Strategy(level=True), Strategy(settle=True, grow=True, foresight=0.0)]
+    found += [Strategy(slack=True, foresight=0.0)]
     found += [Strategy(ceiling=ceiling, foresight=weight) for ceiling in ceilings for weight in (1.0, 0.2)]
     found += [Strategy(order=order, grow=grow) for order in ("sum", "cpu", "memory") for grow in (False, True)]
     found += [Strategy(turn=turn, foresight=0.5) for turn in range(1, 3)]
