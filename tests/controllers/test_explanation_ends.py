@@ -103,7 +103,7 @@ def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tel
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
         world.start()
-        await world.pods(2, cpu="1200m")
+        await world.pods(1, cpu="2500m")
         await world.until(world.all_bound)
         (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "provision"]
         answer = ask(world, "pod", "default/p0")
