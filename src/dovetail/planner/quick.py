@@ -278,7 +278,9 @@ def _leading(problem: Problem, strategy: Strategy, priority: list[Key]) -> list[
         return [*found, [each[0] for each in reference], [each[1] for each in reference]]
     if strategy.level:
         found.append(_openness(problem))
-    return [*found, _each(problem, [not each.lonely for each in ties]), _sizes(problem, strategy)]
+    found += [_each(problem, [not each.lonely for each in ties]), _sizes(problem, strategy)]
+    # Pods of one size one after the other: machines that are too full for it are found once.
+    return [*found, -problem.requests.sum(axis=1)] if strategy.level else found
 
 
 def _each(problem: Problem, values: Sequence[int]) -> Ints:
