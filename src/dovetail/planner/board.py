@@ -48,6 +48,8 @@ class Board:
             self.host_counts[cell.slot, :existing] = cell.counts
             self.host_owners[cell.slot, :existing] = cell.owners
         others = [cell for cell in problem.cells.values() if not cell.host]
+        self.choosy = any(cell.counted_columns is not None for cell in others)
+        """Whether a spread counts pods on some columns only."""
         self.counts: list[list[int]] = [cell.counts.tolist() for cell in others]
         self.owners: list[list[int]] = [cell.owners.tolist() for cell in others]
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
@@ -73,7 +75,7 @@ class Board:
         twin.problem, twin.menu, twin.existing, twin.size = self.problem, self.menu, self.existing, self.size
         twin.free, twin.column = self.free.copy(), self.column.copy()
         twin.domains = self.domains.copy()
-        twin.axis_at = self.axis_at
+        twin.axis_at, twin.choosy = self.axis_at, self.choosy
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
         twin.counts = [each.copy() for each in self.counts]
         twin.owners = [each.copy() for each in self.owners]
@@ -304,10 +306,20 @@ class Board:
         self._charge(before, -1)
         self._charge(column, 1)
         self._stand(at, column)
+        self.recount(at, before, column)
         if menu.reservations[before] not in (None, menu.reservations[column]):
             return True
         charges = [menu.limited[name] for name in self.problem.binding]
         return any(charge[column] < charge[before] for charge in charges)
+
+    def recount(self, at: int, before: int, column: int) -> None:
+        """A machine stands on another column: a spread may count pods there now, or no longer."""
+        full = self.menu.full
+        for number, count in self.contents[at].items() if self.choosy else ():
+            for cell in self.asks[number].domain_members:
+                counted, domain = cell.counted_columns, self.domain(cell, at)
+                if counted is not None and domain >= 0:
+                    self.counts[cell.slot][domain] += count * (int(counted[full[column]]) - int(counted[full[before]]))
 
     def close(self, at: int) -> None:
         """Give up an empty machine to buy."""
@@ -382,10 +394,6 @@ class Board:
     def used(self, at: int) -> list[int]:
         """What the pods on a machine to buy take of it."""
         return [size - free[at] for size, free in zip(self.menu.sizes[self._column[at]], self._free, strict=True)]
-
-    def spare(self) -> Ints:
-        """The room that is left on the machines to buy."""
-        return np.asarray(self.free[:, self.existing : self.size].sum(axis=1))
 
     def cost(self) -> float:
         standing = self.column[self.existing : self.size]

@@ -48,6 +48,9 @@ def move_all(board: Board, machines: Ints, stairs: Stairs) -> None:
     moving = (best >= 0) & (best != standing)
     machines, best, standing = machines[moving], best[moving], standing[moving]
     board.free[:, machines] += capacity[:, best] - capacity[:, standing]
+    if board.choosy:
+        for at, before, column in zip(machines.tolist(), standing.tolist(), best.tolist(), strict=True):
+            board.recount(at, before, column)
     board.column[machines] = best
     for lying, where in zip(board.domains, board.menu.domains, strict=True):
         lying[machines] = where[best]

@@ -15,6 +15,7 @@ from dovetail.planner.menu import Menu
 from dovetail.planner.problem import UNLIMITED, Problem
 
 if TYPE_CHECKING:
+    from dovetail.planner.board import Board
     from dovetail.planner.packer import Packer
 
 
@@ -61,7 +62,7 @@ class Targets:
         else:
             machines = apart / np.minimum(shelf.fits, per)
             needed = np.maximum(machines, 1.0) if strategy.bulk else np.ceil(machines)
-        coming = packer.waiting if not packer.rivals else np.maximum(packer.waiting - packer.board.spare(), 0)
+        coming = packer.waiting if not packer.rivals else np.maximum(packer.waiting - _spare(packer.board), 0)
         demand = ask.request * float(count) + coming * (strategy.foresight * shelf.part)
         for amount, room in zip(demand.tolist(), shelf.room, strict=True):
             if amount:
@@ -169,6 +170,11 @@ class Targets:
             limits = np.array(left)
             np.maximum(shares, menu.limited[name][at] / limits[menu.pools[at]], out=shares)
         return shares
+
+
+def _spare(board: Board) -> Ints:
+    """The room that is left on the machines to buy."""
+    return np.asarray(board.free[:, board.existing : board.size].sum(axis=1))
 
 
 def _distinct(menu: Menu, columns: Ints) -> Ints:
