@@ -75,6 +75,11 @@ class Menu:
         found: T = known[0]
         return found
 
+    def types(self) -> Ints:
+        """For each column a number for what it has in common with those that differ from it in their place alone."""
+        rows = (*self.capacity, self.finite, self.kinds)
+        return self.recall("types", None, lambda: np.unique(np.vstack(rows), axis=1, return_inverse=True)[1].ravel())
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remembered": {}}
 

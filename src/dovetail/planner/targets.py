@@ -85,14 +85,12 @@ class Targets:
 
     def twins(self, ask: Ask, column: int) -> list[int]:
         """The columns that differ from one in their place alone, as far as a pod of the ask accepts them."""
-        menu = self.menu
+        types = self.menu.types()
 
         def found() -> list[int]:
-            alike = ask.columns & (menu.kinds == menu.kinds[column]) & (menu.finite == menu.finite[column])
-            alike &= (menu.capacity == menu.capacity[:, column, None]).all(axis=0)
-            return np.flatnonzero(alike).tolist()
+            return np.flatnonzero(ask.columns & (types == types[column])).tolist()
 
-        return menu.recall(("twins", id(ask.columns), column), ask.columns, found)
+        return self.menu.recall(("twins", id(ask.columns), column), ask.columns, found)
 
     def _shelf(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         """The columns to choose from; remembered where they do not depend on what was bought before."""

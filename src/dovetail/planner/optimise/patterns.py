@@ -56,7 +56,7 @@ class Patterns:
         self.problem = problem
         self.start = start
         self.seen: dict[Pattern, None] = {}
-        self.types, self.columns = _types(problem.menu)
+        self.types, self.columns = problem.menu.types(), _by_place(problem.menu)
         self.uncut = Rounding(problem, start, COARSE)
         laid = list(zip(self.uncut.demands, self.uncut.where, strict=True))
         self.cloths = [self._cloth(demand, where) for demand, where in laid]
@@ -154,13 +154,13 @@ def _pinned(cloth: Cloth, place: Place) -> Place:
     return tuple(domain if pinned else -1 for domain, pinned in zip(place, cloth.pinned, strict=True))
 
 
-def _types(menu: Menu) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], list[dict[Place, int]]]:
-    """A number for what columns have in common that differ in their place alone; and its columns by place."""
-    _, types = np.unique(np.vstack([menu.capacity, menu.prices, menu.kinds]), axis=1, return_inverse=True)
-    found: list[dict[Place, int]] = [{} for _ in range(int(types.max(initial=-1)) + 1)]
-    for column, (type_, place) in enumerate(zip(types.tolist(), menu.places, strict=True)):
+def _by_place(menu: Menu) -> list[dict[Place, int]]:
+    """The columns of each type by their place."""
+    types = menu.types().tolist()
+    found: list[dict[Place, int]] = [{} for _ in range(max(types, default=-1) + 1)]
+    for column, (type_, place) in enumerate(zip(types, menu.places, strict=True)):
         found[type_].setdefault(place, column)
-    return types, found
+    return found
 
 
 def _taken(cuts: list[Cut], flow: Fluid) -> list[tuple[Cut, int]]:
