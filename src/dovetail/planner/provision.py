@@ -112,11 +112,12 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
         outcomes = outcomes_of(problem)
         problem.yardstick = yardstick_of(problem, outcomes)
         _put_last(problem)
-    packing = quick(problem, thorough=False)
+    brief = _brief(problem)
+    packing = _evened(problem, brief)
     if packing.ample and _holds(problem, packing):
         return Begun(problem, packing, outcomes)
     followed = following(problem, outcomes)
-    packing = quick(problem, True, followed)
+    packing = _thorough(problem, min((*followed, brief), key=_rank))
     if not packing.content and problem.order.matters:
         patient = _patient(problem, packing, outcomes)
         if patient is not None:
@@ -215,18 +216,34 @@ def _timed(plan: Plan, seconds: float) -> Plan:
     return replace(plan, seconds=seconds)
 
 
-def quick(problem: Problem, thorough: bool = True, known: Sequence[Packing] = ()) -> Packing:
+def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
     """The best of a few quick packings; of one where there are many pods, and some more if it leaves somebody out.
 
     `known` are packings found otherwise.
     """
-    first = _MANY if not few(problem) else _FIRST if len(problem.classes) <= _ALIKE else _MOTLEY_FEW
-    best = min((*known, *(pack(problem, strategy) for strategy in first)), key=_rank)
+    return _thorough(problem, min((*known, _brief(problem)), key=_rank))
+
+
+def _brief(problem: Problem) -> Packing:
+    """The best of the packings that are tried in any case."""
+    first = _strategies(problem)
+    best = min((pack(problem, strategy) for strategy in first), key=_rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)
-    if thorough and _short_of(problem, best):
-        best = _short(problem, best, first, _SHORT if few(problem) else _SHORT[:_BRIEF])
+    return best
+
+
+def _thorough(problem: Problem, best: Packing) -> Packing:
+    """More ways if a packing leaves somebody out who might have a place, and machines filled alike."""
+    if _short_of(problem, best):
+        best = _short(problem, best, _strategies(problem), _SHORT if few(problem) else _SHORT[:_BRIEF])
     return _evened(problem, best)
+
+
+def _strategies(problem: Problem) -> tuple[Strategy, ...]:
+    if not few(problem):
+        return _MANY
+    return _FIRST if len(problem.classes) <= _ALIKE else _MOTLEY_FEW
 
 
 def _short_of(problem: Problem, packing: Packing) -> bool:
