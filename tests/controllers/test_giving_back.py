@@ -9,8 +9,6 @@ from typing import Any
 
 from dovetail.cluster.keys import DECISION, REBOOTS, TERMINATION_TIMESTAMP
 from dovetail.kube import resources as kinds
-from dovetail.model.labels import RESERVATION
-from tests.controllers.conftest import types
 
 Tell = Callable[..., None]
 ALL = [{"nodes": "100%"}]
@@ -209,56 +207,6 @@ def test_expiry_brings_the_replacement_first(tell: Tell) -> None:
         assert both and took < 700
 
     tell(story)
-
-
-def test_an_interrupted_machine_is_drained_within_seconds(tell: Tell) -> None:
-    async def story(world: Any) -> None:
-        await running(world, 2)
-        (machine,) = world.cloud.standing()
-        world.cloud.interrupt([machine.provider_id.rsplit("/", 1)[-1], "i-unknown"])
-        world.cloud.interrupt([machine.provider_id.rsplit("/", 1)[-1]])
-
-        async def draining() -> bool:
-            return any(each["metadata"].get("deletionTimestamp") for each in await world.list(kinds.NODES))
-
-        assert await world.until(draining, within=30) <= 5
-
-    tell(story)
-
-
-def test_what_is_called_back_is_not_bought_again_for_a_while(tell: Tell) -> None:
-    async def story(world: Any) -> None:
-        await running(world, 2)
-        (machine,) = world.cloud.standing()
-        world.cloud.interrupt([machine.provider_id], "reservation-interruption")
-        await asyncio.sleep(5)
-        assert world.cloud.unavailable.has(machine.instance_type, machine.zone, "reserved")
-        assert not world.cloud.unavailable.has(machine.instance_type, machine.zone, "spot")
-
-    tell(story)
-
-
-def test_of_what_is_reserved_only_the_reservation_that_was_called_back_is_left_alone(tell: Tell) -> None:
-    """The next machine may come from another reservation of the same type in the same zone, at once."""
-    sold = types("m.large")
-    sold[0]["offerings"] = [
-        {"zone": "a", "capacityType": "reserved", "price": price, "reservationId": name, "reservationCapacity": 2,
-         "labels": {RESERVATION: name}}
-        for name, price in (("cr-1", 0.001), ("cr-2", 0.002))
-    ]  # fmt: skip
-
-    async def story(world: Any) -> None:
-        kind = {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["reserved"]}
-        await running(world, 1, requirements=[kind])
-        (machine,) = world.cloud.standing()
-        assert machine.labels[RESERVATION] == "cr-1"
-        world.cloud.interrupt([machine.provider_id], "reservation-interruption")
-        await world.until(lambda: gone(world), within=60)
-        await world.pods(1, prefix="q")
-        await world.until(world.all_bound)
-        assert [each.labels[RESERVATION] for each in world.cloud.standing()] == ["cr-2"]
-
-    tell(story, sold=sold)
 
 
 def test_a_date_that_nobody_can_read_holds_no_machine_for_ever(tell: Tell) -> None:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from ipaddress import ip_address, ip_network
-from typing import Any
 
-import msgspec
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, MachineNotFound, Remedy
 from dovetail.lab.aws import world
 from dovetail.lab.machines import address
-from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
-from tests.cloud.aws.conftest import DISCOVERY, REGION, Account, offered
+from tests.cloud.aws.conftest import Account
 
 
 def test_a_machine_is_the_cheapest_offering_and_carries_our_tags_and_groups(account: Account) -> None:
@@ -103,101 +100,6 @@ def test_a_machine_is_rebooted_in_place_and_one_that_is_not_there_is_said_to_be_
         assert (await aws.get(bought.provider_id)).state in ("pending", "running")
         with pytest.raises(MachineNotFound):
             await aws.reboot("aws:///ap-northeast-2a/i-0123456789abcdef0", "once")
-
-    account.run(talk)
-
-
-def test_a_launch_template_is_made_once_and_made_again_when_it_was_deleted_under_us(account: Account) -> None:
-    async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws, userData="echo once")
-        for token in ("c-7", "c-8"):
-            await aws.launch(await account.order(aws, token, node_class, "m5.large", kind="on-demand"))
-        made = [r for r in account.records if r.operation == "create_launch_template"]
-        assert len(made) == 1
-        for name in await aws.templates._ours({"tag:eks:eks-cluster-name": "demo"}):
-            await aws.calls("ec2", "delete_launch_template", LaunchTemplateName=name)
-        order = await account.order(aws, "c-9", node_class, "m5.large", kind="on-demand")
-        assert (await aws.launch(order)).instance_type == "m5.large"
-
-    account.run(talk)
-
-
-async def _templates(aws: Aws, name: str) -> list[dict[str, Any]]:
-    """The launch templates of a class, with their data."""
-    asked = [{"Name": "tag:karpenter.k8s.aws/ec2nodeclass", "Values": [name]}]
-    rows = await aws.calls.all("ec2", "describe_launch_templates", "LaunchTemplates", Filters=asked)
-    return [
-        row | (await aws.calls("ec2", "describe_launch_template_versions", LaunchTemplateId=row["LaunchTemplateId"]))[
-            "LaunchTemplateVersions"][0]
-        for row in rows
-    ]  # fmt: skip
-
-
-def test_what_is_made_for_a_machine_carries_its_pool_as_karpenters_policy_demands(account: Account) -> None:
-    """Its IAM policy lets templates be made, used and deleted by that tag, and profiles be made by their region."""
-
-    async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws)
-        node_class["metadata"] |= {"name": "tagged"}
-        await aws.launch(await account.order(aws, "t-1", node_class, "m5.large", kind="spot"))
-        (template,) = await _templates(aws, "tagged")
-        wanted = {"Key": "karpenter.sh/nodepool", "Value": "default"}
-        assert wanted in template["Tags"]
-        assert all(wanted in each["Tags"] for each in template["LaunchTemplateData"]["TagSpecifications"])
-        profile = node_class["status"]["instanceProfile"]
-        found = await aws.calls("iam", "get_instance_profile", InstanceProfileName=profile)
-        assert {"Key": "topology.kubernetes.io/region", "Value": REGION} in found["InstanceProfile"]["Tags"]
-
-    account.run(talk)
-
-
-def test_a_machine_stands_on_hardware_of_its_own_only_where_the_claim_insists(account: Account) -> None:
-    async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws)
-        node_class["metadata"] |= {"name": "alone"}
-        order = await account.order(aws, "t-2", node_class, "m5.large", kind="on-demand")
-        assert (await aws.launch(order)).labels["karpenter.k8s.aws/instance-tenancy"] == "default"
-        entry = {"key": "karpenter.k8s.aws/instance-tenancy", "operator": "In", "values": ["dedicated"]}
-        alone = offered(
-            order, token="t-3", claim={**order.claim, "metadata": {**order.claim["metadata"], "name": "claim-t-3"},
-                                       "spec": {"requirements": [entry]}}
-        )  # fmt: skip
-        assert (await aws.launch(alone)).labels["karpenter.k8s.aws/instance-tenancy"] == "dedicated"
-        placed = [each["LaunchTemplateData"].get("Placement") for each in await _templates(aws, "alone")]
-        assert sorted(map(str, placed)) == ["None", "{'Tenancy': 'dedicated'}"]
-
-    account.run(talk)
-
-
-def test_fabric_interfaces_are_had_as_many_as_a_type_has_and_told_only_where_they_are(account: Account) -> None:
-    async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws)
-        node_class["metadata"] |= {"name": "fabric"}
-        plain = await account.order(aws, "t-4", node_class, "m5.large", "m5.xlarge", kind="on-demand")
-        efa = "vpc.amazonaws.com/efa"
-        wired = tuple(
-            msgspec.structs.replace(o, instance_type=msgspec.structs.replace(
-                o.instance_type, capacity={**o.instance_type.capacity, efa: 1 if "x" in o.instance_type.name else 2}))
-            for o in plain.options
-        )  # fmt: skip
-        assert efa not in (await aws.launch(offered(plain, options=wired))).capacity
-        wish = {**plain.claim, "spec": {"resources": {"requests": {efa: "1"}}}}
-        bought = await aws.launch(offered(plain, token="t-5", options=wired, claim=wish))
-        assert bought.capacity[efa] == 2
-        cards = [each["LaunchTemplateData"]["NetworkInterfaces"] for each in await _templates(aws, "fabric")]
-        assert sorted([each.get("InterfaceType") for each in card] for card in cards if "InterfaceType" in card[0]) == [
-            ["efa"], ["efa", "efa"],
-        ]  # fmt: skip
-
-    account.run(talk)
-
-
-def test_user_data_that_cannot_be_merged_is_the_operators_to_mend(account: Account) -> None:
-    async def talk(aws: Aws) -> None:
-        node_class = await account.ready(aws, amiSelectorTerms=[{"alias": "bottlerocket@latest"}], userData="echo hi")
-        with pytest.raises(CloudError, match=r"spec\.userData: not TOML") as problem:
-            await aws.launch(await account.order(aws, "t-6", node_class, "m5.large", kind="on-demand"))
-        assert problem.value.remedy is Remedy.OPERATOR
 
     account.run(talk)
 
@@ -338,27 +240,6 @@ def test_a_class_gives_back_its_profiles_and_templates(account: Account) -> None
         await aws.release(node_class)
         assert not await aws._profiles.exists(profile)
         assert not await aws.templates._ours({"tag:karpenter.k8s.aws/ec2nodeclass": "brief"})
-
-    account.run(talk)
-
-
-def test_a_launch_template_of_ones_own_is_used_as_it_is_and_missed_by_name(account: Account) -> None:
-    """Providers of the first generation could name one; its image, groups, role and user data are its owner's."""
-
-    async def talk(aws: Aws) -> None:
-        data = {"ImageId": "ami-own", "SecurityGroupIds": [account.world.security_group], "UserData": "ZWNobw=="}
-        node_class = {
-            "metadata": {"name": "old", "uid": "class-9", "annotations": {LAUNCH_TEMPLATE_ANNOTATION: "mine"}},
-            "spec": {"subnetSelectorTerms": DISCOVERY, "amiFamily": "AL2"},
-        }
-        before = {kind: (status, text) for kind, status, _, text in (await aws.resolve(node_class)).conditions}
-        assert before["AMIsReady"][0] == "False" and "'mine'" in before["AMIsReady"][1]
-        await aws.calls("ec2", "create_launch_template", LaunchTemplateName="mine", LaunchTemplateData=data)
-        assert all(status == "True" for _, status, *_ in (await aws.resolve(node_class)).conditions)
-        bought = await aws.launch(await account.order(aws, "c-20", node_class, "m5.large", kind="on-demand"))
-        found = await aws.get(bought.provider_id)
-        assert (found.image_id, found.network["security-groups"]) == ("ami-own", account.world.security_group)
-        assert found.tags["karpenter.sh/nodepool"] == "default"
 
     account.run(talk)
 
