@@ -11,6 +11,7 @@ import pytest
 
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
+from dovetail.cloud.simulated.market import Market
 from dovetail.controllers.garbage import LONG, PERIOD
 from dovetail.kube import resources as kinds
 
@@ -182,6 +183,26 @@ def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
         await world.until(gone, within=3 * PERIOD)
 
     tell(story)
+
+
+def test_a_claim_whose_machine_vanished_before_it_joined_goes_whoever_restarts_meanwhile(tell: Tell) -> None:
+    """The doubt is about machines bought lately; it does not begin again with every process."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        world.start()
+        await world.pods(1)
+        await asyncio.sleep(30)
+        (claim,) = await world.list(kinds.NODECLAIMS)
+        world.cloud.vanish(claim["status"]["providerID"])
+        for _ in range(4):
+            await world.stop()
+            world.start()
+            await asyncio.sleep(100)
+        names = {each["metadata"]["name"] for each in await world.list(kinds.NODECLAIMS)}
+        assert claim["metadata"]["name"] not in names
+
+    tell(story, market=Market(never_joins=1.0))
 
 
 @pytest.mark.parametrize("sold", [True, False])

@@ -26,8 +26,8 @@ from dovetail.model.reasons import REASONS
 PERIOD = 120.0
 #: The first rounds of a life, and the seconds between them.
 HASTE, ROUNDS = 10.0, 20
-#: For how many seconds a machine must be gone that a ready node speaks for, or that was bought so lately that it has
-#: not joined yet: clouds show what they sold after a while.
+#: For how many seconds a machine must be gone that a ready node speaks for. One that has not joined yet may have been
+#: bought as lately: clouds show what they sold after a while.
 DOUBT = 300.0
 #: A machine this young may belong to a claim that is being written right now.
 YOUNG = timedelta(seconds=30)
@@ -67,9 +67,7 @@ class Garbage:
         now = context.clock.monotonic()
         self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, now) for each in missing}
         for claim in missing:
-            node = context.mirror.node_for(claim)
-            doubtful = node.ready if node is not None else not claim.is_true("Registered")
-            if doubtful and now - self._missing[claim.metadata.uid] < DOUBT:
+            if self._doubtful(claim) and now - self._missing[claim.metadata.uid] < DOUBT:
                 continue
             decision = await delete(context, claim, "garbage_collected")
             context.log.info(
@@ -80,6 +78,14 @@ class Garbage:
                 decision=decision,
                 **{"provider-id": claim.status.provider_id},
             )
+
+    def _doubtful(self, claim: NodeClaim) -> bool:
+        """Whether a machine that the cloud does not know may be there all the same."""
+        node, launched = self._context.mirror.node_for(claim), claim.condition("Launched")
+        if node is not None or claim.is_true("Registered"):
+            return node is not None and node.ready
+        since = launched.last_transition_time if launched is not None else None
+        return since is None or (self._context.clock.now() - since).total_seconds() < DOUBT
 
     async def _gone(self, provider_id: str) -> bool:
         try:
