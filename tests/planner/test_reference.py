@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from dovetail.model.instancetype import Offering
+from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.model.objects import Pod
 from dovetail.planner.columns import lowest
@@ -79,6 +79,23 @@ def test_whoever_could_use_a_reservation_that_others_hold_waits() -> None:
     alone = pods(3, **near("podAntiAffinity", HOSTNAME))
     run = Run(*alone, pools=(pool(types=shop),))
     assert (run.left, run.outcome.price) == (2, 0.0)
+
+
+def _reserved(name: str, cpu: int, count: int) -> InstanceType:
+    """A type that is sold by a reservation alone, with so many machines left."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id=name, reservation_capacity=count)
+    return kind(name, cpu, 4 * cpu, 0.1, offerings=(kept,))
+
+
+def test_a_reservation_that_is_used_up_counts_for_variety_and_takes_nobody() -> None:
+    needs = ({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},)
+    run = Run(*pods(1), pools=(pool(types=(_reserved("left", 2, 1), _reserved("gone", 2, 0)), requirements=needs),))
+    assert (run.types, run.left) == (["left"], 0)
+    assert Run(*pods(1), pools=(pool(types=(_reserved("gone", 2, 0),)),)).left == 1
+
+
+def test_nobody_waits_for_a_reservation_that_is_used_up() -> None:
+    assert Run(*pods(1), pools=(pool(types=(SMALL, _reserved("gone", 2, 0))),)).types == ["small"]
 
 
 def test_a_spread_goes_to_the_domain_with_fewest_pods() -> None:

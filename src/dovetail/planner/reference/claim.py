@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.cells import Cell, rows_passing
+from dovetail.planner.cells import Cell, rows_passing, tolerated
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.diversity import various
@@ -27,7 +27,7 @@ class Step:
         problem, columns = market.problem, market.columns
         self.ask = ask
         self.rung = rung
-        self.mask = ask.mask & columns.term(term)
+        self.mask = (ask.mask | market.used_up_for(ask)) & columns.term(term)
         self.nodes = ask.nodes
         if len(ask.level.terms) > 1 and problem.nodes:
             self.nodes = ask.nodes & rows_passing(problem.roster, (term,))[problem.rows]
@@ -83,11 +83,19 @@ class Market:
         self.tally = tally
         self.left = dict(problem.reservations)
         self.limits = [dict(each) for each in problem.limits]
-        self._of_reservation = {
-            name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left
-        }
+        of_name = {name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left}
+        self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
+        self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
+        """Reservations that are used up cannot be had, but the reference counts them for the variety that is asked."""
         self._in_domains: dict[tuple[int, int], int] = {}
         self._seen: dict[int, int] = {}
+
+    def used_up_for(self, ask: Ask) -> int:
+        """The columns of reservations without a machine left that a pod would accept."""
+        if not self._used_up:
+            return 0
+        borne = tolerated(self.columns, ask.cls.shape.tolerations, ask.level.bears_prefer)
+        return self._used_up & borne & self.columns.any_term(ask.cls.storage.alternatives)
 
     def within(self, axis: int, domains: int) -> int:
         """The columns that lie in some domains of an axis."""
@@ -144,10 +152,13 @@ class Market:
         return various(self.columns, mask, self.problem.min_values.get(pool, ()))
 
     def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
-        """The reservations to keep for the claim: all that it might use and that are not kept for others."""
+        """The reservations to keep for the claim: all that it might use and that are not kept for others.
+
+        One that is used up is nothing to wait for, unless there is nothing else.
+        """
         usable = [name for name, where in self._of_reservation.items() if where & mask]
         kept = frozenset(name for name in usable if name in claim.reserved or self.left[name] > 0)
-        if (usable or claim.reserved) and not kept:
+        if (usable or claim.reserved or not mask & ~self.columns.reserved) and not kept:
             raise Deferred
         return kept
 
@@ -176,7 +187,7 @@ class Market:
 
     def buyable(self, pool: int) -> int:
         """The columns of a pool that its limits still allow."""
-        mask = self.columns.of_pool[pool] & self.columns.available
+        mask = self.columns.of_pool[pool] & (self.columns.available | self._used_up)
         for name, left in self.limits[pool].items():
             if name == "nodes":
                 mask = mask if left > 0 else 0
@@ -212,6 +223,16 @@ def open_domains(market: Market, pool: int) -> list[int | None]:
             found.append(bits(at for at, value in enumerate(named) if value == given[axis.key]))
         else:
             found.append(_among(axis.key, named, tuple(rules)) if rules else None)
+    return found
+
+
+def _offered(problem: Problem, mask: int) -> int:
+    """The columns of a mask whose offerings are there, whether or not any machine is left of them."""
+    gone, found = problem.snapshot.unavailable, 0
+    for column in problem.columns.listed(mask):
+        offer = column.offering
+        if offer.available and (column.type.name, offer.zone, offer.capacity_type) not in gone:
+            found |= 1 << column.index
     return found
 
 

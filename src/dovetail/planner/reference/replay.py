@@ -120,7 +120,9 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
     for each in outcome.placed:
         if each.place < 0:
             asks[each.place][each.ask] += 1
-    bins = {place: _opened(board, mask, outcome.wide[place], asks[place]) for place, mask in outcome.masks.items()}
+    choosy = problem.diversity is not None and lenient is not None
+    bins = {place: _opened(board, mask, asks[place], outcome.wide[place] if choosy else None)
+            for place, mask in outcome.masks.items()}  # fmt: skip
     waiting, before = outcome.placed, len(outcome.placed) + 1
     while len(waiting) < before:  # a spread that refuses a pod may take it once others have come
         before, refused = len(waiting), list[Placed]()
@@ -137,19 +139,22 @@ def _replayed(problem: Problem, outcome: Outcome, lenient: bool | None) -> tuple
 
 def _admitted(problem: Problem, board: Board, ask: Ask, at: int, lenient: bool) -> Ask | None:
     """The ask, or one that gives up more, of which one more pod may go onto a machine."""
-    rungs = range(len(ask.level.given_up), len(ask.cls.levels)) if at >= 0 else ()
+    rungs = range(ask.level.rung, len(ask.cls.levels)) if at >= 0 else ()
     found = (problem.ask(ask.cls, rung) for rung in rungs)
     return next((each for each in found if _admits(board, each, at, lenient)), None)
 
 
-def _opened(board: Board, mask: int, wide: int, asks: Counter[Ask]) -> int:
-    """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it."""
+def _opened(board: Board, mask: int, asks: Counter[Ask], wide: int | None) -> int:
+    """A machine on the cheapest column of the menu that a claim with these pods may be, charged for no more than it.
+
+    `wide` are the columns that count for variety; None: that is not asked.
+    """
     problem = board.problem
     load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
     ok = problem.columns.bools(mask)[problem.menu.full]
     if not ok.any():
         ok = _as_good(problem, mask, asks, load)
-    if problem.diversity is not None and ok.any():
+    if problem.diversity is not None and wide is not None and ok.any():
         for name in problem.binding:
             largest = 1 if name == "nodes" else largest_capacity(problem.columns, wide, name)
             ok &= problem.menu.limited[name] <= largest
