@@ -76,6 +76,7 @@ class Account:
         ec2.amis.update(self.images)
         self.endpoint.trouble.clear()
         self.endpoint.book.clear()
+        self.endpoint.groups.clear()
         self.endpoint.market.allow()
         self.endpoint.market.denied_keys.clear()
 

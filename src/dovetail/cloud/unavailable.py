@@ -21,6 +21,11 @@ MEMORY = 180.0
 Key = tuple[str, str, str]
 
 
+def inside(capacity_type: str, group: str) -> str:
+    """The capacity type of machines that are bought into a placement group: others may be had where they are not."""
+    return f"{capacity_type}@{group}" if group else capacity_type
+
+
 class Unavailable:
     """A memory of refusals. `generation` moves whenever the answer may have changed, so that callers can cache."""
 
@@ -55,22 +60,26 @@ class Unavailable:
         self._forget()
         return tuple(sorted(self._until))
 
-    def apply(self, types: Iterable[InstanceType]) -> tuple[InstanceType, ...]:
-        """The types with refused offerings shown as unavailable; types without any are passed through as they are."""
+    def apply(self, types: Iterable[InstanceType], group: str = "") -> tuple[InstanceType, ...]:
+        """The types with refused offerings shown as unavailable; types without any are passed through as they are.
+
+        With a placement group, what was refused inside it counts too.
+        """
         self._forget()
         if not self._until:
             return tuple(types)
-        return tuple(self._applied(t) for t in types)
+        return tuple(self._applied(t, group) for t in types)
 
-    def _applied(self, t: InstanceType) -> InstanceType:
-        offerings = tuple(self.shown(t.name, o) for o in t.offerings)
+    def _applied(self, t: InstanceType, group: str) -> InstanceType:
+        offerings = tuple(self.shown(t.name, o, group) for o in t.offerings)
         if all(map(operator.is_, offerings, t.offerings)):
             return t
         return msgspec.structs.replace(t, offerings=offerings)
 
-    def shown(self, name: str, offering: Offering) -> Offering:
+    def shown(self, name: str, offering: Offering, group: str = "") -> Offering:
         """An offering of a type as it is for sale now."""
-        kinds = filter(None, (offering.capacity_type, offering.reservation_id))
+        kind = offering.capacity_type
+        kinds = filter(None, {kind, offering.reservation_id, inside(kind, group)})
         if offering.available and any(self.has(name, offering.zone, kind) for kind in kinds):
             return msgspec.structs.replace(offering, available=False)
         return offering

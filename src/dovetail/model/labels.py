@@ -35,6 +35,8 @@ ACCELERATOR_COUNT = "karpenter.k8s.aws/instance-accelerator-count"
 RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
 RESERVATION_TYPE = "karpenter.k8s.aws/capacity-reservation-type"
 RESERVATION_INTERRUPTIBLE = "karpenter.k8s.aws/capacity-reservation-interruptible"
+PLACEMENT_GROUP = "karpenter.k8s.aws/placement-group-id"
+PLACEMENT_PARTITION = "karpenter.k8s.aws/placement-group-partition"
 _AWS_NAMES = (
     "capacity-reservation-id",
     "capacity-reservation-interruptible",

@@ -95,6 +95,7 @@ def account(_endpoint: Account) -> Iterator[Account]:
     _endpoint.endpoint.market.allow()
     _endpoint.endpoint.trouble.clear()
     _endpoint.endpoint.book.clear()
+    _endpoint.endpoint.groups.clear()
 
 
 def offered(launch: Launch, **change: Any) -> Launch:

@@ -9,6 +9,7 @@ import pytest
 
 from dovetail.cloud import catalogue
 from dovetail.cloud.aws import capacity, nodeclass
+from dovetail.cloud.aws.placement import Group
 from dovetail.cloud.aws.suits import suits
 
 GI = 1 << 30
@@ -91,6 +92,14 @@ def test_each_network_card_has_its_own_room() -> None:
     spec = msgspec.structs.replace(catalogue.specs()["g6.8xlarge"], card_interfaces=(4, 1), efa=2)
     assert suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 0)]})
     assert not suits(spec, {"networkInterfaces": [PLAIN, fabric(1, 1)]})
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy", "good"),
+    [("m5.large", "cluster", True), ("t3.large", "cluster", False), ("t3.large", "spread", True)],
+)
+def test_a_type_is_not_sold_into_a_placement_group_that_does_not_take_it(name: str, strategy: str, good: bool) -> None:
+    assert suits(catalogue.specs()[name], {}, Group(id="pg-1", name="g", strategy=strategy)) is good
 
 
 @pytest.mark.parametrize(

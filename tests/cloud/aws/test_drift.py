@@ -49,3 +49,26 @@ def test_a_machine_of_a_reservation_drifts_once_it_is_told_that_there_is_none_su
     held = msgspec.structs.replace(MACHINE, labels={"karpenter.k8s.aws/capacity-reservation-id": "cr-1"})
     told = {} if listed is None else {"capacityReservations": [{"id": each} for each in listed]}
     assert reason({"metadata": {}}, held, {"metadata": {}, "status": STATUS | told}) == drift
+
+
+@pytest.mark.parametrize(
+    ("stands", "said", "wants", "drift"),
+    [
+        ("pg-1", "pg-1", "pg-1", None),
+        ("pg-1", "", "pg-1", None),  # launched before its claim was told
+        ("", "pg-1", "pg-1", None),  # EC2 lags
+        ("pg-1", "pg-1", "pg-2", "PlacementGroupDrift"),
+        ("", "", "pg-1", "PlacementGroupDrift"),
+        ("pg-1", "pg-1", "", "PlacementGroupDrift"),
+        ("pg-1", "pg-1", None, None),
+    ],
+)
+def test_a_machine_drifts_that_stands_in_another_placement_group_than_its_class_wants(
+    stands: str, said: str, wants: str | None, drift: str | None
+) -> None:
+    def carried(value: str) -> dict[str, str]:
+        return {"karpenter.k8s.aws/placement-group-id": value} if value else {}
+
+    machine = msgspec.structs.replace(MACHINE, labels=carried(stands))
+    claim = {"metadata": {"labels": carried(said)}}
+    assert reason(claim, machine, {"metadata": {}, "status": STATUS}, group=wants) == drift

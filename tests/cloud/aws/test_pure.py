@@ -13,6 +13,7 @@ import pytest
 from dovetail.clock import Clock, run_virtual
 from dovetail.cloud.aws import errors, fleet, health, machines, messages, templates
 from dovetail.cloud.aws.images import Image, Images, variants
+from dovetail.cloud.aws.placement import Group, Place
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
 
@@ -112,9 +113,9 @@ def test_machines_stand_in_the_placement_group_and_on_the_hardware_they_were_ask
 
     assert placed() is None
     assert placed(tenancy="dedicated") == {"Tenancy": "dedicated"}
-    assert placed(spec={"placementGroupSelector": {"name": "default"}}) == {"GroupName": "default"}
-    near = placed(tenancy="dedicated", spec={"placementGroupSelector": {"id": "pg-1"}})
-    assert near == {"Tenancy": "dedicated", "GroupId": "pg-1"}
+    near, apart = Group(id="pg-1", name="a", strategy="cluster"), Group(id="pg-2", name="b", strategy="partition")
+    assert placed(tenancy="dedicated", place=Place(group=near)) == {"Tenancy": "dedicated", "GroupId": "pg-1"}
+    assert placed(place=Place(group=apart, partition="3")) == {"GroupId": "pg-2", "PartitionNumber": 3}
 
 
 def test_devices_are_told_in_whole_gib_with_their_key() -> None:

@@ -14,10 +14,11 @@ from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, asked, cod
 from dovetail.cloud.aws.joint import Joint, Order, Sale
 from dovetail.cloud.aws.launchconfigs import EFA, LaunchConfigs, has_fabric, tenancy
 from dovetail.cloud.aws.network import Network, Subnet
+from dovetail.cloud.aws.placement import Place, Placement, is_full
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.templates import Templates
 from dovetail.cloud.protocol import Launch, LaunchOption, Machine
-from dovetail.cloud.unavailable import Unavailable
+from dovetail.cloud.unavailable import Unavailable, inside
 from dovetail.model import labels as keys
 
 #: On a claim whose machine may offer less variety than its pool wants.
@@ -29,6 +30,7 @@ class Parts(msgspec.Struct, frozen=True):
 
     calls: Calls
     network: Network
+    placement: Placement
     configs: LaunchConfigs
     templates: Templates
     reservations: Reservations
@@ -45,29 +47,30 @@ class Buying:
     async def buy(self, launch: Launch) -> Machine:
         kind, options = fleet.choose(launch.options, _flexible(launch.claim))
         network, spec = self._parts.network, launch.node_class["spec"]
+        place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
         pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
         subnets = network.by_zone(await asked(network.subnets(spec["subnetSelectorTerms"])), pods)
         bought = None
         try:
-            sale = await self._sold(launch, kind, options, subnets)
+            sale = await self._sold(launch, kind, options, subnets, place)
             bought = sale.bought
         finally:
             network.landed(subnets, {bought.subnet} if bought else set(), pods)
-        self._remember(sale.refusals, options)
+        self._remember(sale.refusals, options, place)
         if bought is None:
             raise fleet.failure(sale.refusals)
         where = (bought.instance_type, bought.zone)
         chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
         if chosen is not None and chosen.offering.reservation_id:
             self._parts.reservations.spent(chosen.offering.reservation_id)
-        return self._machine(launch, bought, kind, chosen)
+        return self._machine(launch, bought, kind, chosen, place)
 
     async def _sold(
-        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet]
+        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
     ) -> Sale:
         """A fleet call, with whoever asks for the same; if a template was deleted under us, another with a new one."""
         for last in (False, True):
-            configs = await self._parts.configs.of(launch, kind, options, subnets)
+            configs = await self._parts.configs.of(launch, kind, options, subnets, place)
             try:
                 return await self._ordered(launch, kind, options, configs)
             except Exception as error:  # classified below
@@ -93,7 +96,9 @@ class Buying:
         goods = msgspec.json.encode(alike, order="sorted")
         return await self._joint.order(goods, _order(launch), purchase)
 
-    def _machine(self, launch: Launch, bought: fleet.Bought, kind: str, chosen: LaunchOption | None) -> Machine:
+    def _machine(
+        self, launch: Launch, bought: fleet.Bought, kind: str, chosen: LaunchOption | None, place: Place
+    ) -> Machine:
         labels = dict(launch.labels)
         room: Mapping[str, int] = {}
         left: Mapping[str, int] = {}
@@ -110,6 +115,7 @@ class Buying:
             keys.ZONE: bought.zone,
             keys.CAPACITY_TYPE: kind,
             keys.TENANCY: tenancy(launch.claim),
+            **place.labels(),
         }
         tags = self._tags(launch, [_order(launch)])
         return Machine(
@@ -129,18 +135,23 @@ class Buying:
             network={"subnet": bought.subnet},
         )
 
-    def _remember(self, refusals: Sequence[fleet.Refusal], options: Sequence[LaunchOption]) -> None:
+    def _remember(self, refusals: Sequence[fleet.Refusal], options: Sequence[LaunchOption], place: Place) -> None:
+        unavailable = self._parts.unavailable
         for refusal in refusals:
-            if refusal.code == "InsufficientFreeAddressesInSubnet" and refusal.subnet:
+            name, zone, kind = refusal.key
+            if place.group and is_full(refusal.message):
+                for each in keys.CAPACITY_TYPES:
+                    unavailable.mark(("*", zone, inside(each, place.group_id)))
+            elif refusal.code == "InsufficientFreeAddressesInSubnet" and refusal.subnet:
                 self._parts.network.exhausted(refusal.subnet)
-            elif refusal.key[2] == "reserved":
+            elif kind == "reserved":
                 for option in options:
-                    if (option.instance_type.name, option.offering.zone) == refusal.key[:2]:
+                    if (option.instance_type.name, option.offering.zone) == (name, zone):
                         self._parts.reservations.full(option.offering.reservation_id or "")
             elif refusal.code == SPOT_ROLE_CODE:
-                self._parts.unavailable.mark(("*", "*", "spot"))
+                unavailable.mark(("*", "*", "spot"))
             elif refusal.code in CAPACITY_CODES:
-                self._parts.unavailable.mark(refusal.key)
+                unavailable.mark((name, zone, inside(kind, place.group_id)))
 
     def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:
         """A machine that is bought alone carries its claim; a class may give all its machines one name."""

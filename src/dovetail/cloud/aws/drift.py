@@ -9,7 +9,7 @@ from dovetail.cloud.aws import nodeclass
 from dovetail.cloud.aws.images import Image
 from dovetail.cloud.protocol import Machine
 from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
-from dovetail.model.labels import RESERVATION
+from dovetail.model.labels import PLACEMENT_GROUP, RESERVATION
 
 
 def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, str]:
@@ -24,9 +24,16 @@ def fingerprint(node_class: Mapping[str, Any], certificate: str) -> dict[str, st
 
 
 def reason(
-    claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any], certificate: str = ""
+    claim: Mapping[str, Any],
+    machine: Machine,
+    node_class: Mapping[str, Any],
+    certificate: str = "",
+    group: str | None = None,
 ) -> str | None:
-    """The first thing that no longer matches the class, or what its status selects now."""
+    """The first thing that no longer matches the class, or what its status selects now.
+
+    `group` is the id of the class's placement group, empty if it wants none, None if that is not known.
+    """
     if _hash_differs(claim, fingerprint(node_class, certificate)):
         return "NodeClassDrift"
     status: Mapping[str, Any] = node_class.get("status") or {}
@@ -47,7 +54,8 @@ def reason(
     held, listed = machine.labels.get(RESERVATION), status.get("capacityReservations")
     if held and listed is not None and held not in {each["id"] for each in listed}:
         return "CapacityReservationDrift"
-    return None
+    stands = machine.labels.get(PLACEMENT_GROUP) or (claim["metadata"].get("labels") or {}).get(PLACEMENT_GROUP, "")
+    return "PlacementGroupDrift" if group is not None and group != stands else None
 
 
 def _hash_differs(claim: Mapping[str, Any], now: Mapping[str, str]) -> bool:

@@ -12,11 +12,11 @@ from dovetail.cloud.aws.cluster import ClusterFacts
 from dovetail.cloud.aws.errors import asked, explain
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.network import Subnet
+from dovetail.cloud.aws.placement import Place
 from dovetail.cloud.aws.templates import Blueprint, Templates, own
 from dovetail.cloud.aws.userdata import BadUserData, Boot, render
 from dovetail.cloud.protocol import CloudError, Launch, LaunchOption, NodeClassNotReady, Remedy
 from dovetail.model import labels as keys
-from dovetail.model.requirements import Requirements, requirement
 
 #: How much user data is kept for the next machine that starts alike.
 REMEMBERED = 100
@@ -42,13 +42,8 @@ def full(node_class: Mapping[str, Any], zones: Iterable[str]) -> CloudError:
 
 def tenancy(claim: Mapping[str, Any]) -> str:
     """Hardware shared with others, unless the claim insists on its own."""
-    entries = (claim.get("spec") or {}).get("requirements") or ()
-    asked_for = Requirements(
-        requirement(each["key"], each["operator"], each.get("values") or ())
-        for each in entries
-        if each["key"] == keys.TENANCY
-    ).of(keys.TENANCY)
-    return "default" if asked_for.has("default") else "dedicated"
+    asked_for = nodeclass.wanted(claim, keys.TENANCY)
+    return "default" if asked_for is None or asked_for.has("default") else "dedicated"
 
 
 def has_fabric(launch: Launch) -> bool:
@@ -73,7 +68,7 @@ class LaunchConfigs:
         self._user_data: dict[tuple[str, bytes], str] = {}
 
     async def of(
-        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet]
+        self, launch: Launch, kind: str, options: Sequence[LaunchOption], subnets: Mapping[str, Subnet], place: Place
     ) -> list[dict[str, Any]]:
         """Templates with their overrides, as CreateFleet takes them."""
         if not any(option.offering.zone in subnets for option in options):
@@ -84,7 +79,7 @@ class LaunchConfigs:
         for mould, members in (await self._moulds(launch, options)).items():
             if listed := fleet.overrides(members, subnets, mould.image_id):
                 market = fleet.market(members[0].offering)
-                configs.append(_config(await self._template(launch, kind, mould, market), listed))
+                configs.append(_config(await self._template(launch, kind, mould, market, place), listed))
         return configs
 
     async def _moulds(self, launch: Launch, options: Sequence[LaunchOption]) -> dict[Mould, list[LaunchOption]]:
@@ -108,7 +103,7 @@ class LaunchConfigs:
             )
         return found
 
-    async def _template(self, launch: Launch, kind: str, mould: Mould, market: str) -> str:
+    async def _template(self, launch: Launch, kind: str, mould: Mould, market: str, place: Place) -> str:
         node_class = launch.node_class
         name, spec, status = node_class["metadata"]["name"], node_class["spec"], node_class.get("status") or {}
         groups = tuple(group["id"] for group in status.get("securityGroups") or ())
@@ -130,6 +125,7 @@ class LaunchConfigs:
             enclave=ENCLAVE in _requests(launch),
             tenancy=tenancy(launch.claim),
             ipv6=facts.ipv6,
+            place=place,
             reservation_id=mould.reservation_id,
             market=market,
         )

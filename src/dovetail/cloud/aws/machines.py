@@ -95,6 +95,7 @@ def machine(row: Mapping[str, Any]) -> Machine:
             keys.ZONE: zone,
             keys.CAPACITY_TYPE: kind,
             **({keys.RESERVATION: row["CapacityReservationId"]} if kind == "reserved" else {}),
+            **_placed(row.get("Placement", {})),
         },
         created=row["LaunchTime"],
         claim_uid=tags.get(UID_TAG) or _together(tags).get(tags.get(CLAIM_TAG, "")),
@@ -104,6 +105,12 @@ def machine(row: Mapping[str, Any]) -> Machine:
         tags=tags,
         network={"subnet": row.get("SubnetId", ""), "security-groups": ",".join(groups)},
     )
+
+
+def _placed(placement: Mapping[str, Any]) -> dict[str, str]:
+    """The placement group a machine stands in, and which part of it."""
+    found = {keys.PLACEMENT_GROUP: placement.get("GroupId"), keys.PLACEMENT_PARTITION: placement.get("PartitionNumber")}
+    return {key: str(value) for key, value in found.items() if value}
 
 
 def _together(tags: Mapping[str, str]) -> dict[str, str]:

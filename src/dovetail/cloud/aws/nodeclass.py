@@ -1,4 +1,4 @@
-"""Reading an EC2NodeClass: the family its images are of, and what it says about capacity."""
+"""Reading an EC2NodeClass: the family its images are of, what it says about capacity, what a claim of it wants."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from dovetail.cloud.aws.capacity import FAMILIES, Disk, Family, Kubelet
 from dovetail.model.kinds.devices import POD_DEVICES
 from dovetail.model.quantity import amount, whole
+from dovetail.model.requirements import Requirement, Requirements, requirement
 
 _ALIASES = {name.lower(): name for name in FAMILIES if name != "Custom"}
 
@@ -68,3 +69,10 @@ def disk(spec: Mapping[str, Any]) -> Disk:
     sizes = [(e.get("ebs") or {}).get("volumeSize") for e in (*[e for e in entries if e.get("rootVolume")][:1], *own)]
     size = next(filter(None, sizes), None)
     return Disk(size=whole(str(size)) if size else None, raid0=spec.get("instanceStorePolicy") == "RAID0")
+
+
+def wanted(claim: Mapping[str, Any], key: str) -> Requirement | None:
+    """What a claim asks of a label; None if it says nothing of it."""
+    entries = (claim.get("spec") or {}).get("requirements") or ()
+    said = [requirement(key, each["operator"], each.get("values") or ()) for each in entries if each["key"] == key]
+    return Requirements(said)[key] if said else None

@@ -18,6 +18,7 @@ from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.launchconfigs import LaunchConfigs, full
 from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network
+from dovetail.cloud.aws.placement import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import Profiles
 from dovetail.cloud.aws.reservations import Reservations
@@ -89,18 +90,21 @@ class Aws:
         self.templates = Templates(self.calls, clock, settings.cluster_name)
         self._machines = machines.Machines(self.calls, settings.cluster_name)
         self._reservations = Reservations(self.calls, clock)
+        self._placement = Placement(self.calls, clock)
         limits = capacity.Settings(
             memory_overhead=settings.vm_memory_overhead_percent, reserved_enis=settings.reserved_enis
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
         self._resolver = Resolver(
-            self._network, self._images, self._profiles, self.templates, self._reservations, self._version, self._tags
-        )
+            self._network, self._images, self._profiles, self.templates, self._reservations, self._placement,
+            self._version, self._tags,
+        )  # fmt: skip
         configs = LaunchConfigs(self._images, self.templates, self._cluster, self._tags)
-        self._buying = Buying(
-            Parts(self.calls, self._network, configs, self.templates, self._reservations, self.unavailable, self._tags),
-            clock,
-        )
+        parts = Parts(
+            self.calls, self._network, self._placement, configs, self.templates, self._reservations, self.unavailable,
+            self._tags,
+        )  # fmt: skip
+        self._buying = Buying(parts, clock)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
         self._priced: Ageing[None] = Ageing(clock, REFRESH)
@@ -122,7 +126,8 @@ class Aws:
         zones = {subnet.zone: subnet.zone_id for subnet in subnets if self._network.room(subnet) > 0}
         if subnets and not zones:
             raise full(node_class, {subnet.zone for subnet in subnets})
-        return await asked(self._types.list(node_class, zones, held))
+        group = await asked(self._placement.of(node_class))
+        return await asked(self._types.list(node_class, zones, held, group))
 
     async def launch(self, launch: Launch) -> Machine:
         known = await asked(self._known())
@@ -164,7 +169,7 @@ class Aws:
             await asked(self._profiles.release(meta.get("uid", "")))
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
-        return drift.reason(claim, machine, node_class, await self._certificate())
+        return drift.reason(claim, machine, node_class, await self._certificate(), await self._group(node_class))
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         profile = (node_class.get("status") or {}).get("instanceProfile")
@@ -265,6 +270,16 @@ class Aws:
             if self._last_facts is None:
                 raise
         return self._last_facts
+
+    async def _group(self, node_class: Mapping[str, Any]) -> str | None:
+        """The id of a class's placement group, empty if it wants none; None where it is not known."""
+        if not selector(node_class):
+            return ""
+        try:
+            found = await asked(self._placement.of(node_class))
+        except CloudError:
+            return None
+        return found.id if found else None
 
     async def _version(self) -> str:
         return (await self._cluster()).version

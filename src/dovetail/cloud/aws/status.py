@@ -16,6 +16,7 @@ from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.machines import CLAIM_TAG, CLASS_TAG, CLUSTER_TAG, POOL_TAG
 from dovetail.cloud.aws.network import Network
+from dovetail.cloud.aws.placement import Placement, missing, selector
 from dovetail.cloud.aws.profiles import Profiles
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.templates import Templates, own
@@ -28,13 +29,15 @@ RESTRICTED_TAGS = (CLUSTER_TAG, POOL_TAG, CLAIM_TAG, CLASS_TAG)
 class Resolver:
     def __init__(
         self, network: Network, images: Images, profiles: Profiles, templates: Templates, reservations: Reservations,
-        version: Callable[[], Awaitable[str]], tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        placement: Placement, version: Callable[[], Awaitable[str]],
+        tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> None:
         self._network = network
         self._images = images
         self._profiles = profiles
         self._templates = templates
         self._reservations = reservations
+        self._placement = placement
         self._version = version
         self._tags = tags
 
@@ -51,6 +54,7 @@ class Resolver:
         for kind, step in (
             ("SubnetsReady", self._subnets),
             *(brought if own(node_class) else made),
+            ("PlacementGroupReady", self._group),
             ("CapacityReservationsReady", self._held),
         ):
             conditions.append(await self._attempt(kind, step, node_class, status))
@@ -129,6 +133,12 @@ class Resolver:
             return (kind, "True", kind, f"by launch template {name!r}")
         return (kind, "False", "LaunchTemplateNotFound",
                 f"EC2 has no launch template {name!r}; create it, or say in the class what it said (BAD_NODECLASS)")
+
+    async def _group(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
+        if selector(node_class) and await self._placement.of(node_class) is None:
+            return ("PlacementGroupReady", "False", "PlacementGroupNotFound",
+                    f"{missing(node_class)} (BAD_NODECLASS)")
+        return ("PlacementGroupReady", "True", "PlacementGroupReady", "")
 
     async def _held(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         """Reservations that are not there are no fault of the class: machines are bought without them."""

@@ -9,11 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.cloud.aws.nodeclass import family_name
+from dovetail.cloud.aws.placement import Group
 from dovetail.cloud.aws.spec import Spec
 
 
-def suits(spec: Spec, asked: Mapping[str, Any]) -> bool:
-    """`asked` is the class's spec."""
+def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> bool:
+    """`asked` is the class's spec, `group` the placement group that its machines stand in."""
+    if group is not None and group.strategy not in spec.placement:
+        return False
     if family_name(asked) == "AL2023" and spec.name.startswith("a1."):
         return False  # its first generation of arm64 is too old for the image
     if (asked.get("cpuOptions") or {}).get("nestedVirtualization") == "enabled" and not spec.nested_virtualization:

@@ -18,6 +18,7 @@ from dovetail.clock import Clock
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.cloud.aws.machines import CLASS_TAG, CLUSTER_TAG
+from dovetail.cloud.aws.placement import Place
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from dovetail.model.quantity import whole
 
@@ -52,13 +53,14 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     enclave: bool = False
     tenancy: str = "default"
     ipv6: bool = False
+    place: Place = Place()
     reservation_id: str | None = None
     market: str = ""  # of a reservation that is not of the usual sort
 
     def name(self) -> str:
         parts = (
             self.family, self.image_id, self.profile, self.groups, self.user_data, dict(self.tags), self.capacity_type,
-            self.efa, self.enclave, self.tenancy, self.ipv6, self.reservation_id, self.market,
+            self.efa, self.enclave, self.tenancy, self.ipv6, self.place.ec2(), self.reservation_id, self.market,
             {key: self.spec.get(key) for key in _SPEC_FIELDS},
         )
         return PREFIX + str(int(hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16], 16))
@@ -66,7 +68,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
 _SPEC_FIELDS = (
     "blockDeviceMappings", "metadataOptions", "detailedMonitoring", "associatePublicIPAddress", "ipPrefixCount",
-    "networkInterfaces", "connectionTracking", "cpuOptions", "placementGroupSelector",
+    "networkInterfaces", "connectionTracking", "cpuOptions",
 )
 
 
@@ -130,12 +132,10 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
     return made
 
 
-def _placement(blueprint: Blueprint) -> dict[str, str]:
-    """On whose hardware, and in which placement group; EC2 refuses a type that the group cannot hold."""
-    group = blueprint.spec.get("placementGroupSelector") or {}
-    tenancy = blueprint.tenancy if blueprint.tenancy != "default" else None
-    asked = {"Tenancy": tenancy, "GroupName": group.get("name"), "GroupId": group.get("id")}
-    return {key: value for key, value in asked.items() if value}
+def _placement(blueprint: Blueprint) -> dict[str, Any]:
+    """On whose hardware, and in which placement group."""
+    tenancy = {"Tenancy": blueprint.tenancy} if blueprint.tenancy != "default" else {}
+    return tenancy | blueprint.place.ec2()
 
 
 def _reservation(blueprint: Blueprint) -> dict[str, Any]:

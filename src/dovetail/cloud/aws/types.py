@@ -13,6 +13,7 @@ from dovetail.cloud.aws import capacity, nodeclass, typelabels
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.images import WINDOWS_BUILDS
+from dovetail.cloud.aws.placement import Group
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.reservations import Reservation
 from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
@@ -56,28 +57,40 @@ class Types:
         self._reserved: dict[tuple[Reservation, ...], tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
 
     async def list(
-        self, node_class: Mapping[str, Any], zones: Mapping[str, str], reservations: Sequence[Reservation] = ()
+        self,
+        node_class: Mapping[str, Any],
+        zones: Mapping[str, str],
+        reservations: Sequence[Reservation] = (),
+        group: Group | None = None,
     ) -> tuple[InstanceType, ...]:
-        """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids."""
+        """Every type, those that cannot be had now included. `zones`: the subnets' zones with their ids.
+
+        `group` is the placement group that the machines are to stand in.
+        """
         spec: Mapping[str, Any] = node_class.get("spec") or {}
         fields = {key: spec.get(key) for key in _DECIDING}
-        key = msgspec.json.encode((fields, dict(zones)), order="sorted")
-        derived = await self._derived.get(key, lambda: self._derive(spec, zones))
-        return self._with_reservations(self._to_be_had(key, derived), tuple(reservations), zones)
+        key = msgspec.json.encode((fields, dict(zones), group), order="sorted")
+        derived = await self._derived.get(key, lambda: self._derive(spec, zones, group))
+        inside = group.id if group else ""
+        return self._with_reservations(self._to_be_had(key, derived, inside), tuple(reservations), zones, inside)
 
     def forget(self) -> None:
         self._derived.forget()
 
-    def _to_be_had(self, key: bytes, derived: tuple[InstanceType, ...]) -> tuple[InstanceType, ...]:
+    def _to_be_had(self, key: bytes, derived: tuple[InstanceType, ...], group: str) -> tuple[InstanceType, ...]:
         """The types less what was refused lately; the same answer while nothing changed."""
         generation = self._unavailable.generation
         known = self._shown.get(key)
         if known is None or known[0] is not derived or known[1] != generation:
-            known = self._shown[key] = (derived, generation, self._unavailable.apply(derived))
+            known = self._shown[key] = (derived, generation, self._unavailable.apply(derived, group))
         return known[2]
 
     def _with_reservations(
-        self, types: tuple[InstanceType, ...], reservations: tuple[Reservation, ...], zones: Mapping[str, str]
+        self,
+        types: tuple[InstanceType, ...],
+        reservations: tuple[Reservation, ...],
+        zones: Mapping[str, str],
+        group: str,
     ) -> tuple[InstanceType, ...]:
         """The types with what is reserved of them; the same answer while nothing changed, so that others can cache."""
         if not reservations:
@@ -87,23 +100,28 @@ class Types:
             held: dict[str, list[Reservation]] = {}
             for each in reservations:
                 held.setdefault(each.instance_type, []).append(each)
-            made = tuple(self._holding(t, held[t.name], zones) if t.name in held else t for t in types)
+            made = tuple(self._holding(t, held[t.name], zones, group) if t.name in held else t for t in types)
             known = (types, made)
             self._reserved = {reservations: known}
         return known[1]
 
-    def _holding(self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str]) -> InstanceType:
-        reserved = (self._unavailable.shown(t.name, self._offering(each, zones)) for each in held)
+    def _holding(
+        self, t: InstanceType, held: Sequence[Reservation], zones: Mapping[str, str], group: str
+    ) -> InstanceType:
+        reserved = (self._unavailable.shown(t.name, self._offering(each, zones), group) for each in held)
         offerings = (*t.offerings, *reserved)
         labels = {**t.labels, CAPACITY_TYPE: tuple(sorted({*t.labels[CAPACITY_TYPE], RESERVED}))}
         return msgspec.structs.replace(t, offerings=offerings, labels=labels)
 
-    async def _derive(self, spec: Mapping[str, Any], zones: Mapping[str, str]) -> tuple[InstanceType, ...]:
+    async def _derive(
+        self, spec: Mapping[str, Any], zones: Mapping[str, str], group: Group | None
+    ) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)
         kind = nodeclass.family(spec)
         limits = nodeclass.kubelet(spec)
         room = nodeclass.disk(spec)
+        placed = group.labels() if group else {}
         own = [nic for nic in spec.get("networkInterfaces") or () if nic.get("interfaceType") == "efa-only"]
         settings = msgspec.structs.replace(
             self._settings,
@@ -115,8 +133,8 @@ class Types:
                 name=name,
                 capacity=capacity.capacity(found, kind, limits, room, settings),
                 overhead=capacity.overhead(found, kind, limits, room, settings),
-                labels=self._labels(found, kind, offered.get(name, frozenset()), zones),
-                offerings=self._offerings(found, suits(found, spec), offered.get(name, frozenset()), zones),
+                labels=self._labels(found, kind, offered.get(name, frozenset()), zones) | placed,
+                offerings=self._offerings(found, suits(found, spec, group), offered.get(name, frozenset()), zones),
                 attach_limits=catalogue.attach_limits(found),
             )
             for name, found in specs.items()

@@ -27,12 +27,15 @@ from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.labels import PLACEMENT_PARTITION
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import format_resources, resources
 
 #: How long, in seconds, a launch waits for the other claims of its batch to be written: they matter more than
 #: the many small writes that follow a launch.
 PATIENCE = 1.0
+#: How long, in seconds, until the cloud is asked again where a machine stands.
+UNTOLD = 5.0
 
 
 class Lifecycle:
@@ -137,11 +140,26 @@ class Lifecycle:
         except NotFound:
             conditions.unknown("Registered", "NodeNotFound", "Node not registered with cluster")
             return
+        if claim.metadata.labels.get(PLACEMENT_PARTITION) == "":
+            await self._locate(claim)
+            return
         if node.metadata.labels.get(keys.REGISTERED) != "true":
             await self._sync(claim, node)
         conditions.true("Registered")
         fields["nodeName"] = node.metadata.name
         self._tell_registered(claim, node)
+
+    async def _locate(self, claim: NodeClaim) -> None:
+        """Write down the partition that the cloud chose for a machine; the claim is looked at again once it has one.
+
+        Pods that are spread over the partitions of a placement group must not meet a node that does not tell its own.
+        """
+        found = (await self._context.cloud.get(claim.status.provider_id)).labels.get(PLACEMENT_PARTITION)
+        if not found:
+            self._worker.add(claim.name, UNTOLD)
+            return
+        body = {"metadata": {"labels": {PLACEMENT_PARTITION: found}}}
+        await self._context.kube.patch(NODECLAIMS, claim.name, body)
 
     async def _sync(self, claim: NodeClaim, node: Node) -> None:
         context = self._context

@@ -1,7 +1,7 @@
 """Everything the lab changes about moto, in one list.
 
 Each correction replaces one method of moto by one that answers as AWS does. They are put in once, for
-the life of the process: `install` may be called again with another market.
+the life of the process: `install` may be called again with another shop.
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from typing import Any
 from dovetail.clock import wall
 from dovetail.lab.aws import fleet
 from dovetail.lab.aws.market import Market
-from dovetail.lab.aws.reservations import Book
 
 #: A method of moto's: the object in, its answer out.
 Method = Callable[[Any], Any]
 
-_shop: tuple[Market, Book] | None = None
+_shop: fleet.Shop | None = None
 
 
-def install(market: Market, book: Book) -> None:
-    """Correct moto; the market decides what can be had and at what price, the book what is reserved."""
+def install(shop: fleet.Shop) -> None:
+    """Correct moto; the shop decides what can be had."""
     global _shop
     first = _shop is None
-    _shop = (market, book)
+    _shop = shop
     if first:
         _correct()
 
 
-def _open_shop() -> tuple[Market, Book]:
+def _open_shop() -> fleet.Shop:
     assert _shop is not None, "corrections.install comes first"
     return _shop
 
 
 def _selling() -> Market:
-    return _open_shop()[0]
+    return _open_shop().market
 
 
 def _correct() -> None:
-    from moto.ec2.models.instances import Instance
+    from moto.ec2.models.instances import Instance, InstancePlacement
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
@@ -55,6 +54,8 @@ def _correct() -> None:
     Instance.spot_instance_request_id = None
     Instance.capacity_reservation_id = None
     Instance.capacity_reservation_specification = None
+    InstancePlacement.group_id = None
+    InstancePlacement.partition_number = None
 
 
 def _at_once(plain: Method) -> Method:
@@ -68,7 +69,7 @@ def _at_once(plain: Method) -> Method:
         self.error_on_dryrun()
         names = ("LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications", "ClientToken")
         asked = {name: self._get_param(name) for name in names}
-        return ActionResult(fleet.create(self.ec2_backend, *_open_shop(), asked))
+        return ActionResult(fleet.create(self.ec2_backend, _open_shop(), asked))
 
     return create_fleet
 

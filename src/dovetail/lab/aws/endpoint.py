@@ -8,8 +8,10 @@ import threading
 from typing import Any
 
 from dovetail.lab.aws import corrections
+from dovetail.lab.aws.fleet import Shop
 from dovetail.lab.aws.front import Front
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.placement import Groups
 from dovetail.lab.aws.reservations import Book
 from dovetail.lab.aws.trouble import Trouble
 
@@ -33,8 +35,10 @@ class Endpoint:
         self.market = market
         self.book = Book(self._used)
         self.trouble = Trouble()
-        corrections.install(market, self.book)
-        self.front = Front(DomainDispatcherApplication(create_backend_app), market, self.book, self.trouble)
+        self.groups = Groups(self.instances)
+        corrections.install(Shop(market, self.book, self.groups))
+        moto = DomainDispatcherApplication(create_backend_app)
+        self.front = Front(moto, market, self.book, self.groups, self.trouble)
         self._server = make_server("127.0.0.1", port, self.front, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.placement import Groups
 from dovetail.lab.aws.reservations import Book
 
 _MESSAGES = {
@@ -38,6 +39,14 @@ _MESSAGES = {
 _till = threading.Lock()
 
 
+class Shop(msgspec.Struct, frozen=True):
+    """What can be had and at what price, what is reserved, and the groups that machines stand in."""
+
+    market: Market
+    book: Book
+    groups: Groups
+
+
 class Choice(msgspec.Struct, frozen=True):
     """One override of one launch template."""
 
@@ -47,27 +56,27 @@ class Choice(msgspec.Struct, frozen=True):
     price: float
 
 
-def create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) -> dict[str, Any]:
+def create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
     with _till:
-        return _create(backend, market, book, asked)
+        return _create(backend, shop, asked)
 
 
-def _create(backend: Any, market: Market, book: Book, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
     target = asked.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
-    choices = sorted(_choices(backend, market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
+    choices = sorted(_choices(backend, shop.market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
     tags = _tags(asked.get("TagSpecifications") or ())
     token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
     sold = [_sold(choices, instance, kind) for instance in _same_token(backend, token)]
     errors: list[dict[str, Any]] = []
     for choice in choices if not sold else ():
         while len(sold) < wanted:
-            code = _refusal(backend, market, book, choice, kind)
-            if code is not None:
-                errors.append(_error(choice, kind, code))
+            refusal = _refusal(backend, shop, choice, kind)
+            if refusal is not None:
+                errors.append(_error(choice, kind, *refusal))
                 break
-            sold.append(_sold([choice], _run(backend, market, choice, kind, tags, token), kind))
+            sold.append(_sold([choice], _run(backend, shop, choice, kind, tags, token), kind))
     return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
 
 
@@ -87,18 +96,21 @@ def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) 
     return found
 
 
-def _refusal(backend: Any, market: Market, book: Book, choice: Choice, kind: str) -> str | None:
-    data = choice.template.get_version("$Latest").data
+def _refusal(backend: Any, shop: Shop, choice: Choice, kind: str) -> tuple[str, str] | None:
+    """Why a machine cannot be had: code, and message where the code does not tell it."""
+    data, override = choice.template.get_version("$Latest").data, choice.override
     profile = (data.get("IamInstanceProfile") or {}).get("Name")
     if profile and not profile_exists(backend.account_id, profile):
-        return "InvalidParameterValue"
-    subnet = choice.override.get("SubnetId")
+        return "InvalidParameterValue", ""
+    subnet = override.get("SubnetId")
     if subnet and backend.get_subnet(subnet).available_ip_address_count <= 0:
-        return "InsufficientFreeAddressesInSubnet"
-    type_, zone = choice.override["InstanceType"], choice.override["AvailabilityZone"]
-    if held := _reservation(data):
-        return book.refusal(held, type_, zone)
-    return market.refusal(type_, zone, kind)
+        return "InsufficientFreeAddressesInSubnet", ""
+    where = override["InstanceType"], override["AvailabilityZone"]
+    if outside := shop.groups.refusal(data.get("Placement") or {}, *where):
+        return outside
+    held = _reservation(data)
+    code = shop.book.refusal(held, *where) if held else shop.market.refusal(*where, kind)
+    return (code, "") if code else None
 
 
 def _reservation(data: Mapping[str, Any]) -> str | None:
@@ -108,8 +120,8 @@ def _reservation(data: Mapping[str, Any]) -> str | None:
     return found
 
 
-def _error(choice: Choice, kind: str, code: str) -> dict[str, Any]:
-    message = _MESSAGES.get(code, code).format(
+def _error(choice: Choice, kind: str, code: str, message: str) -> dict[str, Any]:
+    message = message or _MESSAGES.get(code, code).format(
         kind=kind, type=choice.override["InstanceType"], zone=choice.override["AvailabilityZone"],
         subnet=choice.override.get("SubnetId", ""),
     )
@@ -136,7 +148,7 @@ def _same_token(backend: Any, token: str | None) -> list[Any]:
 
 
 def _run(
-    backend: Any, market: Market, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
+    backend: Any, shop: Shop, choice: Choice, kind: str, tags: Mapping[str, Any], token: str | None
 ) -> Any:
     data: Mapping[str, Any] = choice.template.get_version("$Latest").data
     interface: Mapping[str, Any] = (data.get("NetworkInterfaces") or [{}])[0]
@@ -168,7 +180,8 @@ def _run(
         instance.spot_instance_request_id = f"sir-{instance.id[2:10]}"
     instance.capacity_reservation_id = _reservation(data)
     instance.capacity_reservation_specification = data.get("CapacityReservationSpecification")
-    _fail_at_once(instance, data, market)
+    shop.groups.enter(instance, data.get("Placement") or {})
+    _fail_at_once(instance, data, shop.market)
     return instance
 
 

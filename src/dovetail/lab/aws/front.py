@@ -1,4 +1,4 @@
-"""Services and calls that moto does not have, answered before it is asked: prices, access entries, reservations."""
+"""Services and calls that moto lacks, answered before it is asked: prices, access entries, reservations, groups."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from urllib.parse import parse_qs, unquote
+from urllib.parse import unquote
 
 from dovetail.cloud import catalogue
 from dovetail.cloud.aws.spec import Spec
 from dovetail.lab.aws.market import Market
+from dovetail.lab.aws.placement import Groups
 from dovetail.lab.aws.reservations import Book
 from dovetail.lab.aws.trouble import Trouble
-from dovetail.lab.aws.wire import EC2_NAMESPACE, Answer, Environ
+from dovetail.lab.aws.wire import Answer, Environ
 from dovetail.lab.aws.wire import body_of as _body
 
 StartResponse = Callable[..., Any]
@@ -21,18 +22,16 @@ Wsgi = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 _PAGE = 100
 _ENTRY = re.compile(r"^/clusters/(?P<cluster>[^/]+)/access-entries(?:/(?P<arn>.+?))?(?P<policies>/access-policies)?$")
-_EMPTY_LISTS = {
-    "DescribePlacementGroups": "placementGroupSet",
-}
 
 
 class Front:
     """A WSGI application around moto's."""
 
-    def __init__(self, inner: Wsgi, market: Market, book: Book, trouble: Trouble) -> None:
+    def __init__(self, inner: Wsgi, market: Market, book: Book, groups: Groups, trouble: Trouble) -> None:
         self._inner = inner
         self._market = market
         self._book = book
+        self._groups = groups
         self._trouble = trouble
         self.entries: dict[str, dict[str, dict[str, Any]]] = {}
         self._written: dict[tuple[str, bytes], tuple[Any, Any, bytes]] = {}
@@ -108,17 +107,10 @@ class Front:
         return _json(200, {"accessEntry": kept[arn]})
 
     def _ec2(self, environ: Environ) -> Answer | None:
-        """Capacity reservations, and lists that the lab's account has nothing in."""
+        """Capacity reservations and placement groups."""
         if environ.get("REQUEST_METHOD") != "POST" or "form" not in environ.get("CONTENT_TYPE", ""):
             return None
-        if held := self._book.answer(environ):
-            return held
-        action = parse_qs(_body(environ).decode(errors="replace")).get("Action", [""])[0]
-        field = _EMPTY_LISTS.get(action)
-        if field is None:
-            return None
-        body = f"<{action}Response {EC2_NAMESPACE}><requestId>lab</requestId><{field}/></{action}Response>"
-        return 200, "text/xml", body.encode()
+        return self._book.answer(environ) or self._groups.answer(environ)
 
 
 def _json(status: int, value: Mapping[str, Any], error: str = "") -> Answer:

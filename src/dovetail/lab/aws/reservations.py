@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from dovetail.clock import wall
-from dovetail.lab.aws.wire import EC2_NAMESPACE, Answer, Environ, body_of, members
+from dovetail.lab.aws.wire import Answer, Environ, Form, body_of, members, one, values, xml
 
 OWNER = "123456789012"
 #: Answers how many living machines hold a reservation.
@@ -88,48 +88,45 @@ class Book:
     def answer(self, environ: Environ) -> Answer | None:
         """One of the three calls, or None."""
         form = parse_qs(body_of(environ).decode(errors="replace"))
-        action = form.get("Action", [""])[0]
+        action = one(form, "Action")
         if action == "DescribeCapacityReservations":
             rows = "".join(f"<item>{self._shown(each)}</item>" for each in self._selected(form))
-            return _xml(action, f"<capacityReservationSet>{rows}</capacityReservationSet>")
+            return xml(action, f"<capacityReservationSet>{rows}</capacityReservationSet>")
         if action == "CreateCapacityReservation":
-            return _xml(action, f"<capacityReservation>{self._shown(self._created(form))}</capacityReservation>")
+            return xml(action, f"<capacityReservation>{self._shown(self._created(form))}</capacityReservation>")
         if action == "CancelCapacityReservation":
-            return _xml(action, f"<return>{str(self.cancel(_one(form, 'CapacityReservationId'))).lower()}</return>")
+            return xml(action, f"<return>{str(self.cancel(one(form, 'CapacityReservationId'))).lower()}</return>")
         return None
 
-    def _created(self, form: dict[str, list[str]]) -> Held:
+    def _created(self, form: Form) -> Held:
         tags = {
-            _one(tag, "Key"): _one(tag, "Value")
+            one(tag, "Key"): one(tag, "Value")
             for spec in members(form, "TagSpecifications") + members(form, "TagSpecification")
             for tag in members(spec, "Tag")
         }
-        end = _one(form, "EndDate")
+        end = one(form, "EndDate")
         return self.put(
-            _one(form, "InstanceType"), _one(form, "AvailabilityZone"), int(_one(form, "InstanceCount") or 1),
-            criteria=_one(form, "InstanceMatchCriteria") or "open", tags=tags,
+            one(form, "InstanceType"), one(form, "AvailabilityZone"), int(one(form, "InstanceCount") or 1),
+            criteria=one(form, "InstanceMatchCriteria") or "open", tags=tags,
             end=datetime.fromisoformat(end.replace("Z", "+00:00")) if end else None,
         )  # fmt: skip
 
-    def _selected(self, form: dict[str, list[str]]) -> Iterable[Held]:
-        ids = [value for key, values in form.items() if key.startswith("CapacityReservationId.") for value in values]
-        asked = [
-            (_one(each, "Name"), [v for key, values in each.items() if key.startswith("Value.") for v in values])
-            for each in members(form, "Filter")
-        ]
+    def _selected(self, form: Form) -> Iterable[Held]:
+        ids = values(form, "CapacityReservationId")
+        asked = [(one(each, "Name"), values(each, "Value")) for each in members(form, "Filter")]
         for each in sorted(self._held.values(), key=lambda held: held.id):
-            if (not ids or each.id in ids) and all(self._matches(each, name, values) for name, values in asked):
+            if (not ids or each.id in ids) and all(self._matches(each, *wanted) for wanted in asked):
                 yield each
 
-    def _matches(self, held: Held, name: str, values: list[str]) -> bool:
+    def _matches(self, held: Held, name: str, wanted: list[str]) -> bool:
         facts = {
             "state": held.state(self.now()), "instance-match-criteria": held.criteria, "owner-id": held.owner,
             "instance-type": held.instance_type, "availability-zone": held.zone, "capacity-reservation-id": held.id,
         }
         if name == "tag-key":
-            return any(key in values for key in held.tags)
+            return any(key in wanted for key in held.tags)
         fact = held.tags.get(name.removeprefix("tag:")) if name.startswith("tag:") else facts.get(name)
-        return fact is not None and any(fnmatch.fnmatchcase(fact, value) for value in values)
+        return fact is not None and any(fnmatch.fnmatchcase(fact, value) for value in wanted)
 
     def _shown(self, held: Held) -> str:
         facts = {
@@ -147,12 +144,3 @@ class Book:
             f"<item><key>{escape(key)}</key><value>{escape(value)}</value></item>" for key, value in held.tags.items()
         )
         return f"{text}<tagSet>{tags}</tagSet>"
-
-
-def _one(form: Mapping[str, list[str]], name: str) -> str:
-    return form.get(name, [""])[0]
-
-
-def _xml(action: str, content: str) -> Answer:
-    body = f"<{action}Response {EC2_NAMESPACE}><requestId>lab</requestId>{content}</{action}Response>"
-    return 200, "text/xml", body.encode()

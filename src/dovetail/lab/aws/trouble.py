@@ -13,10 +13,10 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from dovetail.lab.aws.wire import Answer, Environ, body_of
+from dovetail.lab.aws.wire import Answer, Environ, body_of, refused
 
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/aws4_request")
-_PLAIN = {"ec2", "autoscaling", "iam", "sts"}
+_PLAIN = {"autoscaling", "iam", "sts"}
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -83,11 +83,10 @@ def asked(environ: Environ) -> tuple[str, str]:
 
 
 def _error(service: str, rule: Rule) -> Answer:
-    code, message = escape(rule.code), escape(rule.message)
     if service == "ec2":
-        text = f"<Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>"
-        return rule.status, "text/xml", f"<Response>{text}<RequestID>lab</RequestID></Response>".encode()
+        return refused(rule.code, rule.message, rule.status)
     if service in _PLAIN:
+        code, message = escape(rule.code), escape(rule.message)
         text = f"<Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>"
         return rule.status, "text/xml", f"<ErrorResponse>{text}<RequestId>lab</RequestId></ErrorResponse>".encode()
     told = {"__type": rule.code, "code": rule.code, "message": rule.message}

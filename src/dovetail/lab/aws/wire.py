@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
+from xml.sax.saxutils import escape
 
 Environ = MutableMapping[str, Any]
 #: Status, content type, body.
 Answer = tuple[int, str, bytes]
+#: A query form: each name with the values it was given.
+Form = dict[str, list[str]]
 
 EC2_NAMESPACE = 'xmlns="http://ec2.amazonaws.com/doc/2016-11-15/"'
 
@@ -21,12 +24,33 @@ def body_of(environ: Environ) -> bytes:
     return data
 
 
-def members(form: dict[str, list[str]], prefix: str) -> list[dict[str, list[str]]]:
+def members(form: Form, prefix: str) -> list[Form]:
     """The elements of a list in a query form: `Filter.1.Name=…` becomes one small form for each number."""
-    found: dict[int, dict[str, list[str]]] = {}
+    found: dict[int, Form] = {}
     for key, values in form.items():
         head, _, rest = key.partition(".")
         number, _, name = rest.partition(".")
         if head == prefix and number.isdigit():
             found.setdefault(int(number), {})[name] = values
     return [found[number] for number in sorted(found)]
+
+
+def one(form: Mapping[str, list[str]], name: str) -> str:
+    return form.get(name, [""])[0]
+
+
+def values(form: Form, prefix: str) -> list[str]:
+    """The elements of a list of plain values: `GroupName.1=…`."""
+    return [value for key, found in form.items() if key.startswith(f"{prefix}.") for value in found]
+
+
+def xml(action: str, content: str) -> Answer:
+    """An answer of EC2's."""
+    body = f"<{action}Response {EC2_NAMESPACE}><requestId>lab</requestId>{content}</{action}Response>"
+    return 200, "text/xml", body.encode()
+
+
+def refused(code: str, message: str, status: int = 400) -> Answer:
+    """An error of EC2's."""
+    text = f"<Errors><Error><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error></Errors>"
+    return status, "text/xml", f"<Response>{text}<RequestID>lab</RequestID></Response>".encode()
