@@ -80,6 +80,8 @@ def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -
     why = json.loads(result.stdout)["pods"]["default/big-0"]["unschedulable"]
     assert why["code"] == "NO_TYPE_FITS"
     assert why["nodePools"]["default"]["after"][-1]["left"] == 0
+    assert (why["class"], why["cure"]) == ("change", "ask for less, or allow larger types")
+    assert why["nodePools"]["default"]["nearest"]["lacks"] == "cpu 62070m"
 
 
 @pytest.mark.parametrize(
@@ -181,6 +183,36 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
     assert "a month" in text
     found = yaml.safe_load(run(POOL, _deployment("web", 3, "900m"), args=("-o", "yaml")).stdout)
     assert found["cost"]["perHour"] == pytest.approx(0.236)
+
+
+def test_people_read_what_machines_are_for_and_why_a_pod_has_none(run: Any) -> None:
+    lone = _object("Pod", "lone", _template("100m", "lone")["spec"])
+    text = run(POOL, _deployment("web", 2, "700m"), lone, _deployment("big", 1, "64"), args=()).stdout
+    heads, row = text.splitlines()[:2]
+    assert row[heads.index("FOR") :] == "2 web, lone"
+    assert "$0.1180 an hour, $86.14 a month, 1 machine\n" in text
+    assert "no place for 1 pod: default/big-0\n  NO_TYPE_FITS (change): NodePool default: cpu 64 left none" in text
+    assert "  NodePool default: 3 offerings, 0 left by cpu 64" in text
+
+
+def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tmp_path: Path) -> None:
+    small = {**TYPE, "name": "m5.tiny", "capacity": {"cpu": "1", "memory": "2Gi", "pods": "9"},
+             "offerings": [{**TYPE["offerings"][0], "price": 0.02}]}  # type: ignore[index]  # fmt: skip
+    (tmp_path / "catalog.json").write_text(json.dumps([TYPE, small]))
+    text = run(POOL, _deployment("web", 1, "1500m"), args=("-v",)).stdout
+    assert "m-1: 3 offerings would do, the best\n  $0.1180  m5.large in ap-northeast-2a, on-demand\n" in text
+    assert "  $0.0200  m5.tiny in ap-northeast-2a, on-demand: too small: cpu 1500m > 930m" in text
+
+
+def test_a_namespace_is_there_as_soon_as_a_pod_lives_in_it(run: Any) -> None:
+    """Manifests seldom have the namespaces themselves; each is labelled with its name in any case."""
+    db = _object("Pod", "db", _template("100m", "db")["spec"], namespace="data", labels={"app": "db"})
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "topology.kubernetes.io/zone",
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "data"}}}  # fmt: skip
+    near = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    result = run(POOL, *_running("n1", "1900m", [db]), _deployment("web", 3, "1500m", affinity=near))
+    assert result.exit_code == 0
+    assert {machine["zone"] for machine in json.loads(result.stdout)["machines"]} == {"ap-northeast-2a"}
 
 
 def test_without_a_pool_or_a_catalogue_the_region_is_asked(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ MANY = 200
               help="Time to better the quick answer in; by default 0.5 to 2.5, by the number of pods.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@click.option("-v", "--verbose", is_flag=True,
+              help="As text, also what else each machine may become, and why nothing cheaper would do.")  # fmt: skip
 @click.option("--consolidate", "consolidating", is_flag=True,
               help="Plan what a cluster could give back: kubectl's, unless files or another are named.")  # fmt: skip
 @click.option("--kubeconfig", metavar="FILE", help="Read the objects from a cluster.")
@@ -42,6 +44,7 @@ def plan(
     deadline: float | None,
     seed: int,
     output: str,
+    verbose: bool,
     consolidating: bool,
     kubeconfig: str | None,
     context: str | None,
@@ -76,7 +79,7 @@ def plan(
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, consolidating)
-    _print(found, output, consolidating)
+    click.echo(_printed(found, output, consolidating, verbose))
     sys.exit(1 if found.unschedulable else 0)
 
 
@@ -101,16 +104,19 @@ def _solve(snapshot: object, seed: int, deadline: float, consolidating: bool) ->
     return provision(snapshot, seed=seed, deadline=deadline or None)
 
 
-def _print(found: Plan, output: str, consolidating: bool) -> None:
-    import json
-
-    from dovetail.cli.plan_output import as_json, as_text
-
+def _printed(found: Plan, output: str, consolidating: bool, verbose: bool) -> str:
     if output == "text":
-        click.echo(as_text(found, consolidating))
-    elif output == "json":
-        click.echo(json.dumps(as_json(found, consolidating), indent=1))
-    else:
-        import yaml
+        from dovetail.cli.plan_text import as_text
 
-        click.echo(yaml.safe_dump(as_json(found, consolidating), sort_keys=False), nl=False)
+        return as_text(found, consolidating, verbose)
+    from dovetail.cli.plan_output import as_json
+
+    plain = as_json(found, consolidating)
+    if output == "json":
+        import json
+
+        return json.dumps(plain, indent=1)
+    import yaml
+
+    text: str = yaml.safe_dump(plain, sort_keys=False)
+    return text.rstrip()

@@ -84,7 +84,7 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
         nodes=tuple(nodes),
         pending=(*waiting, *going),
         daemons=tuple(objects.of(DaemonSet)),
-        namespaces={each.metadata.name: each.metadata.labels for each in objects.of(Namespace)},
+        namespaces=_namespaces(objects, pods),
         claims=claims_of((*claims, *objects.of(PersistentVolumeClaim)), pods),
         volumes={each.metadata.name: each for each in objects.of(PersistentVolume)},
         storage_classes={each.metadata.name: each for each in objects.of(StorageClass)},
@@ -102,6 +102,13 @@ def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) ->
     wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
     valid = agreed(overlays, [(labels(pool), types) for pool in objects.of(NodePool)]) if overlays else ()
     return tuple(for_planner(pool, overlaid(types, valid, labels(pool))) for pool in wanted)
+
+
+def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:
+    """The labels of every namespace: those that pods live in are there, and each is labelled with its name."""
+    given = {each.metadata.name: each.metadata.labels for each in objects.of(Namespace)}
+    names = dict.fromkeys((*given, *(pod.metadata.namespace or "default" for pod in pods)))
+    return {name: {**given.get(name, {}), "kubernetes.io/metadata.name": name} for name in names}
 
 
 def _stored(pod: Pod) -> Pod:

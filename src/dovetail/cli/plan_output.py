@@ -1,15 +1,13 @@
-"""What `dovetail plan` prints: for people a table with prices and reasons, for programs the whole plan."""
+"""What `dovetail plan` prints for programs: the whole plan by its contract."""
 
 from __future__ import annotations
 
-from collections import Counter
 from math import floor
 from typing import Any
 
 from dovetail.model.quantity import format_resources
+from dovetail.model.reasons import reason
 from dovetail.planner.plan import Choice, Funnel, Machine, Placement, Plan
-
-HOURS_A_MONTH = 730
 
 
 def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
@@ -50,7 +48,9 @@ def _place(place: Placement) -> dict[str, Any]:
     why = place.unschedulable
     assert why is not None
     pools = {name: _funnel(funnel) for name, funnel in why.pools.items()}
-    return {"unschedulable": {"code": why.code, "message": why.message, "nodePools": pools}}
+    known = reason(why.code)
+    return {"unschedulable": {"code": why.code, "class": known.kind, "message": why.message, "cure": known.cure,
+                              "nodePools": pools}}  # fmt: skip
 
 
 def _funnel(funnel: Funnel) -> dict[str, Any]:
@@ -89,68 +89,3 @@ def _machine(machine: Machine) -> dict[str, Any]:
     if machine.cheaper:
         found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in machine.cheaper]
     return found
-
-
-def as_text(plan: Plan, consolidating: bool) -> str:
-    """The plan for people."""
-    lines: list[str] = []
-    if plan.machines:
-        lines += _table(plan)
-    on_nodes = sum(1 for place in plan.placements.values() if place.node is not None)
-    if on_nodes:
-        lines.append(f"{on_nodes} pod(s) fit on nodes that are there")
-    if consolidating:
-        names = ", ".join(plan.remove) or "none"
-        lines.append(f"remove {len(plan.remove)} node(s): {names}; {plan.evictions} eviction(s)")
-        if plan.cost.before is not None:
-            lines.append(f"${plan.cost.before:.4f}/h before, ${plan.cost.per_hour:.4f}/h after")
-        if plan.cost.unpriced:
-            lines.append(f"not counted: {plan.cost.unpriced} node(s) whose price is unknown")
-    lines += [*([""] if lines else []), _cost_line(plan)]
-    lines += _reasons(plan)
-    return "\n".join(lines)
-
-
-def _table(plan: Plan) -> list[str]:
-    alike: dict[tuple[str, ...], list[Machine]] = {}
-    for machine in plan.machines:
-        choice = machine.choice
-        alike.setdefault((machine.pool, choice.instance_type, choice.zone, choice.capacity_type), []).append(machine)
-    rows = [("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "CPU", "MEMORY", "OPTIONS")]
-    for (pool, kind, zone, capacity), group in alike.items():
-        total: Counter[str] = Counter()
-        for machine in group:
-            total.update(machine.requests)
-        shown = format_resources({name: total[name] // len(group) for name in ("cpu", "memory")})
-        price = "unknown" if group[0].choice.price is None else f"{group[0].price:.4f}"
-        pods = sum(len(machine.pods) for machine in group)
-        options = len({choice.instance_type for machine in group for choice in machine.offerings})
-        rows.append((str(len(group)), kind, zone, capacity, pool, price, str(pods), shown["cpu"],
-                     _mebibytes(total["memory"] // len(group)), f"{options} types"))  # fmt: skip
-    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _mebibytes(amount: int) -> str:
-    return f"{amount / 2**30:.1f}Gi" if amount >= 2**30 else f"{amount // 2**20}Mi"
-
-
-def _cost_line(plan: Plan) -> str:
-    cost = plan.cost
-    month = cost.per_hour * HOURS_A_MONTH
-    line = f"${cost.per_hour:.4f} an hour, ${month:,.2f} a month, {len(plan.machines)} machine(s)"
-    if cost.lower_bound is not None and plan.machines:
-        gap = "" if cost.gap is None else f" (at most {cost.gap:.1%} above the cheapest possible)"
-        line += f"\nnothing below ${cost.lower_bound:.4f} can hold these pods{gap}\n  the bound: {cost.bound_of}"
-    return line
-
-
-def _reasons(plan: Plan) -> list[str]:
-    why: dict[tuple[str, str], list[str]] = {}
-    for pod, reason in plan.unschedulable.items():
-        why.setdefault((reason.code, reason.message), []).append(pod)
-    lines: list[str] = []
-    for (code, message), pods in why.items():
-        names = ", ".join(pods[:3]) + (f" and {len(pods) - 3} more" if len(pods) > 3 else "")
-        lines += ["", f"no place for {len(pods)} pod(s): {names}", f"  {code}: {message}"]
-    return lines

@@ -1,78 +1,81 @@
-"""Why a pod has no place: for each pool, how many offerings each clause left, and which clause took the last.
+"""Why a pod has no place: for each pool, how many offerings each question left, and which one took the last.
 
-The nearest miss is the cheapest offering that the last clause turned away; where all are too small, of the largest.
+The nearest miss is the cheapest of what the last question turned away, as far as possible of what lacks nothing else:
+the price of the cure. Where all are too small, it is the cheapest of the largest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import numpy as np
 
-from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.reasons import reason
-from dovetail.model.taints import text as taint_text
-from dovetail.model.taints import untolerated
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
-from dovetail.planner.clauses import NEVER, text
 from dovetail.planner.columns import Columns, lowest
-from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
-from dovetail.planner.losers import shown
-from dovetail.planner.plan import Funnel, Step, Unschedulable
+from dovetail.planner.obstacles import at_last, in_the_way
+from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
+from dovetail.planner.questions import Question, of_offerings, own_requirements, shown
 from dovetail.planner.sharing import ATTACH
+from dovetail.planner.snapshot import Pool
 
 #: Further along is nearer to a place.
 _PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
-             "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "RESERVATION_FULL", "LIMIT_REACHED",
-             "MIN_VALUES", "ANTI_AFFINITY", "AFFINITY", "SPREAD")  # fmt: skip
-#: Of those that a clause turned away, how many types are named, and how many offerings are looked at for them.
+             "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "AFFINITY", "ANTI_AFFINITY", "SPREAD", "RESERVATION_FULL",
+             "LIMIT_REACHED", "MIN_VALUES")  # fmt: skip
+#: Of those that a question turned away, how many types are named, and how many offerings are looked at for them.
 _NAMED, _LOOKED_AT = 10, 200
 
 
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
     """The reason for a class, with every pool's funnel."""
     if one.error:
-        code = "UNREADABLE" if one.shape.error else "VOLUME_MISSING"
-        return Unschedulable(code=code, message=one.error)
+        code = "UNREADABLE" if one.shape.error else one.storage.code
+        return Unschedulable(code=code, message=f"{one.error}; {reason(code).cure}")
     if not problem.pools:
-        return Unschedulable(code="NO_NODEPOOL", message=reason("NO_NODEPOOL").text)
+        known = reason("NO_NODEPOOL")
+        return Unschedulable(code=known.code, message=f"{known.text}; {known.cure}")
     ask = problem.ask(one, len(one.levels) - 1)
     funnels = {pool.name: _funnel(problem, board, ask, index) for index, pool in enumerate(problem.pools)}
-    name, nearest = max(funnels.items(), key=lambda item: (_PROGRESS.index(item[1].code), item[0]))
-    cure = reason(nearest.code).cure
-    message = f"NodePool {name}: {nearest.emptied_by} left none of {nearest.start} offerings; {cure}"
-    if nearest.code in ("SPREAD", "AFFINITY", "ANTI_AFFINITY"):
-        message = f"{nearest.emptied_by}; {cure}"
-    if nearest.nearest is not None:
-        price = "unknown price" if nearest.nearest.price is None else f"${nearest.nearest.price:.4f}/h"
-        message += f" (nearest: {nearest.nearest.instance_type} in {nearest.nearest.zone}, {price}"
-        message += f", {nearest.nearest_lacks})" if nearest.nearest_lacks else ")"
-    return Unschedulable(code=nearest.code, message=message, pools=funnels)
+    name, best = max(funnels.items(), key=lambda item: (_PROGRESS.index(item[1].code), item[0]))
+    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {reason(best.code).cure}"
+    if best.nearest is not None:
+        message += f" (nearest: {_told(best.nearest)}{f', lacks {best.nearest_lacks}' if best.nearest_lacks else ''})"
+    return Unschedulable(code=best.code, message=message, pools=funnels)
+
+
+def _told(choice: Choice) -> str:
+    price = "unknown price" if choice.price is None else f"${choice.price:.4f}/h"
+    return f"{choice.instance_type} in {choice.zone}, {price}"
 
 
 def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     columns = problem.columns
     left = columns.of_pool[pool]
     start = left.bit_count()
+    if not start:
+        return _nothing_to_offer(problem.pools[pool])
+    questions = [*of_offerings(problem, ask, pool), *in_the_way(problem, board, ask, pool)]
     steps: list[Step] = []
-    for code, words, mask in _clauses(problem, ask, pool):
-        before, left = left, left & mask
-        steps.append(Step(clause=words, left=left.bit_count(), turned_away=_turned_away(columns, before & ~left)))
+    for question in (*questions, at_last(problem, pool)):
+        before, left = left, left & question.mask
+        steps.append(Step(clause=question.words, left=left.bit_count(),
+                          turned_away=_turned_away(columns, before & ~left)))  # fmt: skip
         if not left:
-            if not before:
-                return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words)
-            at = _largest(problem, ask, before) if code == "NO_TYPE_FITS" else lowest(before)
-            return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
-                          nearest=columns.rows[at].choice,
-                          nearest_lacks=_lacking(problem, ask, at) if code == "NO_TYPE_FITS" else "")  # fmt: skip
-    code, words = _beyond(problem, board, ask, pool)
-    steps.append(Step(clause=words, left=0))
-    return Funnel(start=start, steps=tuple(steps), code=code, emptied_by=words,
-                  nearest=columns.rows[lowest(left)].choice)  # fmt: skip
+            break
+    more = questions[len(steps) :]
+    at = _nearest(problem, ask, before, more)
+    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=question.words,
+                  nearest=columns.rows[at].choice, nearest_lacks=_lacking(problem, ask, at, more))  # fmt: skip
+
+
+def _nothing_to_offer(pool: Pool) -> Funnel:
+    words, sold = own_requirements(pool), sum(len(kind.offerings) for kind in pool.types)
+    return Funnel(start=sold, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words)
 
 
 def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
@@ -91,100 +94,34 @@ def _types(columns: Columns, lost: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _clauses(problem: Problem, ask: Ask, pool: int) -> Iterator[tuple[str, str, int]]:
-    """Every question asked of an offering, in order: code, words, and the columns that pass."""
-    columns, shape = problem.columns, ask.cls.shape
-    template = problem.pools[pool]
-    missing = untolerated(template.taints, shape.tolerations, ("NoSchedule", "NoExecute"))
-    words = f"taint {taint_text(missing[0])}" if missing else "taints"
-    yield "UNTOLERATED_TAINT", words, 0 if missing else columns.everything
-    terms = ask.level.terms
-    if len(terms) == 1:
-        for each in terms[0]:
-            yield _label_code(problem, each, pool), text(each) if each != NEVER else "an empty node selector", (
-                columns.clause(each)
-            )
-    else:
-        yield "NO_TYPE_MATCHES", "any of the required node affinity terms", columns.any_term(terms)
-    if ask.cls.storage.alternatives != ((),):
-        where = "; ".join(text(each) for term in ask.cls.storage.alternatives for each in term)
-        yield "VOLUME_ZONE", f"volumes in {where}", columns.any_term(ask.cls.storage.alternatives)
-    for name, amount in sorted(ask.cls.requests.items()):
-        yield _size_code(name), _size_words(name, amount), columns.holding(name, amount)
-    together = columns.everything
-    for name, amount in ask.cls.requests.items():
-        together &= columns.holding(name, amount)
-    yield "NO_TYPE_FITS", "all requests together", together
-    priced = columns.recall("priced", lambda: columns.mask(each.offering.price is not None for each in columns.rows))
-    if priced != columns.everything:
-        yield "NO_PRICE", "a known price", columns.available | priced
-    yield "NO_OFFERING", "available now", columns.available
+def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -> int:
+    """Of what a question turned away, the cheapest that passes as much of the rest as can be.
 
-
-def _size_code(name: str) -> str:
-    if name.startswith(ATTACH):
-        return "VOLUME_LIMIT"
-    return "HOST_PORT_TAKEN" if name.startswith(PORT) else "NO_TYPE_FITS"
-
-
-def _size_words(name: str, amount: int) -> str:
-    if name.startswith(ATTACH):
-        return f"{amount} volumes of {name.removeprefix(ATTACH)}"
-    if name.startswith(PORT):
-        return f"host port {name.removeprefix(PORT)}"
-    return f"{name} {shown(name, amount)}"
-
-
-def _label_code(problem: Problem, each: tuple[str, str, tuple[str, ...]], pool: int) -> str:
-    key = each[0]
-    known = key in WELL_KNOWN or any(need.key == key for need in problem.pools[pool].requirements)
-    if not known and key not in problem.pools[pool].labels and key != HOSTNAME:
-        return "UNKNOWN_LABEL"
-    return "NO_TYPE_MATCHES"
-
-
-def _largest(problem: Problem, ask: Ask, before: int) -> int:
-    """Of what passed the other clauses, the cheapest of those with most of what all of them lack."""
+    Where all of them lack something, the cheapest of those that have most of it.
+    """
+    for question in more:
+        among = among & question.mask or among
     columns = problem.columns
     for name, amount in sorted(ask.cls.requests.items()):
-        if not name.startswith((PORT, ATTACH)) and not before & columns.holding(name, amount):
+        if not name.startswith((PORT, ATTACH)) and not among & columns.holding(name, amount):
             held = columns.amounts(name)
-            return int(np.where(columns.bools(before), held, held.min() - 1).argmax())
-    return lowest(before)
+            return int(np.where(columns.bools(among), held, held.min() - 1).argmax())
+    return lowest(among)
 
 
-def _lacking(problem: Problem, ask: Ask, at: int) -> str:
-    short = {
-        name: amount - int(problem.columns.amounts(name)[at])
+def _lacking(problem: Problem, ask: Ask, at: int, more: Sequence[Question]) -> str:
+    """What a nearest miss is short of, and what else it would be asked in vain."""
+    columns = problem.columns
+    found = [
+        _short(columns, at, name, amount - int(columns.amounts(name)[at]))
         for name, amount in ask.cls.requests.items()
-        if amount > problem.columns.amounts(name)[at] and not name.startswith((PORT, ATTACH))
-    }
-    return ", ".join(f"lacks {name} {shown(name, amount)}" for name, amount in short.items())
+        if amount > columns.amounts(name)[at] and not name.startswith((PORT, ATTACH))
+    ]
+    found += [each.words for each in more if not each.size and not each.mask >> at & 1]
+    return ", ".join(found)
 
 
-def _beyond(problem: Problem, board: Board, ask: Ask, pool: int) -> tuple[str, str]:
-    """There are offerings that fit: what else stood in the way?"""
-    menu = problem.menu
-    mine = ask.columns & (menu.pools == pool)
-    for dim, amount in ask.steps:
-        mine &= menu.capacity[dim] >= amount
-    if mine.any() and not board.affordable(mine).any():
-        left = board.left[pool]
-        shown = ", ".join(f"{name} {amount} left" for name, amount in sorted(left.items()))
-        if left:
-            return "LIMIT_REACHED", f"limits of NodePool {problem.pools[pool].name} ({shown})"
-        return "RESERVATION_FULL", "reservations with room"
-    for kind, code, words in (
-        (AFFINITY, "AFFINITY", "pod affinity"),
-        (ANTI, "ANTI_AFFINITY", "pod anti-affinity"),
-        (SPREAD, "SPREAD", "topology spread"),
-    ):
-        for cell in (*ask.host_owned, *ask.domain_owned):
-            if cell.group.kind == kind:
-                return code, f"{words} on {cell.group.key}"
-    for cell in (*ask.host_members, *ask.domain_members):
-        if cell.group.kind == ANTI:
-            return "ANTI_AFFINITY", f"another pod's anti-affinity on {cell.group.key}"
-    if problem.min_values:
-        return "MIN_VALUES", "minValues"
-    return "SPREAD", "topology"
+def _short(columns: Columns, at: int, name: str, amount: int) -> str:
+    daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
+    taken = f" (daemons take {shown(name, daemons)})" if daemons else ""
+    return f"{name} {shown(name, amount)}{taken}"

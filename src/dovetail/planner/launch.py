@@ -66,7 +66,7 @@ class Launcher:
             requests=self._requests(used, choices[0], column),
             pods=pods,
             labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
-            cheaper=cheaper(self.board, at, column, used, these.mask) if self._told() else (),
+            cheaper=cheaper(self.board, at, column, used, these) if self._told() else (),
         )
 
     def _told(self) -> bool:

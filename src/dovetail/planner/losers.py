@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from dovetail.model.labels import ZONE
-from dovetail.model.quantity import format_resources
+from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Column, Columns
+from dovetail.planner.company import Company
 from dovetail.planner.plan import Lost
 from dovetail.planner.ports import PORT
+from dovetail.planner.questions import of_kind, shown
 from dovetail.planner.sharing import ATTACH
 
 _MOST = 10
@@ -24,19 +25,16 @@ class _Rival(NamedTuple):
     rooms: list[int]
 
 
-def cheaper(board: Board, at: int, chosen: Column, used: list[int], accepted: int) -> tuple[Lost, ...]:
+def cheaper(board: Board, at: int, chosen: Column, used: list[int], these: Company) -> tuple[Lost, ...]:
     """Up to ten types that cost less than the chosen one, nearest in price first, each with its reason.
 
-    `accepted` are the columns that the pods on the machine accept.
+    `these` are the pods on the machine, as far as its choice goes.
     """
     columns, dims = board.problem.columns, board.problem.dims
     rivals = columns.recall(("rivals", chosen.index, *dims), lambda: _rivals(columns, chosen, dims))
-    if not rivals:
-        return ()
-    accepted &= columns.available
-    return tuple([
-        Lost(choice=each.column.choice, because=_because(board, at, each, chosen, accepted, used)) for each in rivals
-    ])
+    return tuple(
+        [Lost(choice=each.column.choice, because=_because(board, at, each, chosen, these, used)) for each in rivals]
+    )
 
 
 def _rivals(columns: Columns, chosen: Column, dims: Sequence[str]) -> list[_Rival]:
@@ -50,38 +48,59 @@ def _rivals(columns: Columns, chosen: Column, dims: Sequence[str]) -> list[_Riva
     return [_Rival(each, [max(0, int(columns.amounts(name)[each.index])) for name in dims]) for each in found.values()]
 
 
-def _because(board: Board, at: int, rival: _Rival, chosen: Column, accepted: int, used: list[int]) -> str:
+def _because(board: Board, at: int, rival: _Rival, chosen: Column, these: Company, used: list[int]) -> str:
     problem, column = board.problem, rival.column
-    if not accepted >> column.index & 1:
+    if not problem.columns.available >> column.index & 1:
+        return "not available now"
+    if not these.mask >> column.index & 1:
         return _refused(board, at, column)
     for name, amount, room in zip(problem.dims, used, rival.rooms, strict=True):
-        if amount <= room:
-            continue
-        if name.startswith((PORT, ATTACH)):
-            return "too few volumes or ports"
-        return _too_small(name, amount, room)
-    if column.pool != chosen.pool:
-        return f"NodePool {problem.pools[column.pool].name} comes later"
-    if column.offering.zone != chosen.offering.zone and ZONE in board.axis_at:
-        return f"the pods belong in {chosen.offering.zone}"
-    return "limits, reservations or minimum flexibility forbid it"
+        if amount > room:
+            return "too few volumes or ports" if name.startswith((PORT, ATTACH)) else _too_small(name, amount, room)
+    for key in these.keys:
+        where = problem.columns.label(chosen, key)
+        if problem.columns.label(column, key) != where:
+            return f"its pods belong where {key} is {where}"
+    return _forbidden(board, column, chosen)
+
+
+def _forbidden(board: Board, column: Column, chosen: Column) -> str:
+    """What pools say about a column that the pods would take."""
+    pool, own = board.problem.pools[column.pool], board.problem.pools[chosen.pool]
+    if pool.weight < own.weight:
+        return f"NodePool {pool.name} has less weight"
+    reservation = column.offering.reservation_id
+    if reservation is not None:
+        return f"reservation {reservation} is used up, or keeps its machines to itself"
+    back = chosen.type.capacity if pool is own else {}
+    for name, left in board.left[column.pool].items():
+        if name != "nodes" and column.type.capacity.get(name, 0) > left + back.get(name, 0):
+            return f"the {name} limit of NodePool {pool.name}"
+    if pool is not own and board.left[column.pool].get("nodes", 1) < 1:
+        return f"the nodes limit of NodePool {pool.name}"
+    if column.pool in board.problem.min_values:
+        return f"minValues of NodePool {pool.name}"
+    return "a wish of its pods, or labels that it would change"
 
 
 def _refused(board: Board, at: int, column: Column) -> str:
-    """Why a column is nothing for the pods on a machine, whatever it holds."""
-    if not board.problem.columns.available >> column.index & 1:
-        return "not available now"
+    """Which of the pods on a machine asks what of the machine that a column has not, or would rather have it."""
     asks = (board.asks[number] for number in board.contents[at])
     unwilling = next(ask for ask in asks if not ask.mask >> column.index & 1)
-    return f"{unwilling.cls.pods[0]} may not run on it"
+    return f"{unwilling.cls.pods[0]} {_verb(board, unwilling, column)}"
+
+
+def _verb(board: Board, ask: Ask, column: Column) -> str:
+    problem = board.problem
+    for question in of_kind(problem, ask, column.pool):
+        if not question.mask >> column.index & 1:
+            if question.code == "UNTOLERATED_TAINT":
+                return f"does not tolerate {question.words}"
+            last = problem.ask(ask.cls, len(ask.cls.levels) - 1)
+            return f"{'prefers' if last.mask >> column.index & 1 else 'asks for'} {question.words}"
+    return "may not run on it"
 
 
 @lru_cache(maxsize=4096)
 def _too_small(name: str, amount: int, room: int) -> str:
     return f"too small: {name} {shown(name, amount)} > {shown(name, room)}"
-
-
-@lru_cache(maxsize=4096)
-def shown(name: str, amount: int) -> str:
-    """An amount of a resource as people write it."""
-    return format_resources({name: amount})[name]

@@ -86,8 +86,8 @@ def _funnel(pool: str, funnel: dict[str, Any]) -> str:
     if nearest:
         price = nearest.get("price")
         cost = f" at {dollars(price)}" if price is not None else ""
-        lacks = funnel.get("nearest_lacks", "")
-        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost} {lacks}"
+        lacks = funnel.get("nearest_lacks")
+        text += f"; nearest {nearest['instance_type']} in {nearest['zone']}{cost}{f', lacks {lacks}' if lacks else ''}"
     return text
 
 

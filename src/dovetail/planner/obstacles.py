@@ -1,0 +1,110 @@
+"""Obstacles: what other pods, limits and reservations have against an offering that suits a pod by itself.
+
+They are asked of the board as the plan leaves it, in the form of the questions that come before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from dovetail.planner.allowance import allow_member, allow_owner
+from dovetail.planner.asks import Ask
+from dovetail.planner.board import Board
+from dovetail.planner.cells import Cell
+from dovetail.planner.clauses import Term, text
+from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
+from dovetail.planner.launch_masks import capacity_at_most
+from dovetail.planner.problem import UNLIMITED, Problem
+from dovetail.planner.questions import Question, shown
+
+_CODES = {SPREAD: "SPREAD", AFFINITY: "AFFINITY", ANTI: "ANTI_AFFINITY"}
+#: So many domains are told.
+_TOLD = 5
+
+
+def in_the_way(problem: Problem, board: Board, ask: Ask, pool: int) -> Iterator[Question]:
+    """What may stand in the way of a new machine for the ask, in order."""
+    for cell in ask.host_owned:
+        if cell.group.kind == AFFINITY:
+            yield _beside(problem, board, cell, cell in ask.own)
+    for cell in ask.domain_owned:
+        yield _owned(problem, board, ask, cell)
+    for cell in ask.domain_members:
+        if cell.group.kind != AFFINITY and cell not in ask.domain_owned:
+            yield _counted(problem, board, cell)
+    yield from _limits(problem, board, pool)
+
+
+def at_last(problem: Problem, pool: int) -> Question:
+    """What keeps a pod out where no single thing does: too little choice, or rules about pods taken together."""
+    if pool in problem.min_values:
+        needs = ", ".join(f"{least} of {key}" for key, least in problem.min_values[pool])
+        return Question("MIN_VALUES", f"minValues {needs}", 0)
+    return Question("SPREAD", "what it and other pods ask of each other", 0)
+
+
+def _beside(problem: Problem, board: Board, cell: Cell, mine: bool) -> Question:
+    """Company on one machine: a new machine has none, unless the first pod of its own kind opens it."""
+    there = bool((board.host_counts[cell.slot, : board.size] > 0).any())
+    why = "no room beside it" if there else "no such pod"
+    words = f"{_words(cell.group)} ({why})"
+    return Question("AFFINITY", words, 0 if there or not mine else problem.columns.everything)
+
+
+def _owned(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
+    assert cell.axis is not None
+    if not cell.axis.values and cell.group.kind != ANTI:
+        return Question("UNKNOWN_LABEL", f"{_words(cell.group)} (no machine has that label)", 0)
+    allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
+    allow_owner(ask, cell, board.counts[cell.slot], allowed)
+    if cell.group.kind == AFFINITY and not any(allowed):
+        return Question("AFFINITY", f"{_words(cell.group)} (no such pod)", 0)
+    return _domains(problem, cell, _words(cell.group), allowed)
+
+
+def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
+    """A rule of other pods."""
+    assert cell.axis is not None
+    allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
+    allow_member(cell, board.counts[cell.slot], board.owners[cell.slot], allowed)
+    rule = "topology spread over" if cell.group.kind == SPREAD else "anti-affinity by"
+    return _domains(problem, cell, f"another pod's {rule} {cell.group.key}", allowed)
+
+
+def _domains(problem: Problem, cell: Cell, words: str, allowed: list[int]) -> Question:
+    assert cell.axis is not None
+    if all(allowed):
+        return Question(_CODES[cell.group.kind], words, problem.columns.everything)
+    free = [value for value, room in zip(cell.axis.values, allowed, strict=False) if room]
+    told = f"in {', '.join(free[:_TOLD])}" + (" and others" if len(free) > _TOLD else "") if free else "nowhere"
+    mask = problem.columns.mask(np.array(allowed)[cell.axis.columns] > 0)
+    return Question(_CODES[cell.group.kind], f"{words} (room {told})", mask)
+
+
+def _words(group: Group) -> str:
+    if group.kind == SPREAD:
+        least = f", minDomains {group.min_domains}" if group.min_domains > 1 else ""
+        return f"topology spread over {group.key}, maxSkew {group.max_skew}{least}"
+    rule = "affinity" if group.kind == AFFINITY else "anti-affinity"
+    return f"pod {rule} to {_selected(group.selector)} by {group.key}"
+
+
+def _selected(selector: Term) -> str:
+    """A selector as short as people write it."""
+    told = [f"{key}={values[0]}" if operator == "In" and len(values) == 1 else text((key, operator, values))
+            for key, operator, values in selector]  # fmt: skip
+    return ",".join(told) or "any pod"
+
+
+def _limits(problem: Problem, board: Board, pool: int) -> Iterator[Question]:
+    columns = problem.columns
+    full = {name for name, most in problem.reservations.items() if board.reserved.get(name, 0) >= most}
+    if full:
+        mask = columns.mask(each.offering.reservation_id not in full for each in columns.rows)
+        yield Question("RESERVATION_FULL", "reservations with room", mask)
+    for name, left in sorted(board.left[pool].items()):
+        words = f"{name} limit ({shown(name, max(0, left))} left)"
+        within = (columns.everything if left > 0 else 0) if name == "nodes" else capacity_at_most(columns, name, left)
+        yield Question("LIMIT_REACHED", words, within)

@@ -1,0 +1,135 @@
+"""Reasons: the question that left nothing, whose turn it is, the nearest miss, and a cure that cures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dovetail.model.reasons import reason
+from dovetail.planner.plan import Funnel, Plan, Unschedulable
+from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, kind, near, node, pod, pods, pool, spread
+from tests.planner.test_daemons import daemon
+
+
+def the_reason(plan: Plan) -> Unschedulable:
+    return next(iter(plan.unschedulable.values()))
+
+
+def the_funnel(plan: Plan) -> Funnel:
+    (funnel,) = the_reason(plan).pools.values()
+    return funnel
+
+
+def test_the_nearest_miss_is_what_the_cure_would_cost(solve: Solve) -> None:
+    """Small machines are turned away by the taint as well, but would not hold the pod without it."""
+    tainted = pool(taints=({"key": "team", "value": "a", "effect": "NoSchedule"},))
+    funnel = the_funnel(solve(pod("a", cpu="3"), pools=(tainted,)))
+    assert funnel.code == "UNTOLERATED_TAINT"
+    assert funnel.nearest is not None
+    assert (funnel.nearest.instance_type, funnel.nearest.price, funnel.nearest_lacks) == ("medium", 0.19, "")
+
+
+def test_what_the_cure_would_not_cure_is_told_with_the_nearest_miss(solve: Solve) -> None:
+    why = the_reason(solve(pod("a", cpu="20", nodeSelector={"team": "a"})))
+    assert why.code == "UNKNOWN_LABEL"
+    assert "(nearest: large in z1, $0.8000/h, lacks cpu 4)" in why.message
+
+
+def test_a_pool_that_can_buy_nothing_says_which_requirement_of_its_own_is_to_blame(solve: Solve) -> None:
+    barren = pool(requirements=({"key": "kubernetes.io/os", "operator": "Exists"},
+                                {"key": ZONE, "operator": "In", "values": ("nowhere",)}))  # fmt: skip
+    funnel = the_funnel(solve(pod("a"), pools=(barren,)))
+    assert funnel.code == "NO_TYPE_MATCHES"
+    assert funnel.emptied_by == f"its own requirement {ZONE} In [nowhere]"
+    assert funnel.start == 9, "the offerings that it would have without"
+
+
+def test_limits_are_told_in_the_units_that_people_write(solve: Solve) -> None:
+    short = pool(limits={"cpu": 2500, "memory": 2**40})
+    funnel = the_funnel(solve(pod("a", cpu="1500m"), pod("b", cpu="1500m"), pools=(short,)))
+    assert (funnel.code, funnel.emptied_by) == ("LIMIT_REACHED", "cpu limit (500m left)")
+
+
+def test_daemons_that_take_the_room_are_named(solve: Solve) -> None:
+    funnel = the_funnel(solve(pod("a", cpu="15500m"), daemons=(daemon("log", cpu="1"),)))
+    assert funnel.nearest_lacks == "cpu 500m (daemons take 1)"
+
+
+def test_a_resource_that_no_type_has_is_not_a_matter_of_size(solve: Solve) -> None:
+    funnel = the_funnel(solve(pod("a", requests={"example.com/dongle": "1"})))
+    assert funnel.emptied_by == "example.com/dongle (no type has any)"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        (near("podAffinity", ZONE, "db"), "pod affinity to app=db by topology.kubernetes.io/zone (no such pod)"),
+        (near("podAffinity", HOSTNAME, "db"), "pod affinity to app=db by kubernetes.io/hostname (no such pod)"),
+    ],
+)
+def test_company_that_is_not_there_is_named(solve: Solve, spec: dict[str, Any], said: str) -> None:
+    funnel = the_funnel(solve(pod("a", **spec)))
+    assert (funnel.code, funnel.emptied_by) == ("AFFINITY", said)
+
+
+def test_company_on_a_full_machine_is_told_from_company_that_is_not_there(solve: Solve) -> None:
+    full = node("n1", cpu="1", pods=(pod("db", cpu="1", labels={"app": "db"}),))
+    funnel = the_funnel(solve(pod("a", **near("podAffinity", HOSTNAME, "db")), nodes=(full,)))
+    assert funnel.emptied_by == "pod affinity to app=db by kubernetes.io/hostname (no room beside it)"
+
+
+def test_the_rule_that_stands_in_the_way_is_blamed_not_the_first_one_there_is(solve: Solve) -> None:
+    """Its affinity is kept anywhere; it is the spread that finds too few zones."""
+    both = {**near("podAffinity", "kubernetes.io/arch"), **spread(minDomains=4)}
+    funnel = the_funnel(solve(*pods(5, cpu="100m", **both)))
+    assert funnel.code == "SPREAD"
+    assert funnel.emptied_by == f"topology spread over {ZONE}, maxSkew 1, minDomains 4 (room nowhere)"
+
+
+def test_where_there_would_be_room_is_told(solve: Solve) -> None:
+    pinned = {"nodeSelector": {ZONE: "z1"}, **spread(nodeAffinityPolicy="Ignore")}
+    funnel = the_funnel(solve(*pods(2, **pinned)))
+    assert funnel.emptied_by == f"topology spread over {ZONE}, maxSkew 1 (room in z2, z3)"
+    assert [step.left for step in funnel.steps][-2:] == [3, 0]
+
+
+def test_a_spread_over_a_label_of_no_machine_is_cured_by_declaring_it(solve: Solve) -> None:
+    plan = solve(*pods(2, **spread("rack")))
+    assert the_reason(plan).code == "UNKNOWN_LABEL"
+    racks = {"key": "rack", "operator": "In", "values": ("a", "b")}
+    assert not solve(*pods(2, **spread("rack")), pools=(pool(requirements=(racks,)),)).unschedulable
+
+
+def test_anothers_refusal_is_told_from_ones_own(solve: Solve) -> None:
+    shy = pod("db", labels={"app": "db"}, **near("podAntiAffinity", ZONE))
+    there = node("n1", cpu="1", labels={ZONE: "z1"}, pods=(shy,))
+    funnel = the_funnel(solve(*pods(1, nodeSelector={ZONE: "z1"}), nodes=(there,)))
+    assert funnel.emptied_by == f"another pod's anti-affinity by {ZONE} (room in z2, z3)"
+
+
+def test_every_reason_says_its_cure(solve: Solve) -> None:
+    why = the_reason(solve(pod("a", cpu="1000")))
+    assert reason(why.code).cure in why.message
+
+
+def test_a_cheaper_machine_that_a_pod_would_rather_not_have_is_told_from_one_it_may_not_have(solve: Solve) -> None:
+    arm = kind("arm", 2, 8, 0.20, labels={"kubernetes.io/arch": ("arm64",)})
+    term = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}]}
+    wish = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": term}]}
+    plan = solve(pod("a", affinity={"nodeAffinity": wish}), pools=(pool(types=(*SHOP, arm)),))
+    because = {lost.choice.instance_type: lost.because for lost in plan.machines[0].cheaper}
+    assert because["small"] == "default/a prefers kubernetes.io/arch In [arm64]"
+    plan = solve(pod("a", nodeSelector={"kubernetes.io/arch": "arm64"}), pools=(pool(types=(*SHOP, arm)),))
+    because = {lost.choice.instance_type: lost.because for lost in plan.machines[0].cheaper}
+    assert because["small"] == "default/a asks for kubernetes.io/arch In [arm64]"
+
+
+def test_a_cheaper_machine_in_another_domain_or_a_lighter_pool_says_so(solve: Solve) -> None:
+    spot = kind("spot", 2, 8, 0.12, spot=True)
+    plan = solve(*pods(2, **spread("karpenter.sh/capacity-type")), pools=(pool(types=(*SHOP, spot)),))
+    dear = next(machine for machine in plan.machines if machine.choice.capacity_type == "on-demand")
+    assert [lost.because for lost in dear.cheaper] == ["its pods belong where karpenter.sh/capacity-type is on-demand"]
+    pools = (pool("heavy", types=(SHOP[1],), weight=5), pool("light", types=(SHOP[0],)))
+    plan = solve(pod("a"), pools=pools)
+    assert [lost.because for lost in plan.machines[0].cheaper] == ["NodePool light has less weight"]
