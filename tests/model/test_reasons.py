@@ -13,13 +13,14 @@ from dovetail.model.reasons import REASONS, reason
 #: Upper case, by itself in quotes or in brackets at the end of a sentence.
 _WORD = re.compile(r"""["(']([A-Z]+(?:_[A-Z]+)*)["')]""")
 #: The calls whose codes are of the vocabulary.
-_CALLS = {"Blocker", "Rejection", "Unschedulable", "Meaning"}
+_CALLS = {"Blocker", "Rejection", "Trouble", "Unschedulable", "Meaning"}
 
 
 def _sources() -> list[str]:
     root = Path(str(dovetail.__file__)).parent
     rooms = ("planner", "cloud", "cluster", "controllers")
-    return [path.read_text() for room in rooms for path in sorted((root / room).rglob("*.py"))]
+    paths = [root / "model" / "claims.py", *(path for room in rooms for path in sorted((root / room).rglob("*.py")))]
+    return [path.read_text() for path in paths]
 
 
 def _said(source: str) -> Iterator[str]:

@@ -10,6 +10,10 @@ from dovetail.model.meta import Amount, ObjectMeta, ObjectReference, View
 from dovetail.model.pods import NodeSelector, PersistentVolumeClaimSpec
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+#: Names the node that kube-scheduler chose for a claim's first pod, until the volume is made there.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+#: The provisioner of classes that make no volumes: somebody else brings them, by hand or with a machine's disks.
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class PersistentVolumeClaimStatus(View, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
-from dovetail.planner.ladder import Level, fenced, ladder, on_one_machine
+from dovetail.planner.ladder import Level, fenced, homed, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.sharing import NOBODY, Sharing, sharing
@@ -195,7 +195,11 @@ def _by_shape(
         if huddled:
             made = on_one_machine(levels, huddled)
             levels = snapshot.memory.table("levels").setdefault(made, made)
-        found.append(_Rungs(shape, storage_of(shape.claims, snapshot), levels, frozenset(), names))
+        storage = storage_of(shape.claims, snapshot)
+        if storage.home:
+            made = homed(levels, storage.home)
+            levels = snapshot.memory.table("levels").setdefault(made, made)
+        found.append(_Rungs(shape, storage, levels, frozenset(), names))
     return found
 
 

@@ -18,15 +18,18 @@ from dovetail.planner.groups import AFFINITY, ANTI, Group, company_groups, near_
 from dovetail.planner.shape import Near, Shape, Spread
 from dovetail.planner.snapshot import Preferences
 
+_AWAY = "the machine that has its volume"
+
 
 class Level(msgspec.Struct, frozen=True, cache_hash=True):
-    """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this rung."""
+    """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `rung`."""
 
     terms: tuple[Term, ...]
     hard: tuple[Group, ...]
     soft: tuple[Group, ...]
     bears_prefer: bool
     given_up: tuple[str, ...]
+    rung: int
 
 
 def ladder(
@@ -52,8 +55,9 @@ def ladder(
         soft = [near_group(each, AFFINITY, namespaces) for each in near]
         soft += [near_group(each, ANTI, namespaces) for each in apart]
         soft += [spread_group(shape, each) for each in loose]
-        terms = _with_preference(shape.required, nodes[0][1]) if nodes else shape.required
-        rungs.append(Level(terms, tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)), bears, tuple(given_up)))
+        terms = _both(shape.required, (nodes[0][1],)) if nodes else shape.required
+        binding = (tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)))
+        rungs.append(Level(terms, *binding, bears, tuple(given_up), len(rungs)))
         if near:
             given_up.append(f"preferred pod affinity on {near.pop(0).key}")
         elif apart:
@@ -77,6 +81,13 @@ def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level
     return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
 
 
+def homed(levels: tuple[Level, ...], home: tuple[Term, ...]) -> tuple[Level, ...]:
+    """The ladder of pods with volumes that are somewhere already: any wish is given up before the way home is."""
+    at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
+    away = (replace(level, given_up=(_AWAY, *level.given_up), rung=len(levels) + level.rung) for level in levels)
+    return (*at_home, *away)
+
+
 def fenced(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
     """The same ladder, with more groups that bind on every rung."""
     more = sorted(groups, key=lambda group: group.selector)
@@ -87,5 +98,5 @@ def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
     return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
 
 
-def _with_preference(required: tuple[Term, ...], wish: Term) -> tuple[Term, ...]:
-    return tuple(dict.fromkeys(tuple(sorted({*term, *wish})) for term in required))
+def _both(required: tuple[Term, ...], more: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(tuple(sorted({*term, *each})) for term in required for each in more))

@@ -3,6 +3,10 @@
 A bound claim runs where its volume is; one that waits for its first consumer runs where its class allows.
 Volumes constrain the machine, not the pod: a spread does not count them. A machine attaches a volume once, however many
 pods share it.
+
+What may still come is no reason to leave a pod out: a machine may bring volumes for classes that make none, and a claim
+to a disk inside a machine is made anew once that is gone. The place where such a volume is already is the pod's `home`:
+kube-scheduler will have it nowhere else for now, so it goes there if it can.
 """
 
 from __future__ import annotations
@@ -12,13 +16,17 @@ from itertools import product
 
 import msgspec
 
-from dovetail.model.labels import HOSTNAME
+from dovetail.model.claims import Trouble, bound_trouble, class_name, missing, open_class
+from dovetail.model.fit.binding import serves
+from dovetail.model.labels import HOSTNAME, ZONE
 from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dovetail.planner.clauses import NODE_NAME, Term, clause
+from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE
+from dovetail.planner.clauses import NEVER, NODE_NAME, Term, clause
 from dovetail.planner.snapshot import Snapshot
 
 #: In-tree provisioners and the CSI drivers that took over their volumes.
 MIGRATED = {"kubernetes.io/aws-ebs": "ebs.csi.aws.com", "kubernetes.io/gce-pd": "pd.csi.storage.gke.io"}
+_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _MOST_ALTERNATIVES = 64
 
 #: A driver, and what it knows a volume by.
@@ -26,36 +34,46 @@ Volume = tuple[str, str]
 
 
 class Storage(msgspec.Struct, frozen=True):
-    """`alternatives`: any of the terms will do. `error` forbids the pod.
+    """`alternatives`: any of the terms will do. `error` forbids the pod, for the reason `code`.
 
     `attached` are the volumes that take an attachment of their own; `shared` the packs of those that others use too,
-    see `sharing`.
+    see `sharing`. `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
     """
 
     alternatives: tuple[Term, ...] = ((),)
     attached: tuple[Volume, ...] = ()
     error: str = ""
     shared: tuple[str, ...] = ()
+    code: str = ""
+    home: tuple[Term, ...] = ()
 
 
 NOTHING = Storage()
+_ANYWHERE: tuple[Term, ...] = ((),)
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What one claim amounts to."""
+
+    terms: tuple[Term, ...] = _ANYWHERE
+    volume: Volume = ("", "")
+    home: tuple[Term, ...] = _ANYWHERE
 
 
 def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -> Storage:
     """What the claims of a pod amount to."""
     if not claims:
         return NOTHING
-    alternatives: list[Term] = [()]
-    attached: list[tuple[str, str]] = []
+    alternatives = home = _ANYWHERE
+    attached: list[Volume] = []
     for key, made_of in claims:
-        terms, driver, identity, error = _claim(key, made_of, snapshot)
-        if error:
-            return Storage(error=error)
-        if driver:
-            attached.append((driver, identity))
-        joined = [tuple(sorted({*left, *right})) for left, right in product(alternatives, terms)]
-        alternatives = list(dict.fromkeys(joined))[:_MOST_ALTERNATIVES]
-    return Storage(tuple(alternatives), tuple(sorted(attached)))
+        found = _claim(key, made_of, snapshot)
+        if isinstance(found, Trouble):
+            return Storage(error=found.text, code=found.code)
+        if found.volume[0]:
+            attached.append(found.volume)
+        alternatives, home = _both(alternatives, found.terms), _both(home, found.home)
+    return Storage(alternatives, tuple(sorted(attached)), home=() if home == _ANYWHERE else home)
 
 
 def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
@@ -63,62 +81,80 @@ def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Vo
     return {volume for each in claims for volume in storage_of((each,), snapshot).attached}
 
 
-def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> tuple[list[Term], str, str, str]:
+def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
+    joined = dict.fromkeys(tuple(sorted({*one, *other})) for one, other in product(left, right))
+    return tuple(joined)[:_MOST_ALTERNATIVES]
+
+
+def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Trouble:
     claim = snapshot.claims.get(key)
-    problem = _unusable(claim) if claim is not None else "not found" if made_of is None else ""
-    if problem:
-        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" {problem}'
-    if claim is not None and claim.spec.volume_name:
-        return _bound(claim, snapshot)
-    name = claim.spec.storage_class_name if claim is not None else made_of
-    if claim is not None and name == "":
-        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" has no class and no volume'
-    found = _class(name or None, snapshot)
-    if found is None:
-        return [], "", "", f'storageclass "{name or ""}" not found'
-    if claim is not None and found.volume_binding_mode != "WaitForFirstConsumer":
-        return [], "", "", f'persistentvolumeclaim "{key.partition("/")[2]}" is not bound yet'
+    if claim is None and made_of is None:
+        return missing(key.partition("/")[2])
+    if claim is not None:
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        trouble = bound_trouble(claim, volume)
+        if trouble is not None:
+            return trouble
+        if volume is not None:
+            return _bound(volume)
+    return _open(key, claim, class_name(claim) if claim is not None else made_of or None, snapshot)
+
+
+def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+    """A claim, perhaps one that is still to be made, that has no volume yet."""
+    found = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
+    if isinstance(found, Trouble):
+        return found
     driver = MIGRATED.get(found.provisioner, found.provisioner)
-    return _allowed(found), driver, key, ""
+    home = _expected(claim, found, snapshot) if claim is not None else _ANYWHERE
+    return _Claim(_allowed(found), (driver, key), home)
 
 
-def _unusable(claim: PersistentVolumeClaim) -> str:
-    """What keeps a claim from being used at all, in words."""
-    if claim.metadata.deletion_timestamp is not None:
-        return "is being deleted"
-    if claim.status.phase == "Lost":
-        return f'is bound to "{claim.spec.volume_name}", which does not exist'
-    return "is not bound yet" if claim.spec.volume_name and not claim.bound else ""
-
-
-def _class(name: str | None, snapshot: Snapshot) -> StorageClass | None:
-    if name is not None:
-        return snapshot.storage_classes.get(name)
-    defaults = [each for each in snapshot.storage_classes.values() if each.default]
-    return max(defaults, key=_age, default=None)
-
-
-def _age(each: StorageClass) -> tuple[str, str]:
-    made = each.metadata.creation_timestamp
-    return (made.isoformat() if made else "", each.metadata.name)
-
-
-def _allowed(found: StorageClass) -> list[Term]:
+def _allowed(found: StorageClass) -> tuple[Term, ...]:
     terms = [
         tuple(sorted(clause(each.key, "In", each.values) for each in term.match_label_expressions))
         for term in found.allowed_topologies
     ]
-    return terms or [()]
+    return _any_of(terms) if terms else _ANYWHERE
 
 
-def _bound(claim: PersistentVolumeClaim, snapshot: Snapshot) -> tuple[list[Term], str, str, str]:
-    name = claim.spec.volume_name
-    volume = snapshot.volumes.get(name)
-    if volume is None:
-        return [], "", "", f'persistentvolume "{name}" not found'
-    if volume.metadata.deletion_timestamp is not None:
-        return [], "", "", f'persistentvolume "{name}" is being deleted'
-    return _volume_terms(volume), _driver(volume), name, ""
+def _any_of(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Alternatives as Kubernetes reads them: one that asks nothing allows nothing."""
+    return tuple(filter(None, terms)) or ((NEVER,),)
+
+
+def _expected(claim: PersistentVolumeClaim, found: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
+    """Where an open claim is to find its volume: on the node chosen for it, or wherever one is free for it."""
+    chosen = claim.metadata.annotations.get(SELECTED_NODE)
+    if chosen is not None:
+        return (((NODE_NAME, "In", (chosen,)),),)
+    if found.provisioner != NO_PROVISIONER:
+        return _ANYWHERE
+    free = [volume for volume in snapshot.volumes.values() if serves(volume, claim)]
+    terms = [term for volume in free for term in _exact(volume)]
+    return _neighbours(terms) if terms and () not in terms else _ANYWHERE
+
+
+def _neighbours(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """The same terms, those about single machines that are otherwise alike taken together."""
+    hosts: dict[Term, set[str]] = {}
+    others: list[Term] = []
+    for term in terms:
+        named = [each for each in term if each[0] == HOSTNAME and each[1] == "In"]
+        if len(named) == 1:
+            hosts.setdefault(tuple(each for each in term if each != named[0]), set()).update(named[0][2])
+        else:
+            others.append(term)
+    joined = [tuple(sorted((*rest, clause(HOSTNAME, "In", names)))) for rest, names in hosts.items()]
+    return tuple(dict.fromkeys((*joined, *others)))
+
+
+def _bound(volume: PersistentVolume) -> _Claim:
+    terms = _exact(volume)
+    if volume.spec.local is None and volume.spec.host_path is None:
+        return _Claim(terms, (_driver(volume), volume.metadata.name))
+    anywhere = [tuple(each for each in term if each[0] != HOSTNAME) for term in terms]
+    return _Claim(tuple(dict.fromkeys(anywhere)), home=terms if [*terms] != anywhere else _ANYWHERE)
 
 
 def _driver(volume: PersistentVolume) -> str:
@@ -127,15 +163,16 @@ def _driver(volume: PersistentVolume) -> str:
     return "ebs.csi.aws.com" if volume.spec.aws_elastic_block_store is not None else ""
 
 
-def _volume_terms(volume: PersistentVolume) -> list[Term]:
+def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
+    """Where a volume can be used: by its affinity, which knows no node's name, and by the zone in its labels."""
+    labels = volume.metadata.labels
+    zones: Term = tuple(clause(ZONE, "In", labels[key].split("__")) for key in (_OLD_ZONE, ZONE) if key in labels)
     affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     if affinity is None:
-        return [()]
-    local = volume.spec.local is not None or volume.spec.host_path is not None
-    terms: list[Term] = []
-    for each in affinity.node_selector_terms:
-        parts = [clause(part.key, part.operator, part.values) for part in each.match_expressions]
-        parts += [(NODE_NAME, part.operator, tuple(sorted(part.values))) for part in each.match_fields]
-        kept = [part for part in parts if not (local and part[0] == HOSTNAME)]
-        terms.append(tuple(sorted(kept)))
-    return terms or [()]
+        return (tuple(sorted(set(zones))),)
+    terms = [
+        tuple(clause(part.key, part.operator, part.values) for part in each.match_expressions)
+        for each in affinity.node_selector_terms
+        if not each.match_fields
+    ]
+    return tuple(tuple(sorted({*term, *zones})) for term in _any_of(terms))

@@ -44,7 +44,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _offerings(plan, snapshot)
     if found:
         return found
-    world = World(_without_moved(snapshot, plan), plan.machines)
+    world = World(_without_moved(snapshot, plan), plan.machines, pods.values())
     lots = Lots(world)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
     found += _limits(plan, snapshot, lots)

@@ -8,8 +8,10 @@ from datetime import datetime, timedelta
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.termination import deadline, drain
+from dovetail.model.claims import Trouble, bound_trouble, class_name, missing, open_class
+from dovetail.model.fit.storage import claim_volumes
 from dovetail.model.meta import condition
-from dovetail.model.pods import Pod
+from dovetail.model.pods import Pod, Volume
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.plan import Unschedulable
 
@@ -123,35 +125,21 @@ def _never_opens(budget: PodDisruptionBudget) -> bool:
 
 def refusal(mirror: Mirror, pod: Pod) -> Unschedulable | None:
     """Why no plan can consider a pod, or None. Volumes that are not there (yet) are the usual reason."""
-    for volume in pod.spec.volumes:
-        name, ephemeral = "", False
-        if volume.persistent_volume_claim is not None:
-            name = volume.persistent_volume_claim.claim_name
-        elif volume.ephemeral is not None:
-            name, ephemeral = f"{pod.metadata.name}-{volume.name}", True
-        if name:
-            problem = _volume_problem(mirror, pod.metadata.namespace, name, ephemeral)
-            if problem:
-                return Unschedulable(code="VOLUME_MISSING", message=f"volume {volume.name!r}: {problem}")
+    for volume, name in claim_volumes(pod):
+        trouble = _trouble(mirror, pod, volume, name)
+        if trouble is not None:
+            return Unschedulable(code=trouble.code, message=f"volume {volume.name!r}: {trouble.text}")
     return None
 
 
-def _volume_problem(mirror: Mirror, namespace: str, name: str, ephemeral: bool) -> str | None:
-    claim = mirror.volume_claims.store.get(f"{namespace}/{name}")
+def _trouble(mirror: Mirror, pod: Pod, volume: Volume, name: str) -> Trouble | None:
+    """What keeps a claim from being used. One that is still to be made for a pod's own volume is none."""
+    claim = mirror.volume_claims.store.get(f"{pod.metadata.namespace}/{name}")
     if claim is None:
-        return None if ephemeral else f'persistentvolumeclaim "{name}" not found'
-    if claim.metadata.deletion_timestamp is not None:
-        return f'persistentvolumeclaim "{name}" is being deleted'
-    if claim.status.phase == "Lost":
-        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume'
-    if claim.spec.volume_name:
-        volume = mirror.volumes.store.get(claim.spec.volume_name)
-        if volume is not None and volume.metadata.deletion_timestamp is not None:
-            return f'persistentvolume "{claim.spec.volume_name}" is being deleted'
-        return None if claim.bound else f'persistentvolumeclaim "{name}" is not bound completely'
-    storage = mirror.storage_classes.store.get(claim.spec.storage_class_name or "")
-    if storage is None:
-        return f'storageclass "{claim.spec.storage_class_name or ""}" of persistentvolumeclaim "{name}" not found'
-    if storage.volume_binding_mode == "Immediate":
-        return f'unbound immediate persistentvolumeclaim "{name}"'
-    return None
+        return missing(name) if volume.ephemeral is None else None
+    trouble = bound_trouble(claim, mirror.volumes.store.get(claim.spec.volume_name))
+    if trouble is not None or claim.spec.volume_name:
+        return trouble
+    classes = {each.metadata.name: each for each in mirror.storage_classes.store.all()}
+    found = open_class(name, class_name(claim), classes)
+    return found if isinstance(found, Trouble) else None

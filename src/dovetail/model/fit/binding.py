@@ -25,26 +25,28 @@ def find_volume(
     claim: PersistentVolumeClaim, storage: Storage, labels: Mapping[str, str], chosen: Collection[str]
 ) -> PersistentVolume | None:
     """The volume already meant for the claim, else the smallest free one that will do."""
-    wanted = parse(claim.spec.resources.requests.get("storage", "0"))
     best: PersistentVolume | None = None
     for volume in storage.volumes.values():
-        if volume.spec.storage_class_name != class_of(claim) or volume.metadata.name in chosen:
-            continue
-        meant = _meant_for(volume, claim)
-        if volume.spec.claim_ref is not None and not meant:
-            continue
-        if _capacity(volume) < wanted or volume.spec.volume_mode != claim.spec.volume_mode:
-            continue
-        if volume.metadata.deletion_timestamp is not None:
+        if volume.metadata.name in chosen or not serves(volume, claim):
             continue
         allowed = volume_allows(volume, labels)
-        if meant:
+        if volume.spec.claim_ref is not None:
             return volume if allowed else None
-        if not allowed or not _free_and_right(volume, claim):
-            continue
-        if best is None or _capacity(volume) < _capacity(best):
+        if allowed and (best is None or _capacity(volume) < _capacity(best)):
             best = volume
     return best
+
+
+def serves(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume is meant for the claim, or free and right for it, wherever it lies."""
+    spec = volume.spec
+    if spec.storage_class_name != class_of(claim) or volume.metadata.deletion_timestamp is not None:
+        return False
+    if spec.claim_ref is not None and not _meant_for(volume, claim):
+        return False
+    if spec.volume_mode != claim.spec.volume_mode or _capacity(volume) < _wanted(claim):
+        return False
+    return spec.claim_ref is not None or _free_and_right(volume, claim)
 
 
 def _meant_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
@@ -65,3 +67,7 @@ def _free_and_right(volume: PersistentVolume, claim: PersistentVolumeClaim) -> b
 
 def _capacity(volume: PersistentVolume) -> Quantity:
     return parse(volume.spec.capacity.get("storage", "0"))
+
+
+def _wanted(claim: PersistentVolumeClaim) -> Quantity:
+    return parse(claim.spec.resources.requests.get("storage", "0"))

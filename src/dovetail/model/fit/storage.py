@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from dovetail.model.claims import class_name
 from dovetail.model.pods import Pod, Volume
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
-
-_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 class Storage:
@@ -47,7 +46,7 @@ class Storage:
 
 def class_of(claim: PersistentVolumeClaim) -> str:
     """The storage class a claim asks for; the old annotation wins."""
-    return claim.metadata.annotations.get(_CLASS_ANNOTATION, claim.spec.storage_class_name or "")
+    return class_name(claim) or ""
 
 
 def claim_name(pod: Pod, volume: Volume) -> str | None:

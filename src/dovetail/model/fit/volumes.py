@@ -17,15 +17,13 @@ from dovetail.model.fit.storage import Storage, claim_name, claim_volumes, class
 from dovetail.model.labels import REGION, ZONE
 from dovetail.model.pods import DiskUse, Pod, Volume
 from dovetail.model.quantity import Quantity, parse
-from dovetail.model.volumes import PersistentVolumeClaim, TopologySelectorTerm
+from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolumeClaim, TopologySelectorTerm
 
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _OLD_REGION = "failure-domain.beta.kubernetes.io/region"
 _ZONE_LABELS = (_OLD_ZONE, _OLD_REGION, ZONE, REGION)
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _EBS = "ebs.csi.aws.com"
 _IN_TREE_EBS = "kubernetes.io/aws-ebs"
-_NO_PROVISIONER = "kubernetes.io/no-provisioner"
 
 
 class VolumeState:
@@ -158,7 +156,7 @@ class VolumeState:
         to_match: list[PersistentVolumeClaim] = []
         to_provision: list[PersistentVolumeClaim] = []
         for claim in self.unbound:
-            selected = claim.metadata.annotations.get(_SELECTED_NODE)
+            selected = claim.metadata.annotations.get(SELECTED_NODE)
             if selected is not None and selected != info.name:
                 return False
             (to_match if selected is None else to_provision).append(claim)
@@ -173,7 +171,7 @@ class VolumeState:
 
     def _provisionable(self, claim: PersistentVolumeClaim, info: NodeInfo) -> bool:
         storage_class = self.storage.classes.get(class_of(claim))
-        if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
+        if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
             return False
         return _topology_allows(storage_class.allowed_topologies, info.labels)
 
@@ -284,9 +282,11 @@ def _handle(volume_id: str) -> str:
 
 
 def _topology_allows(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str]) -> bool:
+    """Whether a class may make volumes for a node; a term that asks nothing allows nothing."""
     if not terms:
         return True
-    return any(all(labels.get(each.key) in each.values for each in term.match_label_expressions) for term in terms)
+    asked = [term.match_label_expressions for term in terms if term.match_label_expressions]
+    return any(all(labels.get(each.key) in each.values for each in term) for term in asked)
 
 
 def _size(claim: PersistentVolumeClaim) -> Quantity:

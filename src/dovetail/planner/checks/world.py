@@ -15,7 +15,6 @@ from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.local import tolerates_node
 from dovetail.model.fit.nodeinfo import NodeInfo
 from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
-from dovetail.model.fit.storage import Storage
 from dovetail.model.fit.volumes import VolumeState, attached
 from dovetail.model.hostports import clash
 from dovetail.model.instancetype import InstanceType, Offering
@@ -40,14 +39,13 @@ from dovetail.model.objects import (
     NodeSpec,
     NodeStatus,
     ObjectMeta,
-    PersistentVolumeClaim,
     Pod,
-    StorageClass,
     Taint,
     VolumeNodeResources,
 )
 from dovetail.model.quantity import format_resources
 from dovetail.model.requirements import Requirements
+from dovetail.planner.checks.stores import storage_for
 from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
 
@@ -117,13 +115,11 @@ def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocata
 class World:
     """A cluster for `dovetail.model.fit`, in which the plan's pods are still to be placed."""
 
-    def __init__(self, snapshot: Snapshot, machines: Iterable[Machine]) -> None:
+    def __init__(self, snapshot: Snapshot, machines: Iterable[Machine], moved: Iterable[Pod] = ()) -> None:
         self.snapshot = snapshot
         self.pools = {pool.name: pool for pool in snapshot.pools}
         self.shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
-        self.cluster = Cluster(
-            Storage(_classed(snapshot), snapshot.volumes.values(), snapshot.storage_classes.values())
-        )
+        self.cluster = Cluster(storage_for(snapshot, (*snapshot.pending, *moved)))
         self._twins: dict[object, tuple[InstanceType, Node]] = {}
         self._suits: dict[tuple[int, int], bool] = {}
         self._served: dict[int, list[PodInfo]] = {}
@@ -268,20 +264,6 @@ class World:
                         seen.add(mark)
                         name = f"{PHANTOM}{len(seen)}"
                         self.cluster.set_node(node(name, {**labels, HOSTNAME: name}, pool.taints, {}))
-
-
-def _classed(snapshot: Snapshot) -> Iterator[PersistentVolumeClaim]:
-    """The claims; one that names no class has the newest default class, as the API server sees to sooner or later."""
-    defaults = [each for each in snapshot.storage_classes.values() if each.default]
-    name = max(defaults, key=_age).metadata.name if defaults else None
-    for claim in snapshot.claims.values():
-        open_ = name is not None and claim.spec.storage_class_name is None and not claim.spec.volume_name
-        yield replace(claim, spec=replace(claim.spec, storage_class_name=name)) if open_ else claim
-
-
-def _age(each: StorageClass) -> tuple[str, str]:
-    made = each.metadata.creation_timestamp
-    return made.isoformat() if made is not None else "", each.metadata.name
 
 
 def available(snapshot: Snapshot, kind: InstanceType, offering: Offering) -> bool:

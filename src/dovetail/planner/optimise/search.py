@@ -204,7 +204,7 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
 
 def _placed(packer: Packer, ask: Ask, count: int, climb: bool) -> int:
     """Place pods of an ask; those that `climb` try to have again what their class wished for first."""
-    rungs = [packer.problem.ask(ask.cls, rung) for rung in range(len(ask.level.given_up))] if climb else []
+    rungs = [packer.problem.ask(ask.cls, rung) for rung in range(ask.level.rung)] if climb else []
     got = 0
     for each in (*rungs, ask):
         got += packer.place(each, count - got) if got < count else 0
