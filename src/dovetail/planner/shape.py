@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model import podrequests
+from dovetail.model.fit.storage import disk_name
 from dovetail.model.objects import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
 from dovetail.model.quantity import QuantityError
 from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, clause, of_selector
@@ -21,6 +22,9 @@ _encode = msgspec.msgpack.Encoder().encode
 
 #: (ip, protocol, port)
 Port = tuple[str, str, int]
+_EVERYWHERE = "0.0.0.0"
+#: What begins so among a pod's claims is a disk that it names itself.
+DISK = "disk "
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -87,7 +91,7 @@ class Shape:
         )
         self.affinity = self._near(affinity.pod_affinity if affinity else None)
         self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
-        self.ports = _ports(pod)
+        self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
         self.takes = repr((self.amounts, self.ports))
         """What they take of a machine, as a text."""
         self.ladder: tuple[Any, ...] = ()
@@ -149,7 +153,7 @@ def _ports(pod: Pod) -> tuple[Port, ...]:
         return ()
     sidecars = [each for each in pod.spec.init_containers if each.sidecar]
     found = {
-        (port.host_ip if port.host_ip not in ("", "::") else "0.0.0.0", port.protocol or "TCP", port.host_port)
+        (port.host_ip if port.host_ip not in ("", "::") else _EVERYWHERE, port.protocol or "TCP", port.host_port)
         for container in (*pod.spec.containers, *sidecars)
         for port in container.ports
         if port.host_port
@@ -166,6 +170,12 @@ def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
         elif volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
             made_of = volume.ephemeral.volume_claim_template.spec.storage_class_name
             yield f"{namespace}/{pod.metadata.name}-{volume.name}", made_of or ""
+    yield from ((disk, None) for disk in disks_of(pod))
+
+
+def disks_of(pod: Pod) -> list[str]:
+    """The disks that a pod names itself. A machine takes each of them once, as it has each port once."""
+    return [DISK + name for name in sorted(set(filter(None, map(disk_name, pod.spec.volumes))))]
 
 
 def signature(pod: Pod) -> bytes:

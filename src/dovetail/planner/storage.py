@@ -22,10 +22,12 @@ from dovetail.model.labels import HOSTNAME, ZONE
 from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term, clause
+from dovetail.planner.shape import DISK
 from dovetail.planner.snapshot import Snapshot
 
+_EBS = "ebs.csi.aws.com"
 #: In-tree provisioners and the CSI drivers that took over their volumes.
-MIGRATED = {"kubernetes.io/aws-ebs": "ebs.csi.aws.com", "kubernetes.io/gce-pd": "pd.csi.storage.gke.io"}
+MIGRATED = {"kubernetes.io/aws-ebs": _EBS, "kubernetes.io/gce-pd": "pd.csi.storage.gke.io"}
 _OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 _MOST_ALTERNATIVES = 64
 
@@ -87,6 +89,9 @@ def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
 
 
 def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+    if key.startswith(DISK):
+        kind, _, disk = key.removeprefix(DISK).partition("/")
+        return _Claim(volume=(_EBS, disk) if kind == "ebs" else ("", ""))
     claim = snapshot.claims.get(key)
     if claim is None and made_of is None:
         return missing(key.partition("/")[2])
@@ -160,7 +165,7 @@ def _bound(volume: PersistentVolume) -> _Claim:
 def _driver(volume: PersistentVolume) -> str:
     if volume.spec.csi is not None:
         return volume.spec.csi.driver
-    return "ebs.csi.aws.com" if volume.spec.aws_elastic_block_store is not None else ""
+    return _EBS if volume.spec.aws_elastic_block_store is not None else ""
 
 
 def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
