@@ -84,9 +84,9 @@ def labels_of(
         if need.operator == "In" and need.values:
             labels[need.key] = need.values[0]
     for label, values in kind.labels.items():
-        allowed = [value for value in values if _admits(pool, label, value)]
-        if allowed:
-            labels[label] = allowed[0]
+        first = next((value for value in values if _admits(pool, label, value)), None)
+        if first is not None:
+            labels[label] = first
     labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
     if offering.reservation_id:
         labels[RESERVATION_ID] = offering.reservation_id
@@ -98,8 +98,8 @@ def labels_of(
 
 
 def _admits(pool: Pool, label: str, value: str) -> bool:
-    needs = Requirements.of_entries(each for each in pool.requirements if each.key == label)
-    return all(need.has(value) for need in needs.values())
+    asked = [each for each in pool.requirements if each.key == label]
+    return not asked or all(need.has(value) for need in Requirements.of_entries(asked).values())
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
