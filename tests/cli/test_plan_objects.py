@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,41 @@ def test_items_of_a_typed_list_need_no_kind_of_their_own() -> None:
     objects = Objects()
     objects.add({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "a"}}]})
     assert [pod.metadata.name for pod in objects.of(Pod)] == ["a"]
+
+
+def _pod(name: str, cpu: str) -> dict[str, Any]:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers}}
+
+
+def test_of_what_is_there_twice_the_last_counts(tmp_path: Path) -> None:
+    """As when manifests are applied one after the other: a pod has one name and one place."""
+    (tmp_path / "a.yaml").write_text(json.dumps(_pod("a", "1")))
+    (tmp_path / "b.yaml").write_text(json.dumps(_pod("a", "2")))
+    objects = read([str(tmp_path)])
+    (pod,) = objects.of(Pod)
+    assert pod.spec.containers[0].resources.requests == {"cpu": "2"}
+    assert objects.twice == ['Pod "a"']
+
+
+def test_json_documents_may_follow_each_other(tmp_path: Path) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(f"{json.dumps(_pod('a', '1'), indent=1)}\n{json.dumps(_pod('b', '1'))}\n")
+    assert [pod.metadata.name for pod in read([str(file)]).of(Pod)] == ["a", "b"]
+
+
+def test_a_name_that_the_server_would_make_up_is_made_up() -> None:
+    objects = Objects()
+    for _ in range(2):
+        objects.add({"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "pi-"}, "spec": {}})
+    assert [pod.metadata.name for pod in objects.of(Pod)] == ["pi-0", "pi-1"]
+
+
+def test_workloads_of_one_name_do_not_share_pods() -> None:
+    objects = Objects()
+    template = {"spec": _pod("", "1")["spec"]}
+    for kind in ("Deployment", "StatefulSet"):
+        objects.add(_pods(kind, {"replicas": 2, "template": template}))
+    objects.add(_pod("x-2", "1"))
+    waiting = [pod.metadata.key for pod in snapshot(objects, (), any_type=True).pending]
+    assert sorted(waiting) == ["default/x-0", "default/x-1", "default/x-3", "default/x-4", "x-2"]

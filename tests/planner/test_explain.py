@@ -133,3 +133,10 @@ def test_a_cheaper_machine_in_another_domain_or_a_lighter_pool_says_so(solve: So
     pools = (pool("heavy", types=(SHOP[1],), weight=5), pool("light", types=(SHOP[0],)))
     plan = solve(pod("a"), pools=pools)
     assert [lost.because for lost in plan.machines[0].cheaper] == ["NodePool light has less weight"]
+
+
+def test_nothing_is_cheaper_than_the_machine_that_the_dearest_pod_needs(solve: Solve) -> None:
+    """Machines are bought whole: a pod of its own on the cheapest machine for it is no distance from the optimum."""
+    assert solve(pod("a", cpu="100m"), deadline=0.2).cost.gap == 0
+    there = solve(pod("a", cpu="100m"), nodes=(node("n1"),), deadline=0.2).cost
+    assert there.lower_bound == there.per_hour == 0

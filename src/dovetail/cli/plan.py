@@ -71,6 +71,8 @@ def plan(
     snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
     for kind, count in sorted(objects.ignored.items()):
         click.echo(f"note: {count} {kind} ignored", err=True)
+    for name in objects.twice:
+        click.echo(f"note: {name} is in the input more than once; the last counts", err=True)
     if not snapshot.pending and not consolidating:
         click.echo("note: no pod waits, and nothing in the input would make one", err=True)
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):

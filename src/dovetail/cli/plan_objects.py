@@ -9,9 +9,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail.cli.manifests import texts
 from dovetail.cli.problem import Problem
@@ -79,8 +81,10 @@ class Objects:
     """The objects of the input by kind."""
 
     def __init__(self) -> None:
-        self._by_kind: dict[str, list[Any]] = {}
+        self._by_kind: dict[str, dict[tuple[str, str], Any]] = {}
         self.ignored: dict[str, int] = {}
+        self.twice: list[str] = []
+        """What came more than once: the last counts, as when manifests are applied one after the other."""
 
     def add(self, source: object) -> None:
         if not isinstance(source, dict):
@@ -109,10 +113,23 @@ class Objects:
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
-        self._by_kind.setdefault(kind, []).append(found)
+        self._keep(kind, found, source)
+
+    def _keep(self, kind: str, found: Any, source: Json) -> None:
+        same, name = self._by_kind.setdefault(kind, {}), found.metadata.name
+        namespace = found.metadata.namespace or "default"
+        prefix = _at(source, "metadata").get("generateName")
+        if not name and prefix:
+            name = next(each for index in count() if (namespace, each := f"{prefix}{index}") not in same)
+            found = replace(found, metadata=replace(found.metadata, name=name))
+        if not name:
+            raise Problem(f"{kind} without a name; every object needs metadata.name")
+        if same.pop((namespace, name), None) is not None:
+            self.twice.append(_named(source))
+        same[namespace, name] = found
 
     def of(self, kind: type[T]) -> list[T]:
-        return self._by_kind.get(kind.__name__, [])
+        return list(self._by_kind.get(kind.__name__, {}).values())
 
 
 def _current(kind: str, source: Json) -> list[Json]:
@@ -228,10 +245,21 @@ def _documents(text: str) -> list[Any]:
     import yaml
 
     if text.lstrip().startswith(("{", "[")):
-        with suppress(json.JSONDecodeError):  # then it is YAML in its short form, or several documents
-            return [json.loads(text)]
+        with suppress(json.JSONDecodeError):  # then it is YAML in its short form
+            return list(_in_a_row(text))
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.YAMLError as problem:
         raise Problem(f"not YAML: {told(problem)}") from problem
+
+
+def _in_a_row(text: str) -> Iterator[Any]:
+    """JSON documents one after the other, as several answers of kubectl come."""
+    decoder, at = json.JSONDecoder(), 0
+    while at < len(text):
+        if text[at].isspace():
+            at += 1
+            continue
+        document, at = decoder.raw_decode(text, at)
+        yield document

@@ -195,9 +195,11 @@ def _floor(problem: Problem, packing: Packing) -> float | None:
 
 
 def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
-    from dovetail.planner.optimise.bound import WORDS
+    from dovetail.planner.optimise.bound import WORDS, whole
 
-    return plan_of(problem, packing, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
+    if bound is None:
+        return plan_of(problem, packing, tier=2)
+    return plan_of(problem, packing, tier=2, bound=max(bound, whole(problem, packing.left)), bound_of=WORDS)
 
 
 def _wider(problem: Problem, plan: Plan, followed: Packing, bound: float | None) -> Plan:

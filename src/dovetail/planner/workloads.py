@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Set
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,17 +27,22 @@ Lookup = Callable[[type[Any]], list[Any]]
 
 
 def pods_of(objects: Lookup) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
-    """The pods, and the claims that StatefulSets would make for theirs."""
+    """The pods, and the claims that StatefulSets would make for theirs.
+
+    Those of StatefulSets are named first: their numbers mean something, and others of the same name go on from there.
+    """
     owned = _owned(objects)
     pods: list[Pod] = []
     claims: list[PersistentVolumeClaim] = []
-    for kind in (Deployment, ReplicaSet, StatefulSet, Job):
+    taken = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in objects(Pod)}
+    for kind in (StatefulSet, Deployment, ReplicaSet, Job):
         for each in objects(kind):
             if (kind.__name__, each.metadata.namespace or "default", each.metadata.name) in owned:
                 continue
             if kind is ReplicaSet and each.metadata.controller is not None:
                 continue
-            made = _made(each, kind.__name__, _count(each))
+            made = _made(each, kind.__name__, _count(each), taken)
+            taken.update(pod.metadata.key for pod in made)
             if isinstance(each, StatefulSet):
                 made, more = _with_claims(each, made)
                 claims += more
@@ -71,7 +77,7 @@ def _count(each: Any) -> int:
     return max(0, int(each.spec.replicas))
 
 
-def _made(each: Any, kind: str, count: int) -> list[Pod]:
+def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
     template: PodTemplateSpec = each.spec.template
     namespace = each.metadata.namespace or "default"
     owner = OwnerReference(
@@ -84,15 +90,17 @@ def _made(each: Any, kind: str, count: int) -> list[Pod]:
         containers=tuple(_defaulted(one) for one in template.spec.containers),
         init_containers=tuple(_defaulted(one) for one in template.spec.init_containers),
     )
+    names = (f"{each.metadata.name}-{index}" for index in itertools.count())
+    free = (name for name in names if kind == "StatefulSet" or f"{namespace}/{name}" not in taken)
     return [
         Pod(
             metadata=ObjectMeta(
-                name=f"{each.metadata.name}-{index}", namespace=namespace, labels=template.metadata.labels,
+                name=name, namespace=namespace, labels=template.metadata.labels,
                 annotations=template.metadata.annotations, owner_references=(owner,),
             ),
             spec=spec,
         )
-        for index in range(count)
+        for name in itertools.islice(free, count)
     ]  # fmt: skip
 
 

@@ -18,8 +18,8 @@ from dovetail.planner.optimise.fluid import Demand, Fluid, fluid
 from dovetail.planner.problem import Problem
 
 WORDS = (
-    "pods may be cut into pieces and machines bought in fractions; spreads, affinities, limits, reservations and "
-    "minimum flexibility are left out"
+    "pods may be cut into pieces and machines bought in fractions, but at least the one that the dearest pod needs; "
+    "spreads, affinities, limits, reservations and minimum flexibility are left out"
 )
 #: Where there is no time for the relaxation as it is, pods are poured together down to this many shares.
 _COARSE = 300
@@ -36,6 +36,24 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
             columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
             found.append(Demand(ask, float(count), columns, _lonely(ask)))
     return fluid(problem, found, seconds, standing=True) or fluid(problem, found, max(seconds, 1.0), True, _COARSE)
+
+
+def whole(problem: Problem, left: dict[int, int]) -> float:
+    """What the machine costs at least that some pod needs, of those that find no room on machines that are there."""
+    most = 0.0
+    for one in problem.classes:
+        ask = problem.ask(one, len(one.levels) - 1)
+        if one.count > left.get(one.index, 0) and not _room_there(problem, ask):
+            prices = problem.menu.prices[holding(problem, ask, problem.blurred)]
+            most = max(most, float(prices.min(initial=np.inf))) if np.isfinite(prices).any() else most
+    return most
+
+
+def _room_there(problem: Problem, ask: Ask) -> bool:
+    room = ask.nodes.copy()
+    for dim, amount in ask.steps:
+        room &= problem.free[dim] >= amount
+    return bool(room.any())
 
 
 def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:
