@@ -53,6 +53,9 @@ class Case:
     def problem(self) -> Object:
         return {"objects": [*self.pools, *self._objects], "catalog": self.types}
 
+    def add(self, made: Object) -> None:
+        self._objects.append(made)
+
     def need(self, key: str, operator: str, *values: str) -> Object:
         return {"key": key, "operator": operator, **({"values": list(values)} if values else {})}
 
@@ -147,8 +150,7 @@ class Case:
 
     def open_claim(self, name: str, storage_class: str) -> str:
         """A volume claim that waits for its first pod."""
-        self._claim(name, {"storageClassName": storage_class}, {"phase": "Pending"}, {})
-        return name
+        return self.claim(name, {"storageClassName": storage_class}, {"phase": "Pending"}, {})
 
     def bound_claim(self, name: str, zone: str) -> str:
         """A volume claim whose volume lies in a zone."""
@@ -158,16 +160,17 @@ class Case:
             "spec": {"csi": {"driver": EBS, "volumeHandle": f"vol-{name}"}, "accessModes": ["ReadWriteOnce"],
                      "capacity": {"storage": "1Gi"}, "nodeAffinity": {"required": where}},
         })  # fmt: skip
-        self._claim(name, {"volumeName": f"pv-{name}", "storageClassName": ""}, {"phase": "Bound"},
-                    {"pv.kubernetes.io/bind-completed": "yes"})  # fmt: skip
-        return name
+        return self.claim(name, {"volumeName": f"pv-{name}", "storageClassName": ""}, {"phase": "Bound"},
+                          {"pv.kubernetes.io/bind-completed": "yes"})  # fmt: skip
 
-    def _claim(self, name: str, spec: Object, status: Object, annotations: Object) -> None:
-        self._objects.append({
+    def claim(self, name: str, spec: Object, status: Object, annotations: Object) -> str:
+        """A volume claim in any state."""
+        self.add({
             "apiVersion": "v1", "kind": "PersistentVolumeClaim", "status": status,
             "metadata": {"name": name, "namespace": "default", "annotations": annotations},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
         })  # fmt: skip
+        return name
 
     # -- pods -------------------------------------------------------------------------------------------------------
 
