@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.model.objects import ObjectMeta, PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
 from dovetail.model.reasons import reason
 from dovetail.planner.plan import Funnel, Plan, Unschedulable
 from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, kind, near, node, pod, pods, pool, spread
@@ -140,3 +141,13 @@ def test_nothing_is_cheaper_than_the_machine_that_the_dearest_pod_needs(solve: S
     assert solve(pod("a", cpu="100m"), deadline=0.2).cost.gap == 0
     there = solve(pod("a", cpu="100m"), nodes=(node("n1"),), deadline=0.2).cost
     assert there.lower_bound == there.per_hour == 0
+
+
+def test_volumes_that_nothing_limits_do_not_cost_the_bound(solve: Solve) -> None:
+    disks = StorageClass(metadata=ObjectMeta(name="gp3"), provisioner="ebs.csi.aws.com",
+                         volume_binding_mode="WaitForFirstConsumer")  # fmt: skip
+    claim = PersistentVolumeClaim(metadata=ObjectMeta(name="c", namespace="default"),
+                                  spec=PersistentVolumeClaimSpec(storage_class_name="gp3"))  # fmt: skip
+    using = pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
+    plan = solve(using, claims={"default/c": claim}, storage_classes={"gp3": disks}, deadline=0.2)
+    assert plan.cost.lower_bound == plan.cost.per_hour

@@ -13,12 +13,18 @@ from dovetail.cli.problem import Problem
 from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dovetail.cli.plan_objects import Objects
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
+    from dovetail.planner.snapshot import Snapshot
 
 _DEFAULT_REGION = "ap-northeast-2"
 #: So many pods take a while.
 MANY = 200
+#: So many nodes are told of one by one.
+FEW = 5
 
 
 @click.command()
@@ -69,14 +75,8 @@ def plan(
         plan_cluster.read(objects, kubeconfig, context)
     types = plan_input.catalogue(catalog) if catalog else _packaged(region)
     snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
-    for kind, count in sorted(objects.ignored.items()):
-        click.echo(f"note: {count} {kind} ignored", err=True)
-    for name in objects.twice:
-        click.echo(f"note: {name} is in the input more than once; the last counts", err=True)
-    if not snapshot.pending and not consolidating:
-        click.echo("note: no pod waits, and nothing in the input would make one", err=True)
-    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
-        click.echo("note: volumes are claimed, and no StorageClass is in the input that could make them", err=True)
+    for note in _notes(objects, snapshot, consolidating):
+        click.echo(f"note: {note}", err=True)
     if deadline is None:
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
@@ -94,11 +94,28 @@ def _packaged(region: str | None) -> tuple[InstanceType, ...]:
         raise Problem(f"{'--region' if region else 'AWS_REGION'}: {error}") from error
 
 
-def _solve(snapshot: object, seed: int, deadline: float, consolidating: bool) -> Plan:
-    from dovetail.planner.provision import provision
-    from dovetail.planner.snapshot import Snapshot
+def _notes(objects: Objects, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
+    """What a reader of the plan should know about the input."""
+    for kind, count in sorted(objects.ignored.items()):
+        yield f"{count} {kind} ignored"
+    for name in objects.twice:
+        yield f"{name} is in the input more than once; the last counts"
+    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
+        yield "volumes are claimed, and no StorageClass is in the input that could make them"
+    if not consolidating:
+        if not snapshot.pending:
+            yield "no pod waits, and nothing in the input would make one"
+        return
+    held = [node for node in snapshot.nodes if node.held_by and not node.deleting]
+    for node in held[:FEW]:
+        yield f"{node.name} stays: {node.held_by}"
+    if len(held) > FEW:
+        yield f"{len(held) - FEW} more nodes stay for such reasons"
 
-    assert isinstance(snapshot, Snapshot)
+
+def _solve(snapshot: Snapshot, seed: int, deadline: float, consolidating: bool) -> Plan:
+    from dovetail.planner.provision import provision
+
     if consolidating:
         from dovetail.planner.consolidate import consolidate
 

@@ -15,7 +15,7 @@ from dovetail.clock import stopwatch
 from dovetail.model.labels import INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
 from dovetail.planner.classes import pod_key
-from dovetail.planner.optimise.bound import WORDS, relaxed
+from dovetail.planner.optimise.bound import WORDS, relaxed, whole
 from dovetail.planner.plan import Cost, Move, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
@@ -61,7 +61,7 @@ def _bound(snapshot: Snapshot, candidates: list[NodeState], seconds: float) -> f
     fluid = relaxed(problem, {}, seconds)
     going = {node.name for node in candidates}
     staying = sum(node.price or 0.0 for node in snapshot.nodes if not node.deleting and node.name not in going)
-    return None if fluid is None else staying + fluid.price
+    return None if fluid is None else staying + max(fluid.price, whole(problem, {}))
 
 
 def _for_sale(node: NodeState, snapshot: Snapshot) -> bool:

@@ -22,6 +22,8 @@ from dovetail.planner.problem import Problem
 _LARGEST = 3000
 #: The solver's answer is trusted to this relative precision.
 _SAFETY = 1e-6
+#: As good as no limit, beside those that are one: the solver takes no numbers as large as that.
+_PLENTY = 1e6
 
 
 class Flow(msgspec.Struct):
@@ -29,7 +31,6 @@ class Flow(msgspec.Struct):
 
     demand: Demand
     amounts: dict[int, float]
-
 
 class Fluid(msgspec.Struct):
     """`price` is proven. `machines` has the fraction of each column bought, `slack` what columns cost too much.
@@ -166,7 +167,7 @@ class _Programme:
     def _buy(self, rules: set[tuple[int, int]]) -> None:
         """Machines: they have room for what flows there, and for so many of those that refuse each other."""
         model, menu, high, wide = self.model, self.problem.menu, len(self.used), len(self.dims)
-        room = np.maximum(menu.capacity[self.dims][:, self.used], 0).T / self.total
+        room = np.clip(menu.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
         self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
         self.bought = model.columns(menu.prices[self.used])
         model.entries(self.rows.ravel(), np.repeat(self.bought, wide), -room.ravel())
