@@ -135,7 +135,7 @@ def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) ->
     _put_last(patient)
     before, followed = carried(packing, patient), following(patient, outcomes)
     best = _holding(patient, (quick(patient, known=[before, *followed]), before, *followed))
-    if best.rank >= before.rank:
+    if best.rank >= packing.rank:
         return None
     return Begun(patient, best, outcomes)
 
