@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
-from dovetail.planner.plan import Placement
+from dovetail.planner.plan import Cost, Placement
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
@@ -97,6 +97,6 @@ def test_a_machine_may_not_change_its_zone_if_company_of_its_pods_is_elsewhere()
     (machine,) = plan.machines
     other = replace(machine, name="m-2", pods=machine.pods[1:], requests={"cpu": 1000, "memory": 2**30, "pods": 1})
     machine = replace(other, name="m-1", pods=machine.pods[:1])
-    parted = replace(plan, machines=(machine, other), placements={
+    parted = replace(plan, machines=(machine, other), cost=Cost(per_hour=2 * machine.price), placements={
         machine.pods[0]: Placement(machine="m-1"), other.pods[0]: Placement(machine="m-2")})  # fmt: skip
     assert {each.rule for each in verify(parted, snapshot)} == {"topology"}

@@ -8,7 +8,8 @@ it. Limits, reservations, minValues, and the other offerings of each machine are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from math import isclose
 
 import msgspec
 from msgspec.structs import replace
@@ -17,11 +18,15 @@ from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
 from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
+from dovetail.planner.checks.labels import offered, settles
 from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.replay import stuck
-from dovetail.planner.checks.world import ATTACHED, Shelf, World, available, key_of, offered
+from dovetail.planner.checks.world import ATTACHED, Shelf, World, available, key_of
 from dovetail.planner.plan import Choice, Machine, Plan
-from dovetail.planner.snapshot import MinValues, Snapshot
+from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
+
+#: Dollars an hour that nobody counts.
+_CENT = 1e-6
 
 
 class Violation(msgspec.Struct, frozen=True):
@@ -38,7 +43,7 @@ class Violation(msgspec.Struct, frozen=True):
 def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     """Everything that is wrong with a plan; empty when it holds."""
     pods = _pods(plan, snapshot)
-    found = _books(plan, pods)
+    found = [*_books(plan, pods), *_names(plan, snapshot)]
     if found:
         return found
     found += _offerings(plan, snapshot)
@@ -47,6 +52,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     world = World(_without_moved(snapshot, plan), plan.machines, pods.values())
     lots = Lots(world)
     infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
+    found += _cost(plan, snapshot)
     found += _limits(plan, snapshot, lots)
     found += _reservations(plan, snapshot, lots)
     found += _min_values(plan, snapshot)
@@ -57,14 +63,20 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 
 
 def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
-    """The pods the plan must place: the pending ones, and those of the machines it removes."""
+    """The pods the plan must place: the pending ones, and those of the machines it removes that will come back."""
     pods = {key_of(pod): pod for pod in snapshot.pending}
     removed = set(plan.remove)
     for state in snapshot.nodes:
         for pod in state.pods if state.name in removed else ():
-            if key_of(pod) in plan.placements:
+            if key_of(pod) in plan.placements or _returns(pod):
                 pods.setdefault(key_of(pod), pod)
     return pods
+
+
+def _returns(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    stays = owner is not None and owner.kind in ("DaemonSet", "Node")
+    return not (stays or pod.finished or pod.terminating)
 
 
 def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
@@ -85,6 +97,38 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
             found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
     doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
     found += [Violation("placed", pod, f"is on {count} machines") for pod, count in doubles.items() if count > 1]
+    return found
+
+
+def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """Machines have names of their own, and what is removed is there, ours to remove, and told with every move."""
+    states = {state.name: state for state in snapshot.nodes}
+    count = Counter(machine.name for machine in plan.machines)
+    found = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
+    found += [Violation("named", name, "is the name of a machine that is there") for name in count if name in states]
+    for name in plan.remove:
+        if name not in states or states[name].deleting or not states[name].movable:
+            found.append(Violation("removed", name, "is not a machine that may be removed"))
+    for pod, move in plan.moves.items():
+        place = plan.placements.get(pod)
+        if place is None or (place.node, place.machine) != (move.node, move.machine) or move.source not in plan.remove:
+            found.append(Violation("moved", pod, "is not where its move says"))
+    if plan.evictions != len(plan.moves):
+        found.append(Violation("moved", "all", f"{plan.evictions} evictions, {len(plan.moves)} moves"))
+    return found
+
+
+def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """A plan costs what its machines cost, and after what is removed no less than its bound."""
+    cost, removed = plan.cost, set(plan.remove)
+    total = sum(machine.price for machine in plan.machines)
+    if cost.before is not None:
+        total += cost.before - sum(state.price or 0.0 for state in snapshot.nodes if state.name in removed)
+    found = []
+    if not isclose(cost.per_hour, total, rel_tol=_CENT, abs_tol=_CENT):
+        found.append(Violation("cost", "plan", f"{cost.per_hour} an hour, not {total}"))
+    if cost.lower_bound is not None and cost.lower_bound > cost.per_hour + _CENT:
+        found.append(Violation("cost", "plan", f"its bound is {cost.lower_bound}, and it costs {cost.per_hour}"))
     return found
 
 
@@ -114,7 +158,16 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
                 good.add((machine.pool, id(choice)))
         if not found:
             lists.add((machine.pool, id(machine.offerings)))
-    return found
+    return found or [each for machine in plan.machines for each in _settled(machine, shelves[machine.pool])]
+
+
+def _settled(machine: Machine, shelf: Shelf) -> Iterator[Violation]:
+    """Labels that a plan settles for a machine are open in each of its offerings."""
+    for label, value in machine.labels.items():
+        for known in map(shelf.find, machine.offerings):
+            if known is None or not settles(shelf.pool, *known, label, value):
+                yield Violation("label", machine.name, f"{label} cannot be {value}")
+                break
 
 
 def _words(choice: Choice) -> str:
@@ -180,6 +233,7 @@ def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
 def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
     """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
     found = []
+    told: dict[tuple[int, int], list[str]] = {}
     for machine in plan.machines:
         kind, twin = world.twin(machine, machine.choice)
         total = world.needs(infos[key] for key in machine.pods)
@@ -188,14 +242,13 @@ def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> 
             said = machine.requests.get(name, 0)
             if said != asked and not name.startswith(ATTACHED):
                 found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
-        for need in machine.requirements:
-            field = _FIELDS.get(need["key"])
-            if field is not None and not lots.of(machine).facts(field) <= set(need.get("values", ())):
-                found.append(Violation("requirements", machine.name, f"{need['key']} leaves offerings out"))
+        lot = lots.of(machine)
+        mark = (id(lot), id(machine.requirements))
+        if mark not in told:
+            needs = msgspec.convert(machine.requirements, tuple[PoolRequirement, ...])
+            told[mark] = [need.key for need in needs if not lot.admitted(need)]
+        found += [Violation("requirements", machine.name, f"{key} leaves offerings out") for key in told[mark]]
     return found
-
-
-_FIELDS = {INSTANCE_TYPE: "instance_type", ZONE: "zone", CAPACITY_TYPE: "capacity_type"}
 
 
 def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:

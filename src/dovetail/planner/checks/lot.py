@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.objects import Node
+from dovetail.model.requirements import Requirements
 from dovetail.planner.checks.world import World
 from dovetail.planner.plan import Machine
+from dovetail.planner.snapshot import PoolRequirement
 
 
 class Lot:
@@ -54,13 +56,18 @@ class Lot:
             known = self._suits[id(shape)] = all(self._world.suits(info, twin) for twin in self._nodes)
         return known
 
+    def admitted(self, need: PoolRequirement) -> bool:
+        """Whether each offering meets a requirement; where a label is left open, it can."""
+        asked = Requirements.of_entries((need,))
+        values = [value for value in self._lies(need.key) if value is not None]
+        return all(each.has(value) for each in asked.values() for value in values)
+
     def _room(self, name: str) -> int:
         known = self._least.get(name)
         if known is None:
             rooms = (self._world.room(kind, twin, name) for kind, twin in self._rooms.values())
             known = self._least[name] = min(rooms, default=0)
         return known
-
 
     def largest(self, name: str) -> int:
         """What the largest of them has of a resource in all."""

@@ -18,16 +18,7 @@ from dovetail.model.fit.podinfo import PodInfo, node_matches, pod_info
 from dovetail.model.fit.volumes import VolumeState, attached
 from dovetail.model.hostports import clash
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.labels import (
-    ALIASES,
-    CAPACITY_TYPE,
-    HOSTNAME,
-    INITIALIZED,
-    INSTANCE_TYPE,
-    NODEPOOL,
-    REGISTERED,
-    ZONE,
-)
+from dovetail.model.labels import ALIASES, CAPACITY_TYPE, HOSTNAME, ZONE
 from dovetail.model.objects import (
     Affinity,
     Container,
@@ -44,7 +35,7 @@ from dovetail.model.objects import (
     VolumeNodeResources,
 )
 from dovetail.model.quantity import format_resources
-from dovetail.model.requirements import Requirements
+from dovetail.planner.checks.labels import labels_of, offered
 from dovetail.planner.checks.stores import storage_for
 from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
@@ -53,7 +44,6 @@ PHANTOM = "phantom/"
 #: Volumes by driver, counted beside a node's resources.
 ATTACHED = "attached/"
 _LIMITLESS = 1 << 62
-RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
 
 def key_of(pod: Pod) -> str:
@@ -73,33 +63,6 @@ class Shelf:
 
     def find(self, choice: Choice) -> tuple[InstanceType, Offering] | None:
         return self._sold.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
-
-
-def labels_of(
-    pool: Pool, kind: InstanceType, offering: Offering, chosen: Mapping[str, str], name: str
-) -> dict[str, str]:
-    """The labels a node of this offering would have; of several values a type may take, the first the pool allows."""
-    labels: dict[str, str] = {}
-    for need in pool.requirements:
-        if need.operator == "In" and need.values:
-            labels[need.key] = need.values[0]
-    for label, values in kind.labels.items():
-        first = next((value for value in values if _admits(pool, label, value)), None)
-        if first is not None:
-            labels[label] = first
-    labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
-    if offering.reservation_id:
-        labels[RESERVATION_ID] = offering.reservation_id
-    labels |= {
-        INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
-        HOSTNAME: name, **chosen,
-    }  # fmt: skip
-    return labels
-
-
-def _admits(pool: Pool, label: str, value: str) -> bool:
-    asked = [each for each in pool.requirements if each.key == label]
-    return not asked or all(need.has(value) for need in Requirements.of_entries(asked).values())
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
@@ -270,16 +233,6 @@ def available(snapshot: Snapshot, kind: InstanceType, offering: Offering) -> boo
     if not offering.available or (kind.name, offering.zone, offering.capacity_type) in snapshot.unavailable:
         return False
     return not (offering.capacity_type == "reserved" and offering.reservation_capacity == 0)
-
-
-def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
-    """Whether the pool's requirements let it buy the offering."""
-    facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
-    for need in pool.requirements:
-        values = facts.get(need.key) or kind.labels.get(need.key)
-        if values and not any(_admits(pool, need.key, value) for value in values):
-            return False
-    return True
 
 
 def mentioned(pods: Iterable[Pod]) -> Iterator[str]:

@@ -1,0 +1,72 @@
+"""The labels of a node that is still to be bought: what its type, its offering and its pool say, and what was settled.
+
+A type may leave a label open, and so may a pool; a plan settles it for a machine. It may settle nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import (
+    CAPACITY_TYPE,
+    HOSTNAME,
+    INITIALIZED,
+    INSTANCE_TYPE,
+    NODEPOOL,
+    REGISTERED,
+    WELL_KNOWN,
+    ZONE,
+)
+from dovetail.model.requirements import Requirements
+from dovetail.planner.snapshot import Pool
+
+RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
+
+
+def labels_of(
+    pool: Pool, kind: InstanceType, offering: Offering, chosen: Mapping[str, str], name: str
+) -> dict[str, str]:
+    """The labels a node of this offering would have; of several values a type may take, the first the pool allows."""
+    labels: dict[str, str] = {}
+    for need in pool.requirements:
+        if need.operator == "In" and need.values:
+            labels[need.key] = need.values[0]
+    for label, values in kind.labels.items():
+        first = next((value for value in values if _admits(pool, label, value)), None)
+        if first is not None:
+            labels[label] = first
+    labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
+    if offering.reservation_id:
+        labels[RESERVATION_ID] = offering.reservation_id
+    labels |= {
+        INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
+        HOSTNAME: name, **chosen,
+    }  # fmt: skip
+    return labels
+
+
+def _admits(pool: Pool, label: str, value: str) -> bool:
+    asked = [each for each in pool.requirements if each.key == label]
+    return not asked or all(need.has(value) for need in Requirements.of_entries(asked).values())
+
+
+def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
+    """Whether the pool's requirements let it buy the offering."""
+    facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
+    for need in pool.requirements:
+        values = facts.get(need.key) or kind.labels.get(need.key)
+        if values and not any(_admits(pool, need.key, value) for value in values):
+            return False
+    return True
+
+
+def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:
+    """Whether a plan may settle a label of a machine so: the pool allows it, and nobody has said otherwise."""
+    said = {INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, NODEPOOL: pool.name,
+            RESERVATION_ID: offering.reservation_id, **pool.labels, **offering.labels}  # fmt: skip
+    if label == HOSTNAME or said.get(label, value) != value or not _admits(pool, label, value):
+        return False
+    if label in said or label in WELL_KNOWN or any(need.key == label for need in pool.requirements):
+        return label not in kind.labels or value in kind.labels[label]
+    return value in kind.labels.get(label, ())
