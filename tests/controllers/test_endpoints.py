@@ -7,7 +7,7 @@ import socket
 
 import aiohttp
 
-from dovetail.clock import run_scaled
+from dovetail.clock import EPOCH, Clock, run_scaled
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.metrics import Metrics
 
@@ -24,7 +24,8 @@ def test_alive_is_not_ready() -> None:
     metrics_port, health_port = _port(), _port()
 
     async def main() -> None:
-        async with serving(Metrics(), lambda: problems, metrics_port, health_port), aiohttp.ClientSession() as session:
+        metrics = Metrics(Clock(asyncio.get_running_loop(), EPOCH))
+        async with serving(metrics, lambda: problems, metrics_port, health_port), aiohttp.ClientSession() as session:
 
             async def ask(port: int, path: str) -> tuple[int, str]:
                 async with session.get(f"http://127.0.0.1:{port}{path}") as answer:

@@ -21,9 +21,10 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 
 def _run(story: Callable[[Safety, Metrics], None]) -> None:
     async def main() -> None:
-        metrics = Metrics()
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        metrics = Metrics(clock)
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-        story(Safety(Clock(asyncio.get_running_loop(), EPOCH), metrics, log), metrics)
+        story(Safety(clock, metrics, log), metrics)
 
     run_virtual(main())
 
@@ -81,7 +82,8 @@ def test_machines_that_never_join_stop_disruption_until_they_do_again() -> None:
 def test_what_only_an_attempt_could_disprove_lapses_so_that_one_is_made(cause: Cause) -> None:
     async def main() -> None:
         log = structlog.wrap_logger(structlog.testing.CapturingLogger())
-        safety = Safety(Clock(asyncio.get_running_loop(), EPOCH), Metrics(), log)
+        clock = Clock(asyncio.get_running_loop(), EPOCH)
+        safety = Safety(clock, Metrics(clock), log)
         safety.set(cause, "seen once")
         await asyncio.sleep(LAPSE / 2)
         safety.set(cause, "and again")

@@ -20,6 +20,7 @@ from dovetail.controllers.notices import Notices
 from dovetail.controllers.offers import Offers
 from dovetail.controllers.safety import Safety
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.waits import Waits
 from dovetail.kube.client import Kube
 
 
@@ -45,6 +46,7 @@ class Context:
     safety: Safety
     health: RegistrationHealth
     metrics: Metrics
+    waits: Waits
     notices: Notices
     log: FilteringBoundLogger
     coming: Coming = field(default_factory=Coming)

@@ -9,7 +9,8 @@ a bounded number of machines.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -79,13 +80,22 @@ class DeletionCosts:
         stale = [each for each in await self._rank() if any(self._stale(each))]
         going = [each for each in stale if each.value == FIRST]
         others = [each for each in stale if each.value != FIRST]
+        writing = (*going, *others[:MOST])
+        self._count(writing)
         async with asyncio.TaskGroup() as group:
-            for each in (*going, *others[:MOST]):
+            for each in writing:
                 for pod in self._stale(each):
                     group.create_task(self._write(pod, each.value))
         left = len(others) > MOST
         self._changed |= left
         return left
+
+    def _count(self, writing: Iterable[Ranked]) -> None:
+        mirror, left = self._context.mirror, self._context.metrics.deletion_costs_left
+        nodes = (mirror.nodes.store.get(each.node) for each in writing)
+        pools = Counter(node.metadata.labels.get(keys.NODEPOOL, "") for node in nodes if node is not None)
+        for pool in mirror.pools.store.all():
+            left.labels(pool.name).set(pools[pool.name])
 
     async def _rank(self) -> list[Ranked]:
         """Every machine with its value: those that go, drifted ones, those that could go, and the rest."""
@@ -155,11 +165,14 @@ class DeletionCosts:
             try:
                 body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
                 await self._context.kube.patch(PODS, meta.name, body, meta.namespace)
-            except (Conflict, NotFound):
-                return  # gone or another by now: the next cycle sees
+                result = "updated"
+            except (Conflict, NotFound) as problem:  # gone or another by now: the next cycle sees
+                result = "skipped_notfound" if isinstance(problem, NotFound) else "skipped_conflict"
             except KubeError as problem:  # one of many at once: it must not end the others, nor the process
                 self._context.log.error("Reconciler error", controller="pod.deletioncost", error=str(problem))
                 self._changed = True
+                result = "error"
+        self._context.metrics.deletion_costs.labels(result).inc()
 
 
 def _order(candidate: Candidate) -> tuple[float, str]:

@@ -1,16 +1,20 @@
 """Metrics, by Karpenter's names and labels, so that dashboards and alerts keep working; ours begin with `dovetail_`.
 
-One object per run owns the registry: two controllers in one process (a lab, a test) do not share numbers.
+One object per run owns the registry: two controllers in one process (a lab, a test) do not share numbers. What is
+counted as it happens is here; what can be read off the cluster at any time is in `gauges`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
 from dovetail import __version__
+from dovetail.clock import Clock
+from dovetail.controllers.exposition import Summary
+from dovetail.controllers.turns import Turns
 
 DURATIONS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5,
@@ -19,6 +23,12 @@ DURATIONS = (
 
 SCORES = (0.1, 0.25, 0.33, 0.5, 1.0, 2.0, 5.0, 10.0)
 REBOOTS = tuple(10.0 * 2**n for n in range(8))
+TERMINATIONS = tuple(2.0**n for n in range(12))
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+LIFETIMES = (
+    *(MINUTE * n for n in (15, 30, 45)), *(HOUR * n for n in (1, 2, 4, 6, 8, 10, 12, 16, 20)),
+    *(DAY * n for n in (1, 2, 3, 5, 10, 15, 20, 25, 30)),
+)  # fmt: skip
 
 _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "termination_mode")
 
@@ -26,8 +36,12 @@ _DISRUPTED = ("reason", "nodepool", "capacity_type", "consolidation_policy", "te
 class Metrics:
     """Every family is made once, here, with the labels it has for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.registry = CollectorRegistry()
+        #: Numbers that are written anew whenever somebody asks, in pieces.
+        self.sources: list[Callable[[], Iterator[str]]] = []
+        ProcessCollector(registry=self.registry)
         self._claims()
         self._pods()
         self._pools()
@@ -35,10 +49,17 @@ class Metrics:
         self._state()
         self._disruption()
         self._interruption()
+        self.turns = Turns(self.registry)
 
     def text(self) -> bytes:
         """The exposition format."""
-        return generate_latest(self.registry)
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same bit by bit, for who has other things to do in between."""
+        yield generate_latest(self.registry)
+        for source in self.sources:
+            yield from (piece.encode() for piece in source())
 
     def _claims(self) -> None:
         self.claims_created = self._counter(
@@ -54,18 +75,20 @@ class Metrics:
             ("condition", "nodepool", "capacity_type", "image_id", "termination_mode"),
         )
         self.instance_termination = self._histogram(
-            "nodeclaims_instance_termination_duration_seconds", "From the cloud's delete to its end.", ("nodepool",)
-        )
+            "nodeclaims_instance_termination_duration_seconds", "From the cloud's delete to its end.", ("nodepool",),
+            buckets=TERMINATIONS[:11],
+        )  # fmt: skip
         self.claim_termination = self._histogram(
-            "nodeclaims_termination_duration_seconds", "From a NodeClaim's delete to its end.", ("nodepool",)
-        )
+            "nodeclaims_termination_duration_seconds", "From a NodeClaim's delete to its end.", ("nodepool",),
+            buckets=TERMINATIONS,
+        )  # fmt: skip
         self.nodes_created = self._counter("nodes_created", "Nodes that registered.", ("nodepool", "zone"))
         self.nodes_terminated = self._counter("nodes_terminated", "Nodes that ended.", ("nodepool", "zone"))
-        self.node_termination = self._histogram(
+        self.node_termination = self._summary(
             "nodes_termination_duration_seconds", "From a node's delete to its end.", ("nodepool",)
         )
         self.node_lifetime = self._histogram(
-            "nodes_lifetime_duration_seconds", "Age of nodes at their end.", ("nodepool",)
+            "nodes_lifetime_duration_seconds", "Age of nodes at their end.", ("nodepool",), buckets=LIFETIMES
         )
         self.nodes_drained = self._counter("nodes_drained", "Nodes that were drained.", ("nodepool",))
         self.launch_latency = self._histogram(
@@ -73,13 +96,31 @@ class Metrics:
         )
 
     def _pods(self) -> None:
+        self.deletion_costs = self._counter(
+            "pod_deletion_cost_pod_annotation_writes", "Deletion costs written on pods, and how it went.", ("result",)
+        )
+        self.deletion_costs_left = self._gauge(
+            "pod_deletion_cost_nodes_with_pending_annotation_writes",
+            "Machines whose pods are to be written on in this cycle.", ("nodepool",),
+        )  # fmt: skip
         self.evictions = self._counter("pods_eviction_requests", "Eviction requests, by answer.", ("code",))
         self.pods_drained = self._counter("pods_drained", "Pods drained.", ("reason",))
         self.pods_disruption_initiated = self._counter(
             "pods_disruption_initiated", "Pods on machines we began to remove.", _DISRUPTED
         )
+        dynamic = ("dynamic_resources",)
+        self.pod_decision = self._histogram(
+            "pods_scheduling_decision_duration_seconds", "From seeing a pod to the first plan for it.", ()
+        )
         self.pod_bound = self._histogram(
-            "pods_provisioning_bound_duration_seconds", "From the first plan for a pod to its binding.", ()
+            "pods_bound_duration_seconds", "From a pod's creation to its binding.", dynamic
+        )
+        self.pod_provisioning_bound = self._histogram(
+            "pods_provisioning_bound_duration_seconds", "From the first plan for a pod to its binding.", dynamic
+        )
+        self.pod_startup = self._summary("pods_startup_duration_seconds", "From a pod's creation to its start.", ())
+        self.pod_provisioning_startup = self._histogram(
+            "pods_provisioning_startup_duration_seconds", "From the first plan for a pod to its start.", ()
         )
         self.pods_placed = self._counter(
             "dovetail_pods_placed", "Planned pods, by what became of them.", ("outcome",), prefix=""
@@ -144,9 +185,17 @@ class Metrics:
             ("reason", "consolidation_type"),
         )
         self.disruption_decisions = self._counter("voluntary_disruption_decisions", "Disruptions decided.", labels)
+        self.disruption_by_pool = self._counter(
+            "voluntary_disruption_decisions_by_nodepool", "Disruptions decided, by pool.", ("nodepool", *labels)
+        )
         self.disruption_eligible = self._gauge(
             "voluntary_disruption_eligible_nodes", "Machines that could be removed.", ("reason",)
         )
+        timeouts = self._counter(
+            "voluntary_disruption_consolidation_timeouts", "Searches that were given up.", ("consolidation_type",)
+        )
+        for kind in ("multi", "single"):
+            timeouts.labels(kind)  # a search here ends with the best it has found
         self.terminated_first = self._counter(
             "voluntary_disruption_terminate_first_decisions",
             "Machines that go before others can come.",
@@ -182,6 +231,11 @@ class Metrics:
         self.interruption_latency = self._histogram(
             "interruption_message_queue_duration_seconds", "From what happened to our hearing of it.", ()
         )
+
+    def _summary(self, name: str, text: str, labels: Sequence[str]) -> Summary:
+        made = Summary(f"karpenter_{name}", text, labels, self._clock.monotonic)
+        self.sources.append(made.pieces)
+        return made
 
     def _counter(self, name: str, text: str, labels: Sequence[str], prefix: str = "karpenter_") -> Counter:
         return Counter(prefix + name, text, labels, registry=self.registry)

@@ -51,7 +51,8 @@ class NodePools:
         if change.new is not None:
             self._worker.add(change.key)
             return
-        for gauge in (self._context.metrics.allowed_disruptions, self._context.metrics.consuming_budgets):
+        metrics = self._context.metrics
+        for gauge in (metrics.allowed_disruptions, metrics.consuming_budgets, metrics.deletion_costs_left):
             gauge.remove_by_labels({"nodepool": change.key})
 
     def _claim_changed(self, change: Change[NodeClaim]) -> None:

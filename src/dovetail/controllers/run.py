@@ -23,7 +23,7 @@ from dovetail.controllers.disruption.controller import Disruption
 from dovetail.controllers.disruption.marks import Marks
 from dovetail.controllers.endpoints import serving
 from dovetail.controllers.garbage import Garbage
-from dovetail.controllers.gauges import Gauges
+from dovetail.controllers.gauges.sheet import sheet
 from dovetail.controllers.generations import Generations
 from dovetail.controllers.health import RegistrationHealth
 from dovetail.controllers.interruption import Interruptions
@@ -49,6 +49,8 @@ from dovetail.controllers.static import Static
 from dovetail.controllers.termination.controller import Termination
 from dovetail.controllers.termination.shields import Shields
 from dovetail.controllers.tidying import tidy
+from dovetail.controllers.transitions import Transitions
+from dovetail.controllers.waits import Waits
 from dovetail.controllers.witness import Witness
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import KubeError, NotFound
@@ -71,6 +73,7 @@ class Machines(Protocol):
 
 #: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
+    Transitions,
     Generations,
     NodeClasses,
     NodePools,
@@ -122,7 +125,7 @@ class Autoscaler:
         self._machines = machines
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level)
-        self.metrics = Metrics()
+        self.metrics = Metrics(clock)
         self.mirror = Mirror(kube, clock)
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
@@ -136,8 +139,8 @@ class Autoscaler:
         writer = kube.fenced(self.election.check) if self.election else kube
         self._recorder = EventRecorder(writer, "karpenter")
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
-        self.metrics.registry.register(Gauges(self.mirror, clock, self.ledger))
         self.context = self._context(writer, cloud, clock, chance)
+        self.metrics.sources.append(lambda: sheet(self.context))
 
     def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
         """What every controller is given; `kube` writes only while we lead."""
@@ -161,6 +164,7 @@ class Autoscaler:
             safety=self.safety,
             health=RegistrationHealth(),
             metrics=self.metrics,
+            waits=Waits(clock, self.metrics),
             notices=Notices(self._recorder, clock),
             log=self.log,
         )
@@ -201,6 +205,7 @@ class Autoscaler:
             self.log.error("history not read, going on without", error=str(problem))
         await self._recover_machines()
         with self.mirror.listening():
+            self.context.waits.follow(self.mirror)
             controllers = [make(self.context) for make in CONTROLLERS]
             self.log.info(
                 "Starting Controllers", controllers=len(controllers), nodepools=len(self.mirror.pools.store),

@@ -349,7 +349,10 @@ class Queue:
                 "replacement-node-count": len(command.replacements), "pod-count": command.evictions,
             },
         )  # fmt: skip
-        context.metrics.disruption_decisions.labels(command.decision, command.reason.lower(), command.kind).inc()
+        labels = (command.decision, command.reason.lower(), command.kind)
+        context.metrics.disruption_decisions.labels(*labels).inc()
+        for pool in {each.pool for each in command.candidates}:
+            context.metrics.disruption_by_pool.labels(pool, *labels).inc()
         if command.terminate_first:
             pool = command.candidates[0].pool
             context.metrics.terminated_first.labels(pool, command.reason.lower(), command.terminate_first).inc()

@@ -162,10 +162,12 @@ class Provisioner:
         """Cut, plan, buy, record; False if no plan could be believed."""
         context = self._context
         began = context.clock.monotonic()
+        context.waits.looked_at(pods)
         snapshot = context.cutter.cut(await context.offers.all(), pods)
         plan = await self._planning.provision(snapshot)
         if plan is None:
             return False
+        context.waits.decided(pods, plan.unschedulable)
         decision = context.ledger.new_id()
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}

@@ -171,7 +171,7 @@ class Termination:
         now = context.clock.now()
         context.metrics.nodes_terminated.labels(pool, zone).inc()
         if meta.deletion_timestamp is not None:
-            context.metrics.node_termination.labels(pool).observe((now - meta.deletion_timestamp).total_seconds())
+            context.metrics.node_termination.observe((now - meta.deletion_timestamp).total_seconds(), pool)
         if meta.creation_timestamp is not None:
             context.metrics.node_lifetime.labels(pool).observe((now - meta.creation_timestamp).total_seconds())
         return None

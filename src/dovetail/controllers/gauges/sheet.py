@@ -1,0 +1,22 @@
+"""All gauges of a run, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.controllers.context import Context
+from dovetail.controllers.gauges.machines import nodes, types
+from dovetail.controllers.gauges.pods import pods, waiting
+from dovetail.controllers.gauges.pools import decisions, pools
+from dovetail.controllers.gauges.statuses import statuses
+
+
+def sheet(context: Context) -> Iterator[str]:
+    """In pieces. Each family speaks of one moment, as it was when its turn came."""
+    yield from nodes(context.mirror, context.clock)
+    yield from types(context.mirror)
+    yield from pods(context.mirror)
+    yield from waiting(context.waits)
+    yield from statuses(context.mirror, context.clock)
+    yield from pools(context.mirror)
+    yield from decisions(context.ledger)
