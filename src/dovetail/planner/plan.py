@@ -73,6 +73,11 @@ class Funnel(msgspec.Struct, frozen=True, kw_only=True):
     nearest: Choice | None = None
     nearest_lacks: str = ""
 
+    @property
+    def barren(self) -> bool:
+        """Whether what the pool itself says leaves nothing, whoever asks."""
+        return self.emptied_by.startswith("its ")
+
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
     """Why a pod has no place. `code` is of the closed vocabulary (`dovetail.model.reasons`)."""

@@ -328,7 +328,7 @@ class Provisioner:
         """Pools that nothing could be bought of, whoever asked."""
         context = self._context
         funnels = [item for why in plan.unschedulable.values() for item in why.pools.items()]
-        for name in sorted({name for name, funnel in funnels if not funnel.start}):
+        for name in sorted({name for name, funnel in funnels if funnel.barren}):
             pool = context.mirror.pools.store.get(name)
             if pool is not None and context.notices.no_types(pool):
                 message = "skipping, nodepool requirements filtered out all instance types"
