@@ -8,6 +8,7 @@ bound for the pods there are at that moment, on a fleet bought afresh.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import gc
 import resource
@@ -22,7 +23,8 @@ from dovetail.cli.quiet import quiet_logs
 from dovetail.clock import run_virtual
 from dovetail.lab.invariants import Broken
 from dovetail.lab.scenario.play import Outcome, Player
-from dovetail.lab.scenario.schema import Scenario, Seconds, read
+from dovetail.lab.scenario.schema import Scenario, ScenarioError, read
+from dovetail.lab.seconds import Seconds
 from dovetail.planner.optimise.bound import relaxed
 from dovetail.planner.problem import Problem
 
@@ -89,10 +91,17 @@ def report(player: Measured, outcome: Outcome, seconds: float) -> None:
 
 
 def main() -> None:
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else SCENARIO
-    scenario = read(path)
-    if len(sys.argv) > 2:
-        scenario = msgspec.structs.replace(scenario, duration=Seconds(float(sys.argv[2]) * HOUR))
+    parser = argparse.ArgumentParser(description="Play a day of a large autoscaled cluster against its bound.")
+    parser.add_argument("scenario", nargs="?", type=Path, default=SCENARIO)
+    parser.add_argument("hours", nargs="?", type=float, help="how much of it; by default all")
+    asked = parser.parse_args()
+    path: Path = asked.scenario
+    try:
+        scenario = read(path)
+    except ScenarioError as problem:
+        parser.error(str(problem))
+    if asked.hours is not None:
+        scenario = msgspec.structs.replace(scenario, duration=Seconds(asked.hours * HOUR))
     quiet_logs()
     gc.set_threshold(100_000, 50, 1000)
     began = time.process_time()

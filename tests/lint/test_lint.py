@@ -160,6 +160,12 @@ def test_expiry_without_budgets() -> None:
     assert codes(expiring + 'disruption: {budgets: [{nodes: "10%"}]}\n'.replace("dis", "  dis")) == []
 
 
+def test_expiry_of_a_provisioner_is_told_in_hours() -> None:
+    old = "apiVersion: karpenter.sh/v1alpha5\nkind: Provisioner\nmetadata: {name: default}\n"
+    found = run(f"{old}spec: {{ttlSecondsUntilExpired: 2592000, providerRef: {{name: default}}}}\n", SHOP)
+    assert any("machines expire after 720h and nothing paces it" in each.message for each in found)
+
+
 def test_spot_of_few_types_is_mentioned() -> None:
     assert codes(pool("[{key: karpenter.sh/capacity-type, operator: In, values: [spot]}]")) == ["DV207"]
 

@@ -107,13 +107,16 @@ def _expiry(subject: Subject, pool: NodePool) -> Iterator[Finding]:
     path = places[subject.kind]
     if subject.version.endswith("v1beta1"):
         path = ("spec", "disruption", "expireAfter")
-    said = subject.get(*path)
-    if said in (None, "Never") or pool.spec.template.spec.expire_after == "Never":
+    expiry = pool.spec.template.spec.expire_after
+    if subject.get(*path) in (None, "Never") or expiry == "Never":
         return
     if (
         subject.get("spec", "disruption", "budgets") is None
         and pool.spec.template.spec.termination_grace_period is None
     ):
-        text = f"machines expire after {said} and nothing paces it: those bought together go together"
+        after = duration.format_duration(duration.parse(expiry)).removesuffix("0m0s")
+        text = f"machines expire after {after} and nothing paces it: those bought together go together"
         hint = "add spec.disruption.budgets for the other reasons, and terminationGracePeriod to bound the drain"
+        if subject.kind == "Provisioner":
+            hint = "a NodePool can pace it: dovetail convert --to v1, then add spec.disruption.budgets"
         yield subject.finding("DV204", path, text, hint=hint, key=True)
