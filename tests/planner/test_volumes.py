@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from dovetail.planner.plan import Plan
@@ -130,6 +131,18 @@ def test_a_free_volume_in_a_zone_draws_a_new_machine_there(solve: Solve) -> None
     plan = solve(_user(), claims=_claim(storageClassName="x"), volumes=_volume(_term(ZONE, "z3"), cls="x"),
                  storage_classes=_class("x", _STATIC))  # fmt: skip
     assert _place(plan) == "z3"
+
+
+def test_a_free_volume_draws_one_pod_and_the_smallest_is_taken_first(solve: Solve) -> None:
+    def volume(name: str, host: str, size: str) -> dict[str, PersistentVolume]:
+        made = _volume(_term(HOSTNAME, host), kind=_LOCAL, cls="x", name=name)["pv"]
+        return {name: replace(made, spec=replace(made.spec, capacity={"storage": size}))}
+
+    claims = _claim("one", storageClassName="x") | _claim("two", storageClassName="x")
+    plan = solve(_user("p", "one"), _user("q", "two"), nodes=tuple(node(name, cpu="9") for name in "abc"),
+                 claims=claims, volumes=volume("large", "b", "9Gi") | volume("small", "c", "1Gi"),
+                 storage_classes=_class("x", _STATIC))  # fmt: skip
+    assert (_place(plan, "p"), _place(plan, "q")) == ("c", "b")
 
 
 @pytest.mark.parametrize("wrong", [{"accessModes": ["ReadWriteMany"]}, {"volumeMode": "Block"},

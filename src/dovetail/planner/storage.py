@@ -17,13 +17,13 @@ from itertools import product
 import msgspec
 
 from dovetail.model.claims import Trouble, bound_trouble, class_name, missing, open_class
-from dovetail.model.fit.binding import serves
 from dovetail.model.labels import HOSTNAME, ZONE
 from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term, clause
 from dovetail.planner.shape import DISK
 from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.stock import spoken_for
 
 _EBS = "ebs.csi.aws.com"
 #: In-tree provisioners and the CSI drivers that took over their volumes.
@@ -129,29 +129,14 @@ def _any_of(terms: Iterable[Term]) -> tuple[Term, ...]:
 
 
 def _expected(claim: PersistentVolumeClaim, found: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
-    """Where an open claim is to find its volume: on the node chosen for it, or wherever one is free for it."""
+    """Where an open claim is to find its volume: on the node chosen for it, or where one is free for it."""
     chosen = claim.metadata.annotations.get(SELECTED_NODE)
     if chosen is not None:
         return (((NODE_NAME, "In", (chosen,)),),)
     if found.provisioner != NO_PROVISIONER:
         return _ANYWHERE
-    free = [volume for volume in snapshot.volumes.values() if serves(volume, claim)]
-    terms = [term for volume in free for term in _exact(volume)]
-    return _neighbours(terms) if terms and () not in terms else _ANYWHERE
-
-
-def _neighbours(terms: Iterable[Term]) -> tuple[Term, ...]:
-    """The same terms, those about single machines that are otherwise alike taken together."""
-    hosts: dict[Term, set[str]] = {}
-    others: list[Term] = []
-    for term in terms:
-        named = [each for each in term if each[0] == HOSTNAME and each[1] == "In"]
-        if len(named) == 1:
-            hosts.setdefault(tuple(each for each in term if each != named[0]), set()).update(named[0][2])
-        else:
-            others.append(term)
-    joined = [tuple(sorted((*rest, clause(HOSTNAME, "In", names)))) for rest, names in hosts.items()]
-    return tuple(dict.fromkeys((*joined, *others)))
+    volume = spoken_for(snapshot).get(claim.metadata.key)
+    return _exact(volume) if volume is not None else _ANYWHERE
 
 
 def _bound(volume: PersistentVolume) -> _Claim:

@@ -32,7 +32,7 @@ def find_volume(
         allowed = volume_allows(volume, labels)
         if volume.spec.claim_ref is not None:
             return volume if allowed else None
-        if allowed and (best is None or _capacity(volume) < _capacity(best)):
+        if allowed and (best is None or capacity(volume) < capacity(best)):
             best = volume
     return best
 
@@ -44,7 +44,7 @@ def serves(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         return False
     if spec.claim_ref is not None and not _meant_for(volume, claim):
         return False
-    if spec.volume_mode != claim.spec.volume_mode or _capacity(volume) < _wanted(claim):
+    if spec.volume_mode != claim.spec.volume_mode or capacity(volume) < _wanted(claim):
         return False
     return spec.claim_ref is not None or _free_and_right(volume, claim)
 
@@ -65,7 +65,8 @@ def _free_and_right(volume: PersistentVolume, claim: PersistentVolumeClaim) -> b
     return set(claim.spec.access_modes) <= set(volume.spec.access_modes)
 
 
-def _capacity(volume: PersistentVolume) -> Quantity:
+def capacity(volume: PersistentVolume) -> Quantity:
+    """How much a volume holds."""
     return parse(volume.spec.capacity.get("storage", "0"))
 
 
