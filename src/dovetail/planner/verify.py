@@ -18,6 +18,7 @@ from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
 from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.objects import Pod
+from dovetail.model.reasons import REASONS
 from dovetail.planner.checks.labels import offered, settles
 from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.replay import stuck
@@ -93,6 +94,8 @@ def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
         ways = (place.node is not None) + (place.machine is not None) + (place.unschedulable is not None)
         if ways != 1:
             found.append(Violation("placed", key, f"has {ways} answers"))
+        if place.unschedulable is not None and place.unschedulable.code not in REASONS:
+            found.append(Violation("placed", key, f"has no place for no reason: {place.unschedulable.code}"))
         if place.machine != holds.get(key):
             found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
     doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
