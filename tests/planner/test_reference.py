@@ -108,6 +108,14 @@ def test_an_affinity_to_pods_whose_zone_is_open_fails() -> None:
     assert Run(*others, *pods(1, **near("podAffinity", ZONE, app="db"))).left == 1
 
 
+def test_the_first_of_those_who_want_to_be_together_may_leave_two_zones_open() -> None:
+    """Both are drawn; nobody is counted before the zone is certain, so the next one draws again."""
+    problem = Problem(Snapshot(pools=(pool(),), pending=pods(1, **near("podAffinity", ZONE))))
+    open_to = [{row.offering.zone for row in problem.columns.listed(mask)}
+               for turn in range(3) for mask in Greedy(problem, turn).run().masks.values()]  # fmt: skip
+    assert [len(zones) for zones in open_to] == [1, 2, 2]
+
+
 def test_anti_affinity_over_zones_blocks_every_zone_a_claim_may_end_in() -> None:
     assert Run(*pods(3, **near("podAntiAffinity", ZONE))).left == 2
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 from dovetail.model.labels import ZONE
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
@@ -35,11 +37,14 @@ def reach(board: Board, enough: int) -> int:
 
 
 def _open_to(board: Board, at: int, axis: int) -> set[int]:
-    """The zones in which a machine could stand for all that its pods ask."""
-    ok: Bools = board.menu.kinds == board.menu.kinds[board.column[at]]
+    """The zones in which a machine could stand that holds its pods, for all that they ask."""
+    menu, column = board.menu, board.column[at]
+    ok: Bools = menu.kinds == menu.kinds[column]
     for number in board.contents[at]:
         ok = ok & board.asks[number].columns
-    return set(board.menu.domains[axis][ok].tolist())
+    rows = np.flatnonzero(ok)
+    load = menu.capacity[:, column] - board.free[:, at]
+    return set(menu.domains[axis][rows[(menu.capacity[:, rows] >= load[:, None]).all(axis=0)]].tolist())
 
 
 def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:

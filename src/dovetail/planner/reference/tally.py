@@ -100,7 +100,11 @@ class Tally:
         if cell.group not in ask.cls.members or counted & strict:
             return 0
         found = strict & among & self._known[cell.index]
-        return 1 << self._chosen(places(found), {}) if found else 0
+        return self._begun(found, strict & self._known[cell.index]) if found else 0
+
+    def _begun(self, here: int, anywhere: int) -> int:
+        """Where the first of some pods that want to be together goes: a domain of the machine and, drawn again, any."""
+        return 1 << self._chosen(places(here), {}) | 1 << self._chosen(places(anywhere), {})
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
