@@ -43,7 +43,7 @@ def test_a_blocked_machine_tells_all_its_blockers_in_its_event_and_when_it_is_lo
         node = await _guarded(world)
         told = [each for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "DisruptionBlocked"]
         both = [each["message"] for each in told if each["involvedObject"]["name"] == node]
-        assert any("(pod default/p0)" in text and "(pod default/q0)" in text for text in both)
+        assert any("(Pod=default/p0" in text and "(Pod=default/q0" in text for text in both)
         looks = [line for line in ask(world, "node", node).details if line.startswith("next look")]
         assert looks[0].startswith("next look as soon as what blocks it is gone, the first of it at 2026-01-01T01:")
 

@@ -74,7 +74,7 @@ def test_a_pod_that_forbids_it_meanwhile_calls_its_machine_back(tell: Tell) -> N
         await world.until(lambda: _as_before(world), within=30)
         await asyncio.sleep(60)
         assert await nodes(world) == [name]
-        assert 'pod has "karpenter.sh/do-not-disrupt" annotation (pod default/p0)' in _told(world)[0]
+        assert 'pod has "karpenter.sh/do-not-disrupt" annotation (Pod=default/p0)' in _told(world)[0]
 
     tell(story, market=SLOW)
 

@@ -34,6 +34,8 @@ class Transitions:
 
     def _listener(self, kind: Kind) -> Callable[[Change[Any]], None]:
         def changed(change: Change[Any]) -> None:
+            if _says_the_same(change.old, change.new):
+                return
             old = seen(kind, change.old) if change.old is not None else None
             if change.new is not None:
                 self._compare(kind, change.new, old, seen(kind, change.new))
@@ -72,3 +74,10 @@ class Transitions:
 
     def _say(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
         self._context.notices.record(reference(kind.resource, obj), "Normal", reason, text)
+
+
+def _says_the_same(old: Any, new: Any) -> bool:
+    """Most changes are of something else and cost nothing. NodeClasses, kept as they came, are few."""
+    if old is None or new is None or isinstance(new, dict):
+        return False
+    return bool(old.status.conditions == new.status.conditions and old.metadata.finalizers == new.metadata.finalizers)

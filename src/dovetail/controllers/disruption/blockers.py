@@ -25,26 +25,36 @@ SHOWN = 5
 
 
 class Blocker(msgspec.Struct, frozen=True, kw_only=True):
-    """`code` is of the reason vocabulary; `until` where the blocker goes away by itself."""
+    """`code` is of the reason vocabulary; `budgets` hold the `pod`; `until` where the blocker goes away by itself."""
 
     code: str
     message: str
     pod: str = ""
+    budgets: tuple[str, ...] = ()
     until: datetime | None = None
 
 
 def words(blocker: Blocker) -> str:
     """A blocker in one line, with its pod and its end."""
     pod = f"pod {blocker.pod}: " if blocker.pod else ""
+    budgets = f" ({', '.join(blocker.budgets)})" if blocker.budgets else ""
     until = f", until {blocker.until:%Y-%m-%dT%H:%M:%SZ}" if blocker.until else ""
-    return f"{pod}{blocker.message}{until} [{blocker.code}]"
+    return f"{pod}{blocker.message}{budgets}{until} [{blocker.code}]"
 
 
 def together(found: Sequence[Blocker]) -> str:
     """Several blockers as one event tells them, in an order that does not change with that of the pods."""
-    told = sorted(f"{each.message} (pod {each.pod})" if each.pod else each.message for each in found)
+    told = sorted(map(_told, found))
     more = f"; and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
     return "; ".join(told[:SHOWN]) + more
+
+
+def _told(blocker: Blocker) -> str:
+    """As Karpenter tells it, with the pod wherever there is one."""
+    several = "(s)" if len(blocker.budgets) > 1 else ""
+    about = [f"Pod={blocker.pod}"] if blocker.pod else []
+    about += [f"PodDisruptionBudget{several}=[{' '.join(blocker.budgets)}]"] if blocker.budgets else []
+    return f"{blocker.message} ({', '.join(about)})" if about else blocker.message
 
 
 def of_machine(node: Node | None, claim: NodeClaim | None, *, going: bool, nominated: bool) -> list[Blocker]:
@@ -102,12 +112,13 @@ def _of_shield(pod: Pod, now: datetime) -> list[Blocker]:
 
 
 def of_budgets(pod: Pod, guards: Sequence[PodDisruptionBudget]) -> list[Blocker]:
+    name = pod.metadata.key
     if len(guards) > 1:
-        names = ", ".join(each.metadata.key for each in guards)
-        text = f"eviction does not support multiple PDBs ({names})"
-        return [Blocker(code="MANY_BUDGETS", message=text, pod=pod.metadata.key)]
+        budgets = tuple(each.metadata.key for each in guards)
+        text = "eviction does not support multiple PDBs"
+        return [Blocker(code="MANY_BUDGETS", message=text, pod=name, budgets=budgets)]
     return [
-        Blocker(code="PDB", message=f"pdb prevents pod evictions ({guard.metadata.key})", pod=pod.metadata.key)
+        Blocker(code="PDB", message="pdb prevents pod evictions", pod=name, budgets=(guard.metadata.key,))
         for guard in guards
         if guard.status.disruptions_allowed < 1 and not _passes_unready(pod, guard)
     ]

@@ -46,15 +46,17 @@ class Shields:
             return None
         shield, now = protection.of(pod), self._context.clock.now()
         if shield.kind is Kind.INVALID:
-            text = f'Invalid {keys.DO_NOT_DISRUPT} annotation "{shield.text}", want "true" or a duration above 0'
+            problem = f'"{shield.text}" is neither "true" nor a duration above 0'
+            text = f"Invalid {keys.DO_NOT_DISRUPT} annotation: {problem}, ignoring annotation"
             self._say(pod, "InvalidDoNotDisruptAnnotation", text, warn=True)
         if shield.kind is not Kind.UNTIL or shield.until is None:
             return None
         if now < shield.until:
-            self._say(pod, "DoNotDisruptUntil", f"Pod is not disrupted until {shield.until:%Y-%m-%dT%H:%M:%SZ}")
+            end = f"{shield.until:%Y-%m-%dT%H:%M:%SZ}"
+            self._say(pod, "DoNotDisruptUntil", f"The {keys.DO_NOT_DISRUPT} grace period will elapse at {end}")
             return (shield.until - now).total_seconds() + 0.001
         if now - shield.until < NEWS:
-            text = f"The {shield.text} in which the pod was not to be disrupted are over"
+            text = f"The {keys.DO_NOT_DISRUPT} grace period has elapsed, pod is now disruptable"
             self._say(pod, "DoNotDisruptGracePeriodElapsed", text)
         return None
 
