@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from dovetail.kube import resources as kinds
@@ -31,8 +32,10 @@ def test_an_interruption_is_told_on_node_and_claim_and_found_in_the_history(tell
         (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "end"]
         assert decision.id == line["decision"] == ending["NodeClaim"]["metadata"]["annotations"][DECISION]
         assert decision.reason == "spot_interrupted" and decision.removed == (name,)
-        counted = 'karpenter_interruption_received_messages_total{message_type="spot_interrupted"} 1.0'
-        assert counted in world.autoscaler.metrics.text().decode()
+        numbers = world.autoscaler.metrics.text().decode()
+        assert 'karpenter_interruption_received_messages_total{message_type="spot_interrupted"} 1.0' in numbers
+        (pods,) = re.findall(r"karpenter_pods_disruption_initiated_total\{.*spot_interrupted.*\} (.*)", numbers)
+        assert float(pods) == 1.0
         for asked in (name, claim["metadata"]["name"], "default"):
             assert decision in world.autoscaler.ledger.about(asked)
 

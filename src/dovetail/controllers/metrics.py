@@ -142,7 +142,6 @@ class Metrics:
         self.unschedulable = self._gauge(
             "scheduler_unschedulable_pods_count", "Pods without a place in the last plan.", ("controller",)
         )
-        self.ignored = self._gauge("ignored_pod_count", "Pods that no plan can consider.", ())
         self.ignored_pods = self._gauge("scheduler_ignored_pods_count", "Pods that no plan can consider.", ())
         self.plan_cost = self._gauge(
             "dovetail_plan_cost_dollars_per_hour", "What the last plan buys.", ("controller",), prefix=""

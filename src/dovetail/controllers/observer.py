@@ -55,6 +55,7 @@ class Observer:
         context.safety.view(age, ", ".join(map(str, failures.values())))
         metrics.view_age.set(age)
         metrics.synced.set(int(mirror.synced.is_set()))
+        metrics.unsynced_seconds.set(0.0 if mirror.synced.is_set() else age)
         metrics.node_count.set(len(mirror.nodes.store))
         if self._changed:
             self._health()

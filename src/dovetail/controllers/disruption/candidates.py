@@ -12,7 +12,8 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import blockers, costs
 from dovetail.controllers.disruption.blockers import Blocker
 from dovetail.controllers.disruption.commands import Candidate, Reason
-from dovetail.controllers.provisioning.pending import reschedulable, returning
+from dovetail.controllers.provisioning.pending import reschedulable
+from dovetail.controllers.returning import returning
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod

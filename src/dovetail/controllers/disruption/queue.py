@@ -169,11 +169,8 @@ class Queue:
         await delete(
             context, claim, command.reason.lower(), decision=command.id, policy=command.policy, bound=command.grace
         )
-        mode = termination_mode(claim, command.grace)
-        context.metrics.pods_disruption_initiated.labels(
-            command.reason.lower(), candidate.pool, candidate.capacity_type, command.policy, mode
-        ).inc(len(candidate.pods))
         if command.ailment:
+            mode = termination_mode(claim, command.grace)
             context.metrics.claims_unhealthy_disrupted.labels(
                 snake(command.ailment), candidate.pool, candidate.capacity_type, claim.status.image_id, mode
             ).inc()

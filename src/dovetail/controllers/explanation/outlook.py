@@ -12,7 +12,7 @@ from dovetail.controllers.disruption.refusals import FOR
 from dovetail.controllers.explanation import pools
 from dovetail.controllers.explanation.answer import dollars, others
 from dovetail.controllers.ledger import Decision
-from dovetail.controllers.provisioning.pending import returning
+from dovetail.controllers.returning import returning
 from dovetail.model.kinds.conditions import ClaimCondition
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool

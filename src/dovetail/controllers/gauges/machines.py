@@ -8,7 +8,7 @@ from dovetail.clock import Clock
 from dovetail.cluster import keys
 from dovetail.cluster.mirror import Mirror
 from dovetail.controllers.exposition import Row, gauge, labelled
-from dovetail.controllers.provisioning.pending import owned_by
+from dovetail.controllers.returning import owned_by
 from dovetail.model.labels import WELL_KNOWN
 from dovetail.model.nodes import Node
 from dovetail.model.podrequests import limits, requests

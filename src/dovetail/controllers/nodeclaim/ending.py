@@ -9,6 +9,7 @@ from dovetail.cluster import keys
 from dovetail.cluster.machines import paid
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
+from dovetail.controllers.returning import returning
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -28,10 +29,12 @@ async def delete(
         await context.kube.delete(NODECLAIMS, claim.name, uid=claim.metadata.uid)
     except NotFound:
         return ""
-    kind = claim.metadata.labels.get(keys.CAPACITY_TYPE, "")
-    context.metrics.claims_disrupted.labels(
-        reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound)
-    ).inc()
+    kind, node = claim.metadata.labels.get(keys.CAPACITY_TYPE, ""), context.mirror.node_for(claim)
+    labels = (reason, claim.node_pool or "", kind, policy, termination_mode(claim, bound))
+    context.metrics.claims_disrupted.labels(*labels).inc()
+    if node is not None:
+        pods = sum(map(returning, context.mirror.pods_on(node.metadata.name)))
+        context.metrics.pods_disruption_initiated.labels(*labels).inc(pods)
     words = reason.replace("_", " ")
     return decision or record(context, claim, reason, f"{words}: {why}" if why else words)
 

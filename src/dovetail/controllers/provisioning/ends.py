@@ -12,7 +12,8 @@ from datetime import datetime
 
 from dovetail.clock import Clock
 from dovetail.cluster.mirror import Mirror
-from dovetail.controllers.provisioning.pending import returning, soon
+from dovetail.controllers.provisioning.pending import soon
+from dovetail.controllers.returning import returning
 from dovetail.controllers.termination import deadline
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS

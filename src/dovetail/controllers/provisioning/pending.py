@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from dovetail.cluster.guards import Guards
 from dovetail.cluster.mirror import Mirror
+from dovetail.controllers.returning import owned_by, returning
 from dovetail.controllers.termination import deadline, drain
 from dovetail.model.claims import Trouble, bound_trouble, class_name, missing, open_class
 from dovetail.model.fit.storage import claim_volumes
@@ -54,10 +55,6 @@ def queued(pod: Pod) -> bool:
     )
 
 
-def owned_by(pod: Pod, *kinds: str) -> bool:
-    return any(owner.kind in kinds for owner in pod.metadata.owner_references)
-
-
 def waiting(mirror: Mirror) -> Iterator[Pod]:
     """Pods to place that nobody has promised a machine: those given up on, and those still in the queue."""
     mirror.expire()
@@ -100,13 +97,6 @@ def _shut(budget: PodDisruptionBudget) -> bool:
     status = budget.status
     known = status.observed_generation > 0 and status.expected_pods > 0
     return known and status.disruptions_allowed < 1 and status.current_healthy >= status.expected_pods
-
-
-def returning(pod: Pod) -> bool:
-    """A pod that will come back elsewhere once it is made to leave."""
-    if pod.finished or owned_by(pod, "DaemonSet", "Node"):
-        return False
-    return not pod.terminating or owned_by(pod, "StatefulSet")
 
 
 def reschedulable(pod: Pod, guards: Guards) -> bool:
