@@ -26,7 +26,7 @@ from dovetail.lab.kubelet.configs import Configs
 from dovetail.lab.kubelet.containerrun import Notes
 from dovetail.lab.kubelet.machine import Seat
 from dovetail.lab.kubelet.mounts import Mounts
-from dovetail.lab.kubelet.podrun import PodRun, accept, resume
+from dovetail.lab.kubelet.podrun import PodRun, accept, join, resume
 from dovetail.lab.kubelet.registration import Registration
 from dovetail.lab.kubelet.status import status_of
 from dovetail.lab.kubelet.views import KubeletPod, slim
@@ -217,6 +217,8 @@ class Fleet:
         changed = new.metadata.generation != run.pod.metadata.generation
         gates = bool(new.spec.readiness_gates) and new.status.conditions != run.pod.status.conditions
         run.pod = new
+        if changed and join(run, new, self._clock.monotonic(), self._configs.unset):
+            self._schedule(run)
         if (changed or gates) and not self.pace.lean:
             self._mark(run.key)
 

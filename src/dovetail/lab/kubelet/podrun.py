@@ -35,6 +35,8 @@ class PodRun(msgspec.Struct):
     accepted: float
     inits: list[ContainerRun]
     mains: list[ContainerRun]
+    guests: list[ContainerRun] = []
+    """Ephemeral containers: they come later, and nothing about the pod depends on them."""
     sandbox: bool = False
     blocked: str | None = None
     mount_due: float = math.inf
@@ -51,7 +53,7 @@ class PodRun(msgspec.Struct):
 
     @property
     def everything(self) -> list[ContainerRun]:
-        return [*self.inits, *self.mains] if self.inits else self.mains
+        return [*self.inits, *self.mains, *self.guests] if self.inits or self.guests else self.mains
 
     @property
     def initialized(self) -> bool:
@@ -130,12 +132,15 @@ class PodRun(msgspec.Struct):
         policy = self.pod.spec.restart_policy
         for run in self.everything:
             while run.due <= now:
-                kind = "Always" if run.spec.sidecar else policy
+                kind = "Always" if run.spec.sidecar else "Never" if run in self.guests else policy
                 if run in self.inits and not run.spec.sidecar and policy == "Always":
                     kind = "OnFailure"
                 run.step(now, notes, kind, self.label)
+        for run in self.guests:
+            if _unstarted(run) and not self.over:
+                run.begin(now, run.image.reference in images, notes)
         for run in self.inits:
-            if run.stage == "waiting" and run.due == math.inf and run.waiting[0] in _UNSTARTED:
+            if _unstarted(run):
                 run.begin(now, run.image.reference in images, notes)
             if not _initialized(run):
                 return
@@ -143,7 +148,7 @@ class PodRun(msgspec.Struct):
             self._stop_sidecars(now)
             return
         for run in self.mains:
-            if run.stage == "waiting" and run.due == math.inf and run.waiting[0] in _UNSTARTED:
+            if _unstarted(run):
                 run.waiting = ("ContainerCreating", "")
                 run.begin(now, run.image.reference in images, notes)
 
@@ -188,7 +193,8 @@ class PodRun(msgspec.Struct):
         self.gone = True
 
 
-_UNSTARTED = ("ContainerCreating", "PodInitializing")
+def _unstarted(run: ContainerRun) -> bool:
+    return run.stage == "waiting" and run.due == math.inf and run.waiting[0] in ("ContainerCreating", "PodInitializing")
 
 
 def _initialized(run: ContainerRun) -> bool:
@@ -212,36 +218,52 @@ Unset = Callable[[str, ContainerSpec], str | None]
 
 def accept(pod: KubeletPod, ip: str, now: float, unset: Unset = lambda namespace, spec: None) -> PodRun:
     """A pod that has just been bound to the node."""
-    annotations = pod.metadata.annotations
     first = "PodInitializing" if pod.init_containers else "ContainerCreating"
-
-    def run(spec: ContainerSpec, kind: str) -> ContainerRun:
-        model = behaviour_of(spec, annotations)
-        image = image_of(spec.image, model.image_error, model.pull_seconds)
-        field = f"spec.{kind}{{{spec.name}}}"
-        made = ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
-        made.oom_after = oom_after(spec, annotations)
-        if spec.env or spec.env_from:
-            made.unset = lambda: unset(pod.metadata.namespace, spec)
-        return made
-
-    return PodRun(
+    run = PodRun(
         key=pod.metadata.key,
         uid=pod.metadata.uid,
         node=pod.spec.node_name,
         pod=pod,
         ip=ip,
         accepted=now,
-        inits=[run(spec, "initContainers") for spec in pod.init_containers],
-        mains=[run(spec, "containers") for spec in pod.containers],
+        inits=[_container(pod, spec, "initContainers", first, unset) for spec in pod.init_containers],
+        mains=[_container(pod, spec, "containers", first, unset) for spec in pod.containers],
         transitions={},
     )
+    join(run, pod, now, unset)
+    return run
+
+
+def join(run: PodRun, pod: KubeletPod, now: float, unset: Unset) -> bool:
+    """Ephemeral containers that the pod has now are taken up at once; says whether there are any new ones."""
+    known = {guest.spec.name for guest in run.guests}
+    new = [spec for spec in pod.ephemeral_containers if spec.name not in known]
+    for spec in new:
+        guest = _container(pod, spec, "ephemeralContainers", "ContainerCreating", unset)
+        guest.due = now
+        run.guests.append(guest)
+    return bool(new)
+
+
+def _container(pod: KubeletPod, spec: ContainerSpec, kind: str, first: str, unset: Unset) -> ContainerRun:
+    annotations = pod.metadata.annotations
+    model = behaviour_of(spec, annotations)
+    image = image_of(spec.image, model.image_error, model.pull_seconds)
+    field = f"spec.{kind}{{{spec.name}}}"
+    made = ContainerRun(spec=spec, behaviour=model, image=image, field=field, waiting=(first, ""))
+    made.oom_after = oom_after(spec, annotations)
+    if spec.env or spec.env_from:
+        made.unset = lambda: unset(pod.metadata.namespace, spec)
+    return made
 
 
 def resume(run: PodRun, now: float) -> None:
     """Take up a pod that an earlier life of this kubelet already ran."""
     run.sandbox = True
     seen = {status.name: status for status in run.pod.status.container_statuses}
+    for guest in run.guests:
+        guest.serial, guest.due = 1, math.inf
+        guest.ended, guest.stage = Ended(0, "Completed", now, now, 1), "over"
     for init in run.inits:
         init.serial = 1
         if init.spec.sidecar:

@@ -26,7 +26,7 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
         "hostIP": host_ip,
         "hostIPs": [{"ip": host_ip}],
         "startTime": stamp(run.accepted),
-        "containerStatuses": [container_status(c, run.uid, stamp) for c in run.mains],
+        "containerStatuses": [container_status(c, run.uid, stamp) for c in _by_name(run.mains)],
     }
     ip = host_ip if run.pod.spec.host_network else run.ip
     if run.sandbox and phase != "Failed":
@@ -34,9 +34,16 @@ def status_of(run: PodRun, host_ip: str, now: float, stamp: Stamp) -> dict[str, 
         status["podIPs"] = [{"ip": ip}]
     if run.inits:
         status["initContainerStatuses"] = [container_status(c, run.uid, stamp, init=True) for c in run.inits]
+    if run.guests:
+        status["ephemeralContainerStatuses"] = [_guest_status(c, run.uid, stamp) for c in _by_name(run.guests)]
     if run.failed is not None:
         status["reason"], status["message"] = run.failed
     return status
+
+
+def _by_name(runs: list[ContainerRun]) -> list[ContainerRun]:
+    """The order kubelets tell containers in, whatever that of the spec."""
+    return sorted(runs, key=lambda each: each.spec.name) if len(runs) > 1 else runs
 
 
 def conditions(run: PodRun, phase: str, now: float, stamp: Stamp) -> list[dict[str, Any]]:
@@ -147,6 +154,11 @@ def container_status(run: ContainerRun, uid: str, stamp: Stamp, *, init: bool = 
         if resources:
             status["resources"] = resources
     return status
+
+
+def _guest_status(run: ContainerRun, uid: str, stamp: Stamp) -> dict[str, Any]:
+    """An ephemeral container is never asked whether it is ready, or has started."""
+    return {**container_status(run, uid, stamp), "ready": False, "started": None}
 
 
 def _started(run: ContainerRun) -> bool:

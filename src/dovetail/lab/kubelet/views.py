@@ -76,6 +76,7 @@ class KubeletPodSpec(msgspec.Struct, frozen=True, rename="camel"):
     priority: int = 0
     containers: msgspec.Raw = msgspec.Raw(b"[]")
     init_containers: msgspec.Raw = msgspec.Raw(b"[]")
+    ephemeral_containers: msgspec.Raw = msgspec.Raw(b"[]")
     volumes: tuple[Volume, ...] = ()
     readiness_gates: tuple[dict[str, str], ...] = ()
 
@@ -116,6 +117,10 @@ class KubeletPod(msgspec.Struct, frozen=True, rename="camel"):
         return _containers(bytes(self.spec.init_containers))
 
     @property
+    def ephemeral_containers(self) -> tuple[ContainerSpec, ...]:
+        return _containers(bytes(self.spec.ephemeral_containers))
+
+    @property
     def claims(self) -> tuple[str, ...]:
         """The names of the PersistentVolumeClaims it mounts."""
         names = []
@@ -135,7 +140,10 @@ def slim(pod: KubeletPod, old: KubeletPod | None = None) -> KubeletPod:
     spec, status = pod.spec, pod.status
     if old is None or spec.containers is not old.spec.containers:
         spec = msgspec.structs.replace(
-            spec, containers=_intern(spec.containers), init_containers=_intern(spec.init_containers)
+            spec,
+            containers=_intern(spec.containers),
+            init_containers=_intern(spec.init_containers),
+            ephemeral_containers=_intern(spec.ephemeral_containers),
         )
     if status.phase == "Running" and not spec.readiness_gates:
         status = msgspec.structs.replace(status, conditions=(), container_statuses=share(status.container_statuses))
