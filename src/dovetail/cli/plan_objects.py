@@ -71,7 +71,7 @@ _PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSe
 _COUNTS = ("replicas", "parallelism", "completions")
 #: msgspec's names of what it expected.
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
-          "object": "a mapping", "array": "a list"}  # fmt: skip
+          "object": "a mapping", "array": "a list", "datetime": "a time"}  # fmt: skip
 _TYPES: dict[str, type | tuple[type, ...]] = {"int": int, "float": (int, float), "str": str, "bool": bool,
                                               "object": dict, "array": list}  # fmt: skip
 _EXPECTED = re.compile(r"Expected `(\w+)")
