@@ -2,7 +2,8 @@
 
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
 From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead, and
-from seed 20,000 on corners; from seed 30,000 on they are about one constraint each.
+from seed 20,000 on corners; from seed 30,000 on they are about one constraint each. From seed 40,000 on any of
+these is moved to another market, and from seed 50,000 on they are about volumes in every state.
 """
 
 from __future__ import annotations
@@ -13,22 +14,30 @@ from typing import Any
 from bench.scenarios.catalogue import catalogue
 from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
 from bench.scenarios.corners import cornered
+from bench.scenarios.markets import moved
 from bench.scenarios.singles import single
 from bench.scenarios.turns import turned
 from bench.scenarios.twists import twisted
+from bench.scenarios.volumes import voluminous
 from bench.scenarios.workloads import Workloads
 
 Object = dict[str, Any]
 
-_TWISTED, _TURNED, _CORNERED, _SINGLE = 1000, 10_000, 20_000, 30_000
+_TWISTED, _TURNED, _CORNERED, _SINGLE, _MOVED, _VOLUMINOUS = 1000, 10_000, 20_000, 30_000, 40_000, 50_000
+#: The first seeds of each kind that are moved to another market, beyond those usually compared.
+_ELSEWHERE = (500, 2_500, 12_500, 22_500, 32_500)
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 
 
 def scenario(seed: int) -> Object:
     """A problem of 5 to 400 pods that mixes a few constraints; over some hundred seeds all meet."""
+    chance = random.Random(seed)
+    if seed >= _VOLUMINOUS:
+        return voluminous(seed)
+    if seed >= _MOVED:
+        return {**moved(scenario(chance.choice(_ELSEWHERE) + seed % 400), chance), "name": f"seed-{seed}"}
     if seed >= _SINGLE:
         return single(seed)
-    chance = random.Random(seed)
     total = chance.choice(_SIZES)
     types = catalogue(chance, reserved=chance.random() < 0.25, even=chance.random() < 0.5)
     pools, taints = _pools(chance)

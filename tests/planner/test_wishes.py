@@ -52,6 +52,15 @@ def test_a_soft_spread_sees_every_zone_that_could_be_opened() -> None:
     assert _unkept(*held, pools=(pool(types=(SMALL,)),)) == 4
 
 
+def test_a_soft_spread_looks_only_at_machines_that_its_pods_may_use() -> None:
+    """There is room in one row alone; a node of another one stands where they must not go."""
+    shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
+    rows = (node("n1", labels={"row": "a"}), node("n2", zone="z2", labels={"row": "b"}))
+    for policy, missed in (("Honor", 0), ("Ignore", 3)):
+        rule = spread("row", whenUnsatisfiable="ScheduleAnyway", nodeAffinityPolicy=policy)
+        assert _unkept(*pods(3, nodeSelector={ZONE: "z1"}, **rule), nodes=rows, pools=(shut,)) == missed
+
+
 def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
     """All zones cost the same, so the second wish costs nothing but a thought."""
     terms = {10: ("node.kubernetes.io/instance-type", "medium"), 1: (ZONE, "z2")}

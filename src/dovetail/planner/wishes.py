@@ -129,15 +129,26 @@ def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:
 
 
 def _lowest(board: Board) -> dict[int, int]:
-    """The smallest count that each soft spread sees: over all zones there could be, and other domains that are used."""
+    """The smallest count that each soft spread sees: over all zones there could be, and other domains that it sees."""
     found: dict[int, int] = {}
     for cell in {cell.index: cell for wishes in board.problem.wishes.values() for cell in wishes.cells}.values():
         if not cell.host and cell.group.kind == SPREAD:
             counts = board.counts[cell.slot]
-            used = set(board.domains[cell.place][: board.size].tolist())
-            seen = [counts[at] for at in cell.among if at in used or cell.group.key == ZONE]
+            used = _used(board, cell) if cell.group.key != ZONE else cell.among
+            seen = [counts[at] for at in cell.among if at in used]
             found[cell.index] = min(seen, default=0)
     return found
+
+
+def _used(board: Board, cell: Cell) -> set[int]:
+    """The domains of the machines that a spread looks at."""
+    start, size = board.existing, board.size
+    seen: Bools = np.ones(size, dtype=np.bool_)
+    if cell.counted_nodes is not None:
+        seen[:start] = cell.counted_nodes
+    if cell.counted_columns is not None:
+        seen[start:] = cell.counted_columns[board.menu.full[board.column[start:size]]]
+    return set(board.domains[cell.place][:size][seen].tolist())
 
 
 def _kept(board: Board, cell: Cell, one: PodClass, at: int, least: Mapping[int, int]) -> bool:
