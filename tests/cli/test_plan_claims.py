@@ -67,3 +67,18 @@ def test_a_claim_that_is_lost_or_waits_for_its_volume_leaves_its_pod_out(phase: 
     plan = _planned(_CLASS, _VOLUME, _claim(status={"phase": phase}), _pod(_USE))
     (reason,) = plan.unschedulable.values()
     assert why in reason.message
+
+
+def test_what_names_no_namespace_lives_in_the_default_one_together() -> None:
+    """A pod that says so and one that does not keep out of each other's way, and both find the claim."""
+    term = {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": "kubernetes.io/hostname"}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    pods = [_pod(_USE), _pod(_USE)]
+    for pod, name, namespace in zip(pods, "ab", ({}, {"namespace": "default"}), strict=True):
+        pod["metadata"] = {"name": name, "labels": {"app": "db"}, **namespace}
+        pod["spec"]["affinity"] = affinity
+    claim = _claim(status={"phase": "Bound"})
+    claim["metadata"].pop("namespace", None)
+    plan = _planned(_CLASS, _VOLUME, claim, *pods)
+    assert {name: place.machine for name, place in plan.placements.items()}.keys() == {"default/a", "default/b"}
+    assert len(plan.machines) == 2

@@ -27,11 +27,11 @@ def _key(meta: ObjectMeta) -> str:
 
 
 def _settled(claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-    """A claim in its namespace; if it names its volume and is not waiting for it, it is bound, said or not."""
-    meta, annotations = claim.metadata, claim.metadata.annotations
-    if claim.spec.volume_name and claim.status.phase in ("", "Bound"):
-        annotations = {BIND_COMPLETED: "yes", **annotations}
-    return replace(claim, metadata=replace(meta, namespace=meta.namespace or "default", annotations=annotations))
+    """A claim that names its volume and is not waiting for it is bound, whether or not its annotations say so."""
+    if claim.bound or not claim.spec.volume_name or claim.status.phase not in ("", "Bound"):
+        return claim
+    annotations = {**claim.metadata.annotations, BIND_COMPLETED: "yes"}
+    return replace(claim, metadata=replace(claim.metadata, annotations=annotations))
 
 
 def _own(pod: Pod) -> Iterable[PersistentVolumeClaim]:

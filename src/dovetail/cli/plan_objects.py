@@ -55,6 +55,9 @@ _KINDS: dict[str, type[Any]] = {
     "StorageClass": StorageClass, "CSINode": CSINode, "PriorityClass": PriorityClass, "Namespace": Namespace,
     "PodDisruptionBudget": PodDisruptionBudget,
 }  # fmt: skip
+#: What lives in no namespace; anything else that names none lives in the default one.
+_CLUSTERED = frozenset({"Node", "NodePool", "NodeClaim", "NodeOverlay", "PersistentVolume", "StorageClass", "CSINode",
+                        "PriorityClass", "Namespace"})  # fmt: skip
 _SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
 #: What people write by hand and a plan depends on.
 _POOLS = frozenset({"NodePool", "Provisioner"})
@@ -121,12 +124,12 @@ class Objects:
         prefix = _at(source, "metadata").get("generateName")
         if not name and prefix:
             name = next(each for index in count() if (namespace, each := f"{prefix}{index}") not in same)
-            found = replace(found, metadata=replace(found.metadata, name=name))
         if not name:
             raise Problem(f"{kind} without a name; every object needs metadata.name")
         if same.pop((namespace, name), None) is not None:
             self.twice.append(_named(source))
-        same[namespace, name] = found
+        home = "" if kind in _CLUSTERED else namespace
+        same[namespace, name] = replace(found, metadata=replace(found.metadata, name=name, namespace=home))
 
     def of(self, kind: type[T]) -> list[T]:
         return list(self._by_kind.get(kind.__name__, {}).values())
