@@ -109,7 +109,7 @@ class Writes:
         return response
 
     def observe(self, record: Record) -> None:
-        if not record.operation.startswith(ASKS):
+        if not record.operation.startswith(ASKS) and not record.dry:
             self._count(f"{record.service} {record.operation}")
 
     def _count(self, what: str) -> None:
@@ -254,7 +254,7 @@ class AwsWorld:
         return str(await self.until(said, within))
 
     def count(self, operation: str) -> int:
-        return sum(record.operation == operation for record in self.records)
+        return sum(record.operation == operation and not record.dry for record in self.records)
 
 
 Story = Callable[[AwsWorld], Awaitable[None]]

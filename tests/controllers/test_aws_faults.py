@@ -46,6 +46,10 @@ async def _launched(world: AwsWorld, begins: str) -> str:
     return str(await world.until(said, within=60))
 
 
+async def _ready(world: AwsWorld) -> bool:
+    return (await world.conditions(kinds.EC2NODECLASSES, "default")).get("Ready", "").startswith("True")
+
+
 async def _begin(world: AwsWorld, *requirements: dict[str, Any]) -> None:
     await world.node_class()
     await world.pool("default", *requirements)
@@ -225,8 +229,9 @@ def test_a_missing_permission_is_told_without_its_encoded_part_which_the_log_kee
     message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
 
     async def story(world: AwsWorld) -> None:
-        aws.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
         await _begin(world)
+        await world.until(lambda: _ready(world))
+        aws.endpoint.trouble.add(Rule("ec2", "CreateFleet", "UnauthorizedOperation", message, status=403))
         await world.pods(1)
         await world.says("Unauthorized", "allow the action in the controller's IAM policy", name="p0")
         launched = await _launched(world, "Unknown/Unauthorized")
@@ -234,6 +239,27 @@ def test_a_missing_permission_is_told_without_its_encoded_part_which_the_log_kee
         assert any(blob in line.get("error", "") for line in world.lines)
         aws.endpoint.trouble.clear()
         await world.until(world.running)
+
+    tell(aws, story)
+
+
+def test_a_class_whose_machines_may_not_be_launched_is_not_ready_and_pods_hear_why_until_it_may(aws: Account) -> None:
+    blob = "QWxs" * 300
+    message = f"You are not authorized to perform this operation. Encoded authorization failure message: {blob}"
+
+    async def story(world: AwsWorld) -> None:
+        aws.endpoint.trouble.add(Rule("ec2", "RunInstances", "UnauthorizedOperation", message, status=403))
+        await _begin(world)
+        await world.pods(1)
+        await world.says("isn't authorized to call ec2:RunInstances", name="p0")
+        shown = (await world.conditions(kinds.EC2NODECLASSES, "default"))["ValidationSucceeded"]
+        assert shown.startswith("False/RunInstancesAuthCheckFailed") and blob not in shown
+        assert any(blob in line.get("error", "") for line in world.lines)
+        assert not await _claims(world)
+        aws.endpoint.trouble.clear()
+        note = {"metadata": {"annotations": {"note": "try again"}}}
+        await world.kube.patch(kinds.EC2NODECLASSES, "default", note)
+        await world.until(world.running, within=60)
 
     tell(aws, story)
 

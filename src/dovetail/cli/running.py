@@ -145,6 +145,7 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
             isolated_vpc=settings.isolated_vpc,
             ami_refresh_interval=settings.ami_refresh_interval,
             subnet_refresh_interval=settings.subnet_refresh_interval,
+            disable_dry_run=settings.disable_dry_run,
             aws_endpoint=os.environ.get("AWS_ENDPOINT_URL"),
         ),
         clock,

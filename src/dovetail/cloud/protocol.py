@@ -135,6 +135,7 @@ class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):
     status: Mapping[str, Any]
     conditions: tuple[tuple[str, str, str, str], ...]  # type, status, reason, message
     annotations: Mapping[str, str] = {}  # what a class carries so that its machines can be compared with it
+    details: Mapping[str, str] = {}  # all that was said about a condition, for the log
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +208,11 @@ class Cloud(Protocol):
         """
         ...
 
-    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus: ...
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
+        """What a node class selects now; `node_pools` are those that buy their machines by it."""
+        ...
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
         """Give back what was made for a node class that is being deleted (profiles, templates)."""

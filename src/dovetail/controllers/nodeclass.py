@@ -70,7 +70,7 @@ class NodeClasses:
         return LOOK
 
     async def _write(self, node_class: Mapping[str, Any], meta: ObjectMeta) -> None:
-        found = await self._context.cloud.resolve(node_class)
+        found = await self._context.cloud.resolve(node_class, self._pools(meta.name))
         if any(meta.annotations.get(key) != value for key, value in found.annotations.items()):
             await self._rehash(meta, found.annotations)
             carried = {"metadata": {"annotations": dict(found.annotations)}}
@@ -92,6 +92,11 @@ class NodeClasses:
         known = node_class.get("status") or {}
         if not conditions.changed and all(known.get(key) == value for key, value in found.status.items()):
             return
+        for kind, detail in found.details.items():
+            self._context.log.error(
+                "validating nodeclass", controller="nodeclass", NodeClass=logs.ref(meta.name), condition=kind,
+                error=detail,
+            )  # fmt: skip
         body = {"status": {**found.status, "conditions": conditions.manifest()}}
         try:
             await self._context.kube.patch(EC2NODECLASSES, meta.name, body, subresource="status")
@@ -106,6 +111,15 @@ class NodeClasses:
         own = {pool.name for pool in mirror.pools.store.all() if KUBELET_ANNOTATION in pool.metadata.annotations}
         plain = [claim for claim in self._users(meta.name) if claim.node_pool not in own]
         await rehash(self._context.kube, plain, marks, version)
+
+    def _pools(self, name: str) -> list[dict[str, Any]]:
+        """The pools that buy their machines by a class."""
+        pools = self._context.mirror.pools.store.all()
+        return [
+            msgspec.to_builtins(pool)
+            for pool in sorted(pools, key=lambda pool: pool.name)
+            if pool.spec.template.spec.node_class_ref.name == name
+        ]
 
     def _users(self, name: str) -> list[NodeClaim]:
         return [
@@ -145,7 +159,8 @@ def _conditions(node_class: Mapping[str, Any]) -> tuple[Condition, ...]:
     return msgspec.convert((node_class.get("status") or {}).get("conditions") or (), tuple[Condition, ...])
 
 
-def _essence(node_class: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    """What a new look would depend on: not our own status."""
+def _essence(node_class: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a new look would depend on: not our own status. To annotate a class is to ask for one."""
     metadata = node_class.get("metadata") or {}
-    return node_class.get("spec"), metadata.get("deletionTimestamp"), metadata.get("finalizers")
+    notes = classhash.unmarked(metadata.get("annotations"))
+    return node_class.get("spec"), notes, metadata.get("deletionTimestamp"), metadata.get("finalizers")

@@ -52,7 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
     interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
     reserved_enis: Annotated[int, "Network interfaces of a machine that pods get no addresses from."] = 0
-    disable_dry_run: Annotated[bool, UNREAD] = False
+    disable_dry_run: Annotated[bool, "Do not try launches of an EC2NodeClass by dry runs."] = False
     enable_zonal_shift: Annotated[bool, UNREAD] = False
     ami_refresh_interval: Annotated[float, "How often images are looked for."] = 60.0
     subnet_refresh_interval: Annotated[float, "How often subnets are looked for."] = 60.0

@@ -10,7 +10,12 @@ from collections.abc import Mapping
 
 import msgspec
 
+from dovetail.model.requirements import Requirements, requirement
+
 Resources = Mapping[str, int]
+
+#: Begins the source of a price that a NodeOverlay tells; its name follows.
+OVERLAY = "NodeOverlay "
 
 
 class Offering(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +30,11 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
     reservation_capacity: int | None = None
     price_source: str = ""
 
+    @property
+    def overlaid(self) -> bool:
+        """Whether the price is not the seller's own."""
+        return self.price_source.startswith(OVERLAY)
+
 
 class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """`labels`: every label a node of this type may carry, with the values it may take (several mean any)."""
@@ -35,6 +45,15 @@ class InstanceType(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     labels: Mapping[str, tuple[str, ...]]
     offerings: tuple[Offering, ...]
     attach_limits: Mapping[str, int] = {}
+
+    @property
+    def requirements(self) -> Requirements:
+        """The labels as requirements."""
+        cached: Requirements | None = self.__dict__.get("_requirements")
+        if cached is None:
+            made = (requirement(key, "In", values) for key, values in self.labels.items() if values)
+            cached = self.__dict__["_requirements"] = Requirements(made)
+        return cached
 
     @property
     def allocatable(self) -> Resources:

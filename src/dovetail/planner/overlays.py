@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.instancetype import OVERLAY, InstanceType, Offering
 from dovetail.model.kinds.overlay import NodeOverlay
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import resources
@@ -74,7 +74,7 @@ def _overlaid(kind: InstanceType, overlays: Sequence[NodeOverlay], labels: Mappi
             capacity.update(resources(overlay.spec.capacity))
         for at in touched if _priced(overlay) else ():
             price = _price(overlay, kind.offerings[at].price)
-            offerings[at] = replace(offerings[at], price=price, price_source=f"NodeOverlay {overlay.metadata.name}")
+            offerings[at] = replace(offerings[at], price=price, price_source=f"{OVERLAY}{overlay.metadata.name}")
     return InstanceType(
         name=kind.name, capacity=capacity, overhead=kind.overhead, labels=kind.labels, offerings=tuple(offerings),
         attach_limits=kind.attach_limits,

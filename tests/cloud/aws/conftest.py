@@ -30,7 +30,9 @@ class Account:
         self.world = made
         self.records: list[Record] = []
 
-    def run(self, talk: Callable[[Aws], Awaitable[T]]) -> T:
+    def run(self, talk: Callable[[Aws], Awaitable[T]], *, dry_runs: bool = False) -> T:
+        """`dry_runs`: whether classes are tried before they are ready, which takes time."""
+
         async def main() -> T:
             import boto3
 
@@ -41,7 +43,9 @@ class Account:
             calls = Calls(
                 clock, region=REGION, endpoint=self.endpoint.url, session=session, observe=self.records.append
             )
-            settings = AwsSettings(cluster_name="demo", region=REGION, interruption_queue="demo")
+            settings = AwsSettings(
+                cluster_name="demo", region=REGION, interruption_queue="demo", disable_dry_run=not dry_runs
+            )
             try:
                 return await talk(Aws(settings, clock, calls))
             finally:

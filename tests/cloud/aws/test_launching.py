@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, Remedy
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from tests.cloud.aws.conftest import DISCOVERY, REGION, Account, offered
 
@@ -125,5 +125,41 @@ def test_a_launch_template_of_ones_own_is_used_as_it_is_and_missed_by_name(accou
         found = await aws.get(bought.provider_id)
         assert (found.image_id, found.network["security-groups"]) == ("ami-own", account.world.security_group)
         assert found.tags["karpenter.sh/nodepool"] == "default"
+
+    account.run(talk)
+
+
+def test_prices_of_ones_own_decide_which_machine_ec2_sells(account: Account) -> None:
+    async def talk(aws: Aws) -> None:
+        order = await account.order(
+            aws, "o-1", await account.ready(aws), "m5.large", "c5.large", kind="on-demand"
+        )
+        assert (await aws.launch(order)).instance_type == "c5.large"
+        ours = tuple(
+            msgspec.structs.replace(each, offering=msgspec.structs.replace(
+                each.offering, price=0.001, price_source="NodeOverlay paid"))
+            if each.instance_type.name == "m5.large" else each
+            for each in order.options
+        )  # fmt: skip
+        assert (await aws.launch(offered(order, token="o-2", options=ours))).instance_type == "m5.large"
+
+    account.run(talk)
+
+
+@pytest.mark.parametrize(("relaxed", "bought"), [("false", False), ("true", True), (None, True)])
+def test_a_claim_that_was_planned_with_variety_is_not_bought_without(
+    account: Account, relaxed: str | None, bought: bool
+) -> None:
+    async def talk(aws: Aws) -> None:
+        order = await account.order(aws, f"v-{relaxed}", await account.ready(aws), "m5.large", kind="on-demand")
+        need = {"key": "node.kubernetes.io/instance-type", "operator": "Exists", "minValues": 2}
+        marks = {"karpenter.sh/nodeclaim-min-values-relaxed": relaxed} if relaxed else {}
+        claim = {"metadata": {**order.claim["metadata"], "annotations": marks}, "spec": {"requirements": [need]}}
+        varied = offered(order, claim=claim)
+        if bought:
+            await aws.launch(varied)
+        else:
+            with pytest.raises(InsufficientCapacity, match=r"minValues requirement is not met .* \(MIN_VALUES\)"):
+                await aws.launch(varied)
 
     account.run(talk)

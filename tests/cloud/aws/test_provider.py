@@ -117,7 +117,7 @@ def test_selectors_that_select_nothing_say_which_and_what_to_do(account: Account
         assert found["SecurityGroupsReady"][:2] == ("False", "SecurityGroupsNotFound")
         assert found["InstanceProfileReady"][0] == "False" and "NoSuchRole" in found["InstanceProfileReady"][2]
         assert found["AMIsReady"][0] == "True"
-        assert found["ValidationSucceeded"][:2] == ("Unknown", "DependenciesNotReady")
+        assert found["ValidationSucceeded"][:2] == ("False", "DependenciesNotReady")
 
     account.run(talk)
 

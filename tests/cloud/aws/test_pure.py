@@ -16,7 +16,9 @@ from dovetail.cloud.aws.images import Image, Images, variants
 from dovetail.cloud.aws.placement import Group, Place
 from dovetail.cloud.protocol import LaunchOption, Remedy
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.requirement import requirement
 
+VARIED = {"a": requirement("a", "Exists", (), 2)}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -28,30 +30,30 @@ def option(name: str, kind: str, price: float, **capacity: int) -> LaunchOption:
 
 def test_reserved_goes_before_spot_and_spot_before_on_demand() -> None:
     options = [option("a.l", "on-demand", 1), option("a.l", "spot", 0.5), option("a.l", "reserved", 0)]
-    assert fleet.choose(options, False)[0] == "reserved"
-    assert fleet.choose(options[:2], False)[0] == "spot"
+    assert fleet.choose(options, {})[0] == "reserved"
+    assert fleet.choose(options[:2], {})[0] == "spot"
 
 
 def test_spot_dearer_than_on_demand_is_not_bought() -> None:
     options = [option("a.l", "on-demand", 1.0), option("b.l", "spot", 1.5)]
-    kind, chosen = fleet.choose(options, False)
+    kind, chosen = fleet.choose(options, {})
     assert (kind, [o.instance_type.name for o in chosen]) == ("on-demand", ["a.l"])
-    assert fleet.choose([*options, option("c.l", "spot", 1.0)], False)[0] == "spot"  # no dearer is good enough
-    assert fleet.choose(options, True)[0] == "spot"  # a claim that promises variety keeps it
+    assert fleet.choose([*options, option("c.l", "spot", 1.0)], {})[0] == "spot"  # no dearer is good enough
+    assert fleet.choose(options, VARIED)[0] == "spot"  # a claim that promises variety keeps it
 
 
 def test_metal_and_accelerators_stay_out_unless_nothing_else_remains() -> None:
     plain, metal, gpu = option("a.l", "on-demand", 3), option("a.metal", "on-demand", 1), option(
         "g.l", "on-demand", 2, **{"nvidia.com/gpu": 1})
-    assert [o.instance_type.name for o in fleet.choose([plain, metal, gpu], False)[1]] == ["a.l"]
-    assert [o.instance_type.name for o in fleet.choose([gpu, metal], False)[1]] == ["a.metal", "g.l"]
-    assert len(fleet.choose([plain, metal, gpu], True)[1]) == 3
+    assert [o.instance_type.name for o in fleet.choose([plain, metal, gpu], {})[1]] == ["a.l"]
+    assert [o.instance_type.name for o in fleet.choose([gpu, metal], {})[1]] == ["a.metal", "g.l"]
+    assert len(fleet.choose([plain, metal, gpu], VARIED)[1]) == 3
 
 
 def test_what_is_reserved_is_bought_even_if_plainer_machines_could_be_had_otherwise() -> None:
     """A reservation is paid for already: metal and accelerators stay out among reserved machines only."""
     gpu = option("p5.l", "reserved", 0, **{"nvidia.com/gpu": 8})
-    kind, chosen = fleet.choose([gpu, option("m5.l", "on-demand", 1)], False)
+    kind, chosen = fleet.choose([gpu, option("m5.l", "on-demand", 1)], {})
     assert (kind, [o.instance_type.name for o in chosen]) == ("reserved", ["p5.l"])
 
 
@@ -66,7 +68,7 @@ def held(name: str, zone: str, reservation: str, free: int) -> LaunchOption:
 def test_of_several_reservations_for_a_type_in_a_zone_the_fullest_is_named() -> None:
     options = [held("m5.l", "a", "cr-1", 1), held("m5.l", "a", "cr-2", 5), held("m5.l", "b", "cr-3", 1),
                held("c5.l", "a", "cr-4", 2)]  # fmt: skip
-    _, chosen = fleet.choose(options, False)
+    _, chosen = fleet.choose(options, {})
     assert {o.offering.reservation_id for o in chosen} == {"cr-2", "cr-3", "cr-4"}
 
 
@@ -82,8 +84,22 @@ def test_a_reservation_that_may_be_called_back_is_asked_for_as_such() -> None:
 
 def test_a_fleet_call_names_at_most_sixty_types_the_cheapest() -> None:
     options = [option(f"t{i}.l", "on-demand", float(i)) for i in range(100, 0, -1)]
-    chosen = fleet.choose(options, False)[1]
+    chosen = fleet.choose(options, {})[1]
     assert len(chosen) == 60 and chosen[0].instance_type.name == "t1.l"
+
+
+@pytest.mark.parametrize("kind", ["on-demand", "spot"])
+def test_ec2_goes_by_our_priorities_where_an_overlay_has_changed_a_price(kind: str) -> None:
+    plain = option("a.l", kind, 1.0)
+    other = msgspec.structs.replace(plain.offering, price=0.1, price_source="NodeOverlay ours")
+    strategies = [
+        (made.get("OnDemandOptions") or made["SpotOptions"])["AllocationStrategy"]
+        for options in ([plain], [plain, msgspec.structs.replace(plain, offering=other)])
+        for made in [fleet.request(kind, options, [], {}, "t", None)]
+    ]
+    usual = ["lowest-price", "prioritized"]
+    assert strategies == (usual if kind == "on-demand" else [
+        "price-capacity-optimized", "capacity-optimized-prioritized"])  # fmt: skip
 
 
 def blueprint(**change: object) -> templates.Blueprint:

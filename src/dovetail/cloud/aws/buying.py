@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import fleet, joint, machines
+from dovetail.cloud.aws import fleet, joint, machines, nodeclass
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, asked, code_of, explain, is_not_found, message_of
 from dovetail.cloud.aws.joint import Joint, Order, Sale
@@ -17,7 +17,8 @@ from dovetail.cloud.aws.network import Network, Subnet
 from dovetail.cloud.aws.placement import Place, Placement, is_full
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.templates import Templates
-from dovetail.cloud.protocol import Launch, LaunchOption, Machine
+from dovetail.cloud.aws.variety import Needs, lacking
+from dovetail.cloud.protocol import InsufficientCapacity, Launch, LaunchOption, Machine
 from dovetail.cloud.unavailable import Unavailable, inside
 from dovetail.model import labels as keys
 
@@ -45,7 +46,7 @@ class Buying:
         self._joint = Joint()
 
     async def buy(self, launch: Launch) -> Machine:
-        kind, options = fleet.choose(launch.options, _flexible(launch.claim))
+        kind, options = fleet.choose(launch.options, _needs(launch))
         network, spec = self._parts.network, launch.node_class["spec"]
         place = await asked(self._parts.placement.place(launch.node_class, launch.claim))
         pods = min((o.instance_type.capacity.get("pods", 0) for o in options), default=0)
@@ -167,6 +168,11 @@ def _order(launch: Launch) -> Order:
     return Order(launch.token, launch.claim["metadata"]["name"])
 
 
-def _flexible(claim: Mapping[str, Any]) -> bool:
-    requirements = (claim.get("spec") or {}).get("requirements") or ()
-    return any(requirement.get("minValues") for requirement in requirements)
+def _needs(launch: Launch) -> Needs:
+    """What a claim wants to be bought as several of; one that was planned so must still have the choice."""
+    needs = {key: each for key, each in nodeclass.of_claim(launch.claim).items() if each.min_values}
+    planned = (launch.claim["metadata"].get("annotations") or {}).get(RELAXED) == "false"
+    if planned and (few := lacking(launch.options, needs)):
+        message = f"minValues requirement is not met for label(s) {', '.join(few)}: too many offerings are unavailable"
+        raise InsufficientCapacity(f"{message} (MIN_VALUES)")
+    return needs

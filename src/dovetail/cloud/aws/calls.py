@@ -74,13 +74,17 @@ class Bucket:
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One call that was made, for counting and for tests; `machines` is how many it starts or ends."""
+    """One call that was made, for counting and for tests; `machines` is how many it starts or ends.
+
+    A `dry` one only asked whether it might.
+    """
 
     service: str
     operation: str
     at: float
     error: str = ""
     machines: int = 0
+    dry: bool = False
 
 
 class Calls:
@@ -127,14 +131,15 @@ class Calls:
         for bucket, count in buckets:
             await bucket.take(count)
         client = await self._client(service, region)
-        started = self._clock.monotonic()
+        machines, dry = _machines(operation, arguments), bool(arguments.get("DryRun"))
+        record = Record(service, operation, self._clock.monotonic(), machines=machines, dry=dry)
         try:
             answer = await self._run(getattr(client, operation), **arguments)
         except Exception as error:  # every failure is counted, then goes on to the caller
             self._failed(error, buckets)
-            self._observe(Record(service, operation, started, code_of(error), machines=_machines(operation, arguments)))
+            self._observe(msgspec.structs.replace(record, error=code_of(error)))
             raise
-        self._observe(Record(service, operation, started, machines=_machines(operation, arguments)))
+        self._observe(record)
         return answer
 
     def _failed(self, error: Exception, buckets: Sequence[tuple[Bucket, float]]) -> None:
@@ -211,7 +216,7 @@ class Calls:
 
 def _machines(operation: str, arguments: Mapping[str, Any]) -> int:
     """How many machines a call starts or ends."""
-    if operation not in EC2_MACHINES:
+    if operation not in EC2_MACHINES or arguments.get("DryRun"):
         return 0
     target = arguments.get("TargetCapacitySpecification") or {}
     return len(arguments.get("InstanceIds", ())) or int(target.get("TotalTargetCapacity", 1))

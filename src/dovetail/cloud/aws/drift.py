@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.cloud.aws import nodeclass
-from dovetail.cloud.aws.images import Image
+from dovetail.cloud.aws.images import of_status
 from dovetail.cloud.protocol import Machine
 from dovetail.model.kinds.classhash import HASH_ANNOTATION, VERSION, VERSION_ANNOTATION, class_hash
 from dovetail.model.labels import PLACEMENT_GROUP, RESERVATION
@@ -37,10 +37,8 @@ def reason(
     if _hash_differs(claim, fingerprint(node_class, certificate)):
         return "NodeClassDrift"
     status: Mapping[str, Any] = node_class.get("status") or {}
-    images = [Image(id=a["id"], name="", created="", deprecated=False,
-                    requirements=tuple(a.get("requirements") or ())) for a in status.get("amis") or ()]
     labels = {key: (value,) for key, value in (claim["metadata"].get("labels") or {}).items()}
-    suited = {image.id for image in images if image.suits(labels)}
+    suited = {image.id for image in of_status(status) if image.suits(labels)}
     if suited and machine.image_id and machine.image_id not in suited:
         return "AMIDrift"
     groups = {group["id"] for group in status.get("securityGroups") or ()}

@@ -16,6 +16,7 @@ from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain, told
 from dovetail.cloud.aws.network import Subnet
 from dovetail.cloud.aws.reservations import CAPACITY_BLOCK, INTERRUPTIBLE
+from dovetail.cloud.aws.variety import Needs, cut
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, LaunchOption
 from dovetail.model.instancetype import Offering
 from dovetail.model.labels import RESERVATION_INTERRUPTIBLE, RESERVATION_TYPE
@@ -45,24 +46,22 @@ class Bought(msgspec.Struct, frozen=True):
     subnet: str
 
 
-def choose(options: Sequence[LaunchOption], flexible: bool) -> tuple[str, tuple[LaunchOption, ...]]:
+def choose(options: Sequence[LaunchOption], needs: Needs) -> tuple[str, tuple[LaunchOption, ...]]:
     """The capacity type to ask for and the offerings to name, cheapest first.
 
-    Reserved before spot before on-demand. Unless the claim promises variety (`flexible`), metal and
+    Reserved before spot before on-demand. Unless the claim promises variety (`needs`), metal and
     accelerated machines stay out while others remain, and so does spot dearer than on-demand.
     """
     left = sorted((o for o in options if o.offering.available), key=_rank)
     if reserved := [o for o in left if _kind(o) == "reserved"]:
         left = _of_one_sort(reserved)
-    if not flexible:
+    if not needs:
         left = [o for o in left if not _exotic(o)] or left
         sure = min((_price(o) for o in left if _kind(o) == "on-demand"), default=float("inf"))
         left = [o for o in left if _kind(o) != "spot" or _price(o) <= sure]
     kinds = {_kind(o) for o in left}
     kind = next((k for k in ("reserved", "spot") if k in kinds), "on-demand")
-    chosen = [o for o in left if _kind(o) == kind]
-    types = list(dict.fromkeys(o.instance_type.name for o in chosen))[:MOST_TYPES]
-    return kind, tuple(o for o in chosen if o.instance_type.name in types)
+    return kind, cut([o for o in left if _kind(o) == kind], needs, MOST_TYPES)
 
 
 def market(offering: Offering) -> str:
@@ -138,7 +137,11 @@ def request(
     context: str | None,
     count: int = 1,
 ) -> dict[str, Any]:
-    """For `count` machines, of which EC2 may sell fewer."""
+    """For `count` machines, of which EC2 may sell fewer.
+
+    EC2 goes by its own prices, unless ours are others': then by the priorities that they make.
+    """
+    ours = any(option.offering.overlaid for option in options)
     sold_on = market(options[0].offering)
     target = {CAPACITY_BLOCK: CAPACITY_BLOCK, INTERRUPTIBLE: "reserved-capacity"}.get(sold_on, "on-demand")
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
@@ -153,11 +156,12 @@ def request(
         "TagSpecifications": [{"ResourceType": kind_, "Tags": listed} for kind_ in ("instance", "volume", "fleet")],
     }
     if kind == "spot":
-        made["SpotOptions"] = {"AllocationStrategy": "price-capacity-optimized"}
+        strategy = "capacity-optimized-prioritized" if ours else "price-capacity-optimized"
+        made["SpotOptions"] = {"AllocationStrategy": strategy}
     elif sold_on == INTERRUPTIBLE:
         made["ReservedCapacityOptions"] = {"ReservationTypes": [INTERRUPTIBLE]}
     elif not sold_on:
-        made["OnDemandOptions"] = {"AllocationStrategy": "lowest-price"}
+        made["OnDemandOptions"] = {"AllocationStrategy": "prioritized" if ours else "lowest-price"}
     if context:
         made["Context"] = context
     return made

@@ -51,6 +51,17 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
         return True
 
 
+def of_status(status: Mapping[str, Any]) -> tuple[Image, ...]:
+    """The images that a node class's status shows."""
+    return tuple(
+        Image(
+            id=each["id"], name=each.get("name", ""), created="", deprecated=bool(each.get("deprecated")),
+            requirements=tuple(each.get("requirements") or ()),
+        )
+        for each in status.get("amis") or ()
+    )  # fmt: skip
+
+
 class Variant(msgspec.Struct, frozen=True):
     """One SSM parameter and the machines its image is for."""
 

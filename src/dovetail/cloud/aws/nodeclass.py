@@ -73,6 +73,22 @@ def disk(spec: Mapping[str, Any]) -> Disk:
 
 def wanted(claim: Mapping[str, Any], key: str) -> Requirement | None:
     """What a claim asks of a label; None if it says nothing of it."""
-    entries = (claim.get("spec") or {}).get("requirements") or ()
-    said = [requirement(key, each["operator"], each.get("values") or ()) for each in entries if each["key"] == key]
-    return Requirements(said)[key] if said else None
+    return of_claim(claim).get(key)
+
+
+def of_claim(claim: Mapping[str, Any]) -> Requirements:
+    """What a NodeClaim asks of its machine."""
+    return _requirements((claim.get("spec") or {}).get("requirements") or ())
+
+
+def of_pool(pool: Mapping[str, Any]) -> Requirements:
+    """What a NodePool asks of its machines, and what it labels them with."""
+    template: Mapping[str, Any] = pool["spec"]["template"]
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return _requirements(template["spec"].get("requirements") or ()).merge(Requirements.of_labels(labels))
+
+
+def _requirements(entries: Sequence[Mapping[str, Any]]) -> Requirements:
+    return Requirements(
+        requirement(each["key"], each["operator"], each.get("values") or (), each.get("minValues")) for each in entries
+    )

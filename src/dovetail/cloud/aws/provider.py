@@ -21,6 +21,7 @@ from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.placement import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.aws.rehearsal import Rehearsal
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.status import Resolver
 from dovetail.cloud.aws.templates import IDLE, Templates
@@ -69,6 +70,7 @@ class AwsSettings(msgspec.Struct, frozen=True, kw_only=True):
     isolated_vpc: bool = False
     ami_refresh_interval: float = 60.0
     subnet_refresh_interval: float = 60.0
+    disable_dry_run: bool = False
     aws_endpoint: str | None = None
 
 
@@ -95,11 +97,14 @@ class Aws:
             memory_overhead=settings.vm_memory_overhead_percent, reserved_enis=settings.reserved_enis
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
+        configs = LaunchConfigs(self._images, self.templates, self._cluster, self._tags)
+        self._rehearsal = Rehearsal(
+            self.calls, clock, self._network, self._placement, configs, self._types_of, self._tags
+        )
         self._resolver = Resolver(
             self._network, self._images, self._profiles, self.templates, self._reservations, self._placement,
-            self._version, self._tags,
+            None if settings.disable_dry_run else self._rehearsal, self._version, self._tags,
         )  # fmt: skip
-        configs = LaunchConfigs(self._images, self.templates, self._cluster, self._tags)
         parts = Parts(
             self.calls, self._network, self._placement, configs, self.templates, self._reservations, self.unavailable,
             self._tags,
@@ -120,6 +125,9 @@ class Aws:
     async def instance_types(
         self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
     ) -> tuple[InstanceType, ...]:
+        return await self._types_of(node_class)
+
+    async def _types_of(self, node_class: Mapping[str, Any]) -> tuple[InstanceType, ...]:
         spec = node_class["spec"]
         subnets = await asked(self._network.subnets(spec.get("subnetSelectorTerms") or ()))
         held = await asked(self._reservations.select(spec.get("capacityReservationSelectorTerms") or ()))
@@ -158,12 +166,15 @@ class Aws:
     async def reboot(self, provider_id: str, operation: str) -> None:
         await asked(self._machines.restart(provider_id))
 
-    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
-        found = await self._resolver.resolve(node_class)
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
+        found = await self._resolver.resolve(node_class, node_pools)
         return msgspec.structs.replace(found, annotations=drift.fingerprint(node_class, await self._certificate()))
 
     async def release(self, node_class: Mapping[str, Any]) -> None:
         meta = node_class["metadata"]
+        self._rehearsal.forget(meta["name"])
         await asked(self.templates.release(meta["name"]))
         if not self._settings.isolated_vpc:
             await asked(self._profiles.release(meta.get("uid", "")))

@@ -18,18 +18,22 @@ from dovetail.cloud.aws.machines import CLAIM_TAG, CLASS_TAG, CLUSTER_TAG, POOL_
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.placement import Placement, missing, selector
 from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.aws.rehearsal import Rehearsal
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.templates import Templates, own
 from dovetail.cloud.protocol import CloudError, NodeClassStatus, Remedy
 
 Condition = tuple[str, str, str, str]
+VALID = "ValidationSucceeded"
 RESTRICTED_TAGS = (CLUSTER_TAG, POOL_TAG, CLAIM_TAG, CLASS_TAG)
 
 
 class Resolver:
+    """Without a rehearsal, nobody tries whether machines may be launched."""
+
     def __init__(
         self, network: Network, images: Images, profiles: Profiles, templates: Templates, reservations: Reservations,
-        placement: Placement, version: Callable[[], Awaitable[str]],
+        placement: Placement, rehearsal: Rehearsal | None, version: Callable[[], Awaitable[str]],
         tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
     ) -> None:
         self._network = network
@@ -38,11 +42,13 @@ class Resolver:
         self._templates = templates
         self._reservations = reservations
         self._placement = placement
+        self._rehearsal = rehearsal
         self._version = version
         self._tags = tags
 
-    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
-        spec: Mapping[str, Any] = node_class.get("spec") or {}
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
         status: dict[str, Any] = {}
         conditions: list[Condition] = []
         made = (
@@ -58,8 +64,30 @@ class Resolver:
             ("CapacityReservationsReady", self._held),
         ):
             conditions.append(await self._attempt(kind, step, node_class, status))
-        conditions.append(_validation(spec, conditions))
-        return NodeClassStatus(status=status, conditions=tuple(conditions))
+        valid, detail = await self._valid(node_class, status, conditions, node_pools)
+        details = {valid[0]: detail} if detail else {}
+        return NodeClassStatus(status=status, conditions=(*conditions, valid), details=details)
+
+    async def _valid(
+        self,
+        node_class: Mapping[str, Any],
+        status: Mapping[str, Any],
+        conditions: Sequence[Condition],
+        node_pools: Sequence[Mapping[str, Any]],
+    ) -> tuple[Condition, str]:
+        """Whether a launch would go well, and all that was said of it. Where AWS is silent, what was known stands."""
+        if wrong := _validation(node_class.get("spec") or {}, conditions):
+            return wrong, ""
+        fault = None
+        if self._rehearsal is not None:
+            try:
+                fault = await self._rehearsal.fault({**node_class, "status": status}, node_pools)
+            except CloudError as problem:
+                unknown = (VALID, "Unknown", problem.reason, problem.message)
+                return _known(node_class) or unknown, problem.detail
+        if fault is not None:
+            return (VALID, "False", fault.reason, fault.message), fault.detail
+        return (VALID, "True", VALID, ""), ""
 
     async def _attempt(
         self,
@@ -159,14 +187,25 @@ def _said(terms: Sequence[Mapping[str, Any]]) -> str:
     return " or ".join(one(term) for term in terms) or "no terms"
 
 
-def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Condition:
+def _known(node_class: Mapping[str, Any]) -> Condition | None:
+    """What was last found of the class as it is now."""
+    generation = node_class["metadata"].get("generation")
+    for each in (node_class.get("status") or {}).get("conditions") or ():
+        if each["type"] == VALID and each.get("observedGeneration") == generation:
+            return (each["type"], each["status"], each.get("reason", ""), each.get("message", ""))
+    return None
+
+
+def _validation(spec: Mapping[str, Any], conditions: Sequence[Condition]) -> Condition | None:
+    """What is wrong with a class before anything is tried."""
     bad = [key for key in spec.get("tags") or {} if key in RESTRICTED_TAGS or key.startswith("kubernetes.io/cluster")]
     if bad:
-        return ("ValidationSucceeded", "False", "TagValidationFailed",
+        return (VALID, "False", "TagValidationFailed",
                 f"spec.tags: {', '.join(sorted(bad))} are written by the autoscaler; remove them (BAD_NODECLASS)")
     waiting = [kind for kind, found, *_ in conditions if found != "True"]
     if waiting:
-        return ("ValidationSucceeded", "Unknown", "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")
+        sure = "False" if any(found == "False" for _, found, *_ in conditions) else "Unknown"
+        return (VALID, sure, "DependenciesNotReady", f"Awaiting {', '.join(waiting)}")
     if nodeclass.family_name(spec) not in FAMILIES:
-        return ("ValidationSucceeded", "False", "UnsupportedAMIFamily", f"spec.amiFamily: {spec.get('amiFamily')!r}")
-    return ("ValidationSucceeded", "True", "ValidationSucceeded", "")
+        return (VALID, "False", "UnsupportedAMIFamily", f"spec.amiFamily: {spec.get('amiFamily')!r}")
+    return None

@@ -240,7 +240,9 @@ class SimulatedCloud:
 
     # -- the rest of the protocol
 
-    async def resolve(self, node_class: Mapping[str, Any]) -> NodeClassStatus:
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
         await self._call("resolve")
         return NodeClassStatus(status={}, conditions=())
 

@@ -15,7 +15,7 @@ from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN
 from dovetail.model.quantity import resources
-from dovetail.model.requirements import Requirements, requirement
+from dovetail.model.requirements import Requirements
 
 #: Reserved capacity is paid for already; spot is cheap; on-demand is sure.
 _PRECEDENCE = {"reserved": 0, "spot": 1, "on-demand": 1}
@@ -39,7 +39,7 @@ def compatible(
     """Every offering that meets the requirements, to be had or not. `given` are labels that the machine has anyway."""
     names, anyway = wanted.of(keys.INSTANCE_TYPE), {*given, NODEPOOL, REGION}
     for t in types:
-        if names.has(t.name) and _of_type(t).intersects(wanted):
+        if names.has(t.name) and t.requirements.intersects(wanted):
             for offering in t.offerings:
                 if _offered(t, offering, wanted, anyway):
                     yield LaunchOption(instance_type=t, offering=offering)
@@ -69,14 +69,6 @@ def _holds(t: InstanceType, requests: dict[str, int]) -> bool:
 
 def launchable(offering: Offering) -> bool:
     return offering.available and (offering.reservation_capacity is None or offering.reservation_capacity > 0)
-
-
-def _of_type(t: InstanceType) -> Requirements:
-    cached: Requirements | None = t.__dict__.get("_requirements")
-    if cached is None:
-        cached = Requirements(requirement(key, "In", values) for key, values in t.labels.items() if values)
-        t.__dict__["_requirements"] = cached
-    return cached
 
 
 def _offered(t: InstanceType, offering: Offering, wanted: Requirements, given: set[str]) -> bool:

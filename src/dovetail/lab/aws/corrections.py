@@ -67,7 +67,8 @@ def _at_once(plain: Method) -> Method:
         if self._get_param("Type") != "instant":
             return plain(self)
         self.error_on_dryrun()
-        names = ("LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications", "ClientToken")
+        names = ("LaunchTemplateConfigs", "TargetCapacitySpecification", "TagSpecifications", "ClientToken",
+                 "OnDemandOptions", "SpotOptions")  # fmt: skip
         asked = {name: self._get_param(name) for name in names}
         return ActionResult(fleet.create(self.ec2_backend, _open_shop(), asked))
 

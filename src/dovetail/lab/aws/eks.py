@@ -23,6 +23,7 @@ from dovetail.controllers.worker import every
 from dovetail.kube.errors import AlreadyExists
 from dovetail.kube.resources import CONFIGMAPS, CRDS, DEPLOYMENTS, NAMESPACES
 from dovetail.kube.transport import Request, Response
+from dovetail.lab import metricsserver
 from dovetail.lab.aws import world
 from dovetail.lab.aws.bridge import Bridge
 from dovetail.lab.aws.ec2 import Ec2, Timing
@@ -75,6 +76,7 @@ class Eks:
         if isinstance(lab.server, LabServer):
             lab.server.doors.insert(0, self.log_door)
         await _install(lab)
+        await metricsserver.install(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
         endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port))

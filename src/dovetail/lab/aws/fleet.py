@@ -8,7 +8,7 @@ what the cheapest cannot give comes from the next, and the same client token ret
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -65,7 +65,7 @@ def create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]
 def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
     target = asked.get("TargetCapacitySpecification") or {}
     kind = target.get("DefaultTargetCapacityType") or "on-demand"
-    choices = sorted(_choices(backend, shop.market, asked, kind), key=lambda c: (c.price, c.override["InstanceType"]))
+    choices = sorted(_choices(backend, shop.market, asked, kind), key=_rank(asked))
     tags = _tags(asked.get("TagSpecifications") or ())
     token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
     sold = [_sold(choices, instance, kind) for instance in _same_token(backend, token)]
@@ -78,6 +78,18 @@ def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any
                 break
             sold.append(_sold([choice], _run(backend, shop, choice, kind, tags, token), kind))
     return {"FleetId": f"fleet-{backend.account_id}-{len(backend.reservations)}", "Instances": sold, "Errors": errors}
+
+
+def _rank(asked: Mapping[str, Any]) -> Callable[[Choice], tuple[float, str]]:
+    """By price, or by the priorities that the request gives."""
+    strategies = ((asked.get(name) or {}).get("AllocationStrategy", "") for name in ("OnDemandOptions", "SpotOptions"))
+    ranked = any("prioritized" in strategy for strategy in strategies)
+
+    def rank(choice: Choice) -> tuple[float, str]:
+        order = float(choice.override.get("Priority", 0.0)) if ranked else choice.price
+        return order, choice.override["InstanceType"]
+
+    return rank
 
 
 def _choices(backend: Any, market: Market, asked: Mapping[str, Any], kind: str) -> list[Choice]:

@@ -21,6 +21,12 @@ Hash = Callable[[Any], int | None]
 _ACRONYM = re.compile(r"cpu|ebs|http|id|iops|kms|tcp|udp")
 
 
+def unmarked(annotations: Mapping[str, str] | None) -> dict[str, str]:
+    """The annotations of a class without those that carry its hash."""
+    marks = (HASH_ANNOTATION, VERSION_ANNOTATION)
+    return {key: value for key, value in (annotations or {}).items() if key not in marks}
+
+
 def _field(name: str) -> str:
     """A field's name in Go: `httpTokens` is HTTPTokens."""
     found = _ACRONYM.match(name)
