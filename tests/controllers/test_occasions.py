@@ -22,6 +22,7 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, PDBS, PODS, Resource
 from dovetail.kube.store import Store
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
 from dovetail.planner.plan import Cost, Plan
@@ -33,6 +34,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.claims = SimpleNamespace(store=Store[NodeClaim]())
+        self.pools = SimpleNamespace(store=Store[NodePool]())
         self.told: dict[str, Callable[[Change[Any]], None]] = {}
 
     def listen(self, resource: Resource, listener: Callable[[Change[Any]], None]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from dovetail.controllers.disruption import expiration
 from dovetail.controllers.nodeclaim.ending import termination_mode
 from dovetail.model.kinds import NodeClaim, NodePool
+from dovetail.model.kinds.nodeclaim import NodeClaimSpec
 
 BORN = datetime(2026, 3, 4, tzinfo=UTC)
 
@@ -35,3 +36,16 @@ def test_a_life_beyond_counting_is_for_ever(text: str, life: timedelta | None) -
 @pytest.mark.parametrize(("text", "mode"), [("0s", "forceful"), ("1h", "eventual"), ("99999999h", "graceful")])
 def test_a_grace_beyond_counting_bounds_no_drain(text: str, mode: str) -> None:
     assert termination_mode(claim(terminationGracePeriod=text)) == mode
+
+
+@pytest.mark.parametrize(("expiry", "life"), [("24h", timedelta(hours=24)), ("Never", None), (None, None)])
+def test_a_claim_that_was_never_converted_lives_as_long_as_its_pool_says(
+    expiry: str | None, life: timedelta | None
+) -> None:
+    """The first generations of claims had no date of their own; without the pool nothing is ended."""
+    old = msgspec.structs.replace(
+        claim(), spec=msgspec.convert({"nodeClassRef": {"name": "default"}, "expireAfter": "720h"}, NodeClaimSpec)
+    )
+    template = {"spec": {"expireAfter": expiry}}
+    pool = msgspec.convert({"spec": {"template": template}}, NodePool) if expiry else None
+    assert expiration.date(old, pool) == (None if life is None else BORN + life)

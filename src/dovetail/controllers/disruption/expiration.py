@@ -11,12 +11,19 @@ from datetime import datetime
 from dovetail.cluster.mirror import Mirror
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS
+from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.kinds.nodepool import NodePool
 
 
-def date(claim: NodeClaim) -> datetime | None:
-    """When a claim expires; None if it never does."""
+def date(claim: NodeClaim, pool: NodePool | None = None) -> datetime | None:
+    """When a claim expires; None if it never does.
+
+    Claims of older generations have no date of their own and go by their pool; without it they never expire.
+    """
     life, created = claim.spec.life, claim.metadata.creation_timestamp
+    if claim.spec.by_pool:
+        life = duration.countable(pool.spec.template.spec.expire_after) if pool is not None else None
     return None if life is None or created is None else created + life
 
 
@@ -32,7 +39,7 @@ class Expiries:
     """The dates of all claims, noted as they come."""
 
     def __init__(self, mirror: Mirror) -> None:
-        self._store = mirror.claims.store
+        self._store, self._pools = mirror.claims.store, mirror.pools.store
         self._dates: dict[str, datetime] = {}
         for claim in self._store.all():
             self._note(claim.name, claim)
@@ -43,7 +50,7 @@ class Expiries:
             self._note(change.key, change.new)
 
     def _note(self, name: str, claim: NodeClaim | None) -> None:
-        when = date(claim) if claim is not None else None
+        when = date(claim, self._pools.get(claim.node_pool or "")) if claim is not None else None
         if when is None:
             self._dates.pop(name, None)
         else:

@@ -109,7 +109,8 @@ class Occasions:
             self.count += 1
             return
         if old is None:
-            self._until = min(self._until, self.instant(expiration.date(new)))
+            pool = self._context.mirror.pools.store.get(new.node_pool or "")
+            self._until = min(self._until, self.instant(expiration.date(new, pool)))
         came = any(new.is_true(kind) and not (old and old.is_true(kind)) for kind in _COMING)
         self.count += came or any(new.is_true(kind) != bool(old and old.is_true(kind)) for kind in _EITHER_WAY)
         if came:

@@ -155,6 +155,7 @@ def claim_up(beta: Json, notes: Notes) -> Json:
     spec = member(claim, "spec")
     _reference_up(claim, spec, notes, "spec")
     _kubelet_up(claim, spec, notes, "spec")
+    spec.setdefault("expireAfter", "Never")  # it went by its pool's, which is not at hand
     return claim
 
 

@@ -34,6 +34,10 @@ class Requests(View, frozen=True, kw_only=True):
     ] = {}
 
 
+#: How long a machine lives where nothing is said.
+LIFE = "720h"
+
+
 class NodeClaimSpec(View, frozen=True, kw_only=True):
     """What is asked for. It never changes: another wish is another claim."""
 
@@ -44,8 +48,13 @@ class NodeClaimSpec(View, frozen=True, kw_only=True):
     node_class_ref: Annotated[NodeClassRef, Field("The node class with the cloud's settings.", required=True)] = (
         NodeClassRef()
     )
-    expire_after: Annotated[str, EXPIRE_AFTER] = "720h"
+    expire_after: Annotated[str, EXPIRE_AFTER] = LIFE
     termination_grace_period: Annotated[str | None, TERMINATION_GRACE] = None
+
+    @property
+    def by_pool(self) -> bool:
+        """Whether the claim is of an older generation and was never converted: then its pool says how long it lives."""
+        return not self.node_class_ref.group and self.expire_after == LIFE
 
     @property
     def life(self) -> timedelta | None:
