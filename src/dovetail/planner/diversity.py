@@ -18,7 +18,7 @@ from dovetail.planner.classes import Kind
 from dovetail.planner.columns import Bools, Columns, Ints, lowest
 from dovetail.planner.groups import AFFINITY, Group
 from dovetail.planner.ladder import Level
-from dovetail.planner.launch_masks import capacity_at_most, kind_mask
+from dovetail.planner.launch_masks import capacities, capacity_at_most, kind_mask
 from dovetail.planner.menu import Menu
 from dovetail.planner.plan import Choice
 from dovetail.planner.snapshot import Pool
@@ -177,7 +177,7 @@ class Diversity:
 
     def _steps(self, name: str, larger: int, needs: list[tuple[str, int]]) -> list[int]:
         """The least for which there is such a machine, and the sizes among which there are enough as large."""
-        sizes = sorted({each.type.capacity.get(name, 0) for each in self.columns.listed(larger)})
+        sizes = capacities(self.columns, larger, name)
         enough = (at for at, size in enumerate(sizes)
                   if various(self.columns, larger & capacity_at_most(self.columns, name, size), needs))  # fmt: skip
         first = next(enough, 0)

@@ -26,19 +26,30 @@ def capacity_at_most(columns: Columns, name: str, most: int) -> int:
     table: dict[tuple[str, int], int] = columns.__dict__.setdefault("_at_most", {})
     known = table.get((name, most))
     if known is None:
-        known = table[name, most] = columns.mask(each.type.capacity.get(name, 0) <= most for each in columns.rows)
+        known = 0
+        for amount, where in _by_capacity(columns, name):
+            known |= where if amount <= most else 0
+        table[name, most] = known
     return known
+
+
+def capacities(columns: Columns, mask: int, name: str) -> list[int]:
+    """How much machines of a mask have of a resource in all, each amount once, the least first."""
+    return [amount for amount, where in reversed(_by_capacity(columns, name)) if where & mask]
 
 
 def largest_capacity(columns: Columns, mask: int, name: str) -> int:
     """What the largest machine of a mask that is not empty has of a resource in all."""
-    return next(amount for amount, where in columns.recall(("capacities", name), lambda: _falling(columns, name))
-                if where & mask)  # fmt: skip
+    return next(amount for amount, where in _by_capacity(columns, name) if where & mask)
 
 
-def _falling(columns: Columns, name: str) -> list[tuple[int, int]]:
+def _by_capacity(columns: Columns, name: str) -> list[tuple[int, int]]:
     """The columns by how much of a resource they have, the largest first."""
-    by_amount: dict[int, list[int]] = {}
-    for column in columns.rows:
-        by_amount.setdefault(column.type.capacity.get(name, 0), []).append(column.index)
-    return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
+
+    def found() -> list[tuple[int, int]]:
+        by_amount: dict[int, list[int]] = {}
+        for column in columns.rows:
+            by_amount.setdefault(column.type.capacity.get(name, 0), []).append(column.index)
+        return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
+
+    return columns.recall(("capacities", name), found)

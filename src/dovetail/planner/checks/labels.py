@@ -32,8 +32,9 @@ def labels_of(
     for need in pool.requirements:
         if need.operator == "In" and need.values:
             labels[need.key] = need.values[0]
+    asked = {need.key for need in pool.requirements}
     for label, values in kind.labels.items():
-        first = next((value for value in values if _admits(pool, label, value)), None)
+        first = next((value for value in values if label not in asked or _admits(pool, label, value)), None)
         if first is not None:
             labels[label] = first
     labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
@@ -47,8 +48,8 @@ def labels_of(
 
 
 def _admits(pool: Pool, label: str, value: str) -> bool:
-    asked = [each for each in pool.requirements if each.key == label]
-    return not asked or all(need.has(value) for need in Requirements.of_entries(asked).values())
+    needs = Requirements.of_entries(each for each in pool.requirements if each.key == label)
+    return all(need.has(value) for need in needs.values())
 
 
 def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
