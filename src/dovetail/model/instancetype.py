@@ -7,8 +7,10 @@ bytes for memory and storage, plain counts for everything else. A missing price 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from dovetail.model.requirements import Requirements, requirement
 
@@ -29,6 +31,13 @@ class Offering(msgspec.Struct, frozen=True, kw_only=True):
     reservation_id: str | None = None
     reservation_capacity: int | None = None
     price_source: str = ""
+
+    def __post_init__(self) -> None:
+        """What is no price is none, and less than nothing is nothing."""
+        if self.price is not None and not 0 <= self.price < inf:
+            force_setattr(self, "price", None)
+        if self.reservation_capacity is not None and self.reservation_capacity < 0:
+            force_setattr(self, "reservation_capacity", 0)
 
     @property
     def overlaid(self) -> bool:

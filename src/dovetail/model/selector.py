@@ -23,7 +23,9 @@ class LabelSelectorRequirement(View, frozen=True, kw_only=True):
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Labels) -> bool:
-        return _TESTS[self.operator](labels.get(self.key), self.values)
+        """Whether the expression holds; one that nobody can read holds for nobody."""
+        test = _TESTS.get(self.operator)
+        return test is not None and test(labels.get(self.key), self.values)
 
 
 class LabelSelector(View, frozen=True, kw_only=True):

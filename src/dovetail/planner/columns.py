@@ -202,7 +202,11 @@ class Columns:
         """How much of a resource pods may have on each column, daemons served."""
         known = self._amounts.get(name)
         if known is None:
-            held = {id(kind): min(kind.allocatable.get(name, 0), _CAP) for pool in self.pools for kind in pool.types}
+            held = {
+                id(kind): max(-_CAP, min(kind.allocatable.get(name, 0), _CAP))
+                for pool in self.pools
+                for kind in pool.types
+            }
             known = np.array([held[id(c.type)] for c in self.rows], dtype=np.int64)
             if name in self._overhead:
                 known = known - self._overhead[name]

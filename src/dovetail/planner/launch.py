@@ -233,6 +233,14 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
     return tuple(found)
 
 
+def _prefix(problem: Problem) -> str:
+    """What the names of new machines begin with, and of none that is there."""
+    prefix, names = "m-", [state.name for state in problem.snapshot.nodes]
+    while any(name.startswith(prefix) for name in names):
+        prefix = f"m{prefix}"
+    return prefix
+
+
 def machines_and_placements(
     problem: Problem, packing: Packing
 ) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
@@ -242,10 +250,11 @@ def machines_and_placements(
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
     machines: list[Machine] = []
+    prefix = _prefix(problem)
     for at, contents in enumerate(board.contents):
         if not contents:
             continue
-        target = problem.nodes[at].name if at < board.existing else f"m-{len(machines) + 1}"
+        target = problem.nodes[at].name if at < board.existing else f"{prefix}{len(machines) + 1}"
         pods: list[str] = []
         plain = Placement(node=target) if at < board.existing else Placement(machine=target)
         for number in sorted(contents):

@@ -257,7 +257,7 @@ class Packer:
         way = self._way(ask, axis)
         cells = [cell for cell in ask.domain_owned if cell.place == axis and cell.group.kind == SPREAD]
         for cell in (*cells, *([way.balance] if way.balance is not None and not way.own else ())):
-            heights[:-1] += self.board.counts[cell.slot]
+            heights[:-1] += np.array(self.board.counts[cell.slot], dtype=np.int64)
         return heights
 
     # -- filling ------------------------------------------------------------------------------------------------

@@ -109,6 +109,9 @@ class Shape:
             self.error = f"the pod's requests cannot be read: {podrequests.unreadable(pod) or problem}"
             return {"pods": 1}
         requests["pods"] = 1
+        negative = [name for name, amount in requests.items() if amount < 0]
+        if negative:
+            self.error = f"the pod's requests cannot be read: {negative[0]} is less than nothing"
         return {name: amount for name, amount in requests.items() if amount > 0}
 
     def _near(self, source: object) -> tuple[Near, ...]:
