@@ -6,6 +6,7 @@ A type may leave a label open, and so may a pool; a plan settles it for a machin
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import (
@@ -19,7 +20,7 @@ from dovetail.model.labels import (
     ZONE,
 )
 from dovetail.model.requirements import Requirements
-from dovetail.planner.snapshot import Pool
+from dovetail.planner.snapshot import Pool, PoolRequirement
 
 RESERVATION_ID = "karpenter.k8s.aws/capacity-reservation-id"
 
@@ -32,9 +33,9 @@ def labels_of(
     for need in pool.requirements:
         if need.operator == "In" and need.values:
             labels[need.key] = need.values[0]
-    asked = {need.key for need in pool.requirements}
+    needs = _needs(pool.requirements)
     for label, values in kind.labels.items():
-        first = next((value for value in values if label not in asked or _admits(pool, label, value)), None)
+        first = next((value for value in values if label not in needs or needs[label].has(value)), None)
         if first is not None:
             labels[label] = first
     labels |= {REGISTERED: "true", INITIALIZED: "true", **pool.labels, **offering.labels}
@@ -47,17 +48,23 @@ def labels_of(
     return labels
 
 
+@lru_cache(maxsize=64)
+def _needs(requirements: tuple[PoolRequirement, ...]) -> Requirements:
+    """What a pool requires; the same few pools are asked about every offering."""
+    return Requirements.of_entries(requirements)
+
+
 def _admits(pool: Pool, label: str, value: str) -> bool:
-    needs = Requirements.of_entries(each for each in pool.requirements if each.key == label)
-    return all(need.has(value) for need in needs.values())
+    needs = _needs(pool.requirements)
+    return label not in needs or needs[label].has(value)
 
 
 def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
     """Whether the pool's requirements let it buy the offering."""
     facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
-    for need in pool.requirements:
-        values = facts.get(need.key) or kind.labels.get(need.key)
-        if values and not any(_admits(pool, need.key, value) for value in values):
+    for key, need in _needs(pool.requirements).items():
+        values = facts.get(key) or kind.labels.get(key)
+        if values and not any(need.has(value) for value in values):
             return False
     return True
 
