@@ -23,10 +23,8 @@ from dovetail.lab.apiserver import tls
 from dovetail.lab.apiserver.http import Core, HttpMount
 from dovetail.lab.apiserver.respond import JSON_HEADERS
 from dovetail.lab.metrics import BASE, Metrics
+from dovetail.lab.metricsserver import APISERVICES, LABELS, NAME, NAMESPACE, api_service
 
-APISERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
-SERVICE = "metrics-server"
-NAMESPACE = "kube-system"
 _VERBS = ["get", "list"]
 _SERVED = {
     "kind": "APIResourceList",
@@ -75,20 +73,12 @@ async def mounted(core: Core, clock: Clock) -> AsyncIterator[int]:
 
 async def _register(kube: Kube, port: int) -> None:
     service: dict[str, Any] = {
-        "metadata": {"name": SERVICE, "namespace": NAMESPACE, "labels": {"k8s-app": SERVICE}},
+        "metadata": {"name": NAME, "namespace": NAMESPACE, "labels": LABELS},
         "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port, "name": "https"}]},
     }
     await _put(kube, SERVICES, service)
-    spec = {
-        "group": "metrics.k8s.io",
-        "version": "v1beta1",
-        "groupPriorityMinimum": 100,
-        "versionPriority": 100,
-        "insecureSkipTLSVerify": True,
-        "service": {"name": SERVICE, "namespace": NAMESPACE, "port": port},
-    }
-    name = {"name": "v1beta1.metrics.k8s.io", "labels": {"k8s-app": SERVICE}}
-    await _put(kube, APISERVICES, {"metadata": name, "spec": spec})
+    behind = {"name": NAME, "namespace": NAMESPACE, "port": port}
+    await _put(kube, APISERVICES, api_service(service=behind))
 
 
 async def _put(kube: Kube, resource: Resource, body: Mapping[str, Any]) -> None:
