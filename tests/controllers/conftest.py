@@ -246,6 +246,12 @@ class World:
             }
             await self.kube.create(kinds.PODS, body, "default")
 
+    async def served(self, count: int, **more: Any) -> None:
+        """Start the process, make pods, and wait until all of them have a machine."""
+        self.start()
+        await self.pods(count, **more)
+        await self.until(self.all_bound)
+
     # -- what is seen
 
     async def list(self, kind: kinds.Resource) -> list[dict[str, Any]]:

@@ -86,9 +86,7 @@ def test_a_plan_made_ahead_is_used_for_the_same_pods_and_for_no_others(tell: Tel
 def test_with_time_to_think_a_burst_is_still_one_wave_and_every_pod_runs(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(20, cpu="900m")
-        await world.until(world.all_bound)
+        await world.served(20, cpu="900m")
         assert len(world.said("computed new nodeclaim(s) to fit pod(s)")) == 1
 
     tell(story, plan_deadline=0.1)

@@ -22,9 +22,7 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_watch_over_ailing_ma
 
         world.cloud.ailing = denied
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(2 * SELDOM)
         assert len(world.said("machines' status not known")) == 1
         world.cloud.ailing = ask

@@ -39,16 +39,12 @@ def test_a_command_that_cannot_be_read_stops_nobody(tell: Tell) -> None:
 
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await world.stop()
         (claim,) = await world.list(kinds.NODECLAIMS)
         note = {"metadata": {"annotations": {COMMAND: '{"id": 3}'}}}
         await world.kube.patch(kinds.NODECLAIMS, claim["metadata"]["name"], note)
-        world.start()
-        await world.pods(1, prefix="q", cpu="1500m")
-        await world.until(world.all_bound)
+        await world.served(1, prefix="q", cpu="1500m")
         (told,) = world.said("unreadable command")
         assert COMMAND in told["error"]
 

@@ -70,9 +70,7 @@ def test_killed_at_any_write_it_ends_in_the_same_state(tell: Tell, moment: str) 
 async def _one_claim(world: Any) -> Any:
     """A claim with its machine and its pod, and nobody at work any more."""
     await world.pool(disruption=STILL)
-    world.start()
-    await world.pods(1)
-    await world.until(world.all_bound)
+    await world.served(1)
     await world.stop()
     (claim,) = await world.list(kinds.NODECLAIMS)
     return claim
@@ -88,9 +86,7 @@ async def _take_away(world: Any, claim: Any) -> None:
 def test_a_machine_bought_for_a_claim_that_is_gone_is_given_back(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await world.stop()
         (claim,) = await world.list(kinds.NODECLAIMS)
         await _take_away(world, claim)
@@ -141,9 +137,7 @@ def test_a_second_machine_of_a_claim_that_has_one_is_given_back(tell: Tell) -> N
 def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=STILL)
-        world.start()
-        await world.pods(3, cpu="1500m")
-        await world.until(world.all_bound)
+        await world.served(3, cpu="1500m")
         await world.stop()
         for claim in await world.list(kinds.NODECLAIMS):
             await _take_away(world, claim)
@@ -167,9 +161,7 @@ def test_a_fleet_that_lost_all_its_claims_is_left_alone_for_an_hour(tell: Tell) 
 def test_a_claim_whose_machine_vanished_goes(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(5)
         (claim,) = await world.list(kinds.NODECLAIMS)
         (node,) = await world.list(kinds.NODES)

@@ -81,9 +81,7 @@ def test_a_running_pod_tells_how_it_holds_its_node(tell: Tell) -> None:
 def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(1, cpu="900m")
-        await world.until(world.all_bound)
+        await world.served(1, cpu="900m")
         await asyncio.sleep(120)
         answer = ask(world, "node", (await world.bound())["p0"])
         assert answer.line.startswith("stays: ")
@@ -98,9 +96,7 @@ def test_a_machine_that_stays_for_cost_tells_what_a_move_must_save(tell: Tell) -
 def test_an_ill_machine_tells_what_ails_it_and_what_is_done_about_it(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never", "budgets": [{"nodes": "1"}]})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(30)
         node = (await world.bound())["p0"]
         assert ask(world, "node", node).line == (
@@ -128,9 +124,7 @@ def test_an_ill_machine_tells_what_ails_it_and_what_is_done_about_it(tell: Tell)
 def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         now = world.autoscaler.ledger.now()
         for reason, text in (("stale-view", "Voluntary disruption has stopped: stale-view: old"), ("", "goes on")):
@@ -148,9 +142,7 @@ def test_safe_mode_is_the_reason_for_every_machine_while_it_stands(tell: Tell) -
 def test_a_pool_tells_what_it_costs_its_limits_its_budgets_and_its_machines(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK, limits={"cpu": "100"})
-        world.start()
-        await world.pods(1, cpu="900m")
-        await world.until(world.all_bound)
+        await world.served(1, cpu="900m")
         await asyncio.sleep(20)
         answer = ask(world, "nodepool", "default")
         assert answer.line == "1 machine(s) for $0.1000/h when bought; ready"
@@ -199,9 +191,7 @@ def test_a_machine_of_a_pool_that_gives_back_empty_ones_only_tells_so(tell: Tell
     async def story(world: Any) -> None:
         shut = [{"nodes": "0", "reasons": ["Empty"]}]
         await world.pool(disruption={"consolidateAfter": "30s", "consolidationPolicy": "WhenEmpty", "budgets": shut})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(120)
         node = (await world.bound())["p0"]
         answer = ask(world, "node", node)
@@ -226,9 +216,7 @@ def test_an_ill_machine_tells_when_it_will_be_repaired_and_what_that_waits_for(t
         world.cloud.repair_policies = lambda: (policy,)
         shut = [{"nodes": "0", "reasons": ["Unhealthy"]}]
         await world.pool(disruption={"consolidateAfter": "Never", "budgets": shut})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(30)
         node = (await world.bound())["p0"]
         since = world.clock.now()

@@ -53,9 +53,7 @@ def test_a_blocked_machine_tells_all_its_blockers_in_its_event_and_when_it_is_lo
 def test_a_drifted_machine_tells_that_its_budget_is_shut(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={**QUICK, "budgets": [{"nodes": "0", "reasons": ["Drifted"]}]})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         label = {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
         await world.kube.patch(kinds.NODEPOOLS, "default", label)
@@ -86,9 +84,7 @@ def test_a_pod_under_a_budget_that_asks_not_to_be_disturbed_tells_both_and_that_
 def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(90)
         node, ledger = (await world.bound())["p0"], world.autoscaler.ledger
         ledger.record(
@@ -102,9 +98,7 @@ def test_that_no_budget_was_left_is_told_only_while_none_is(tell: Tell) -> None:
 def test_a_running_pod_tells_why_its_machine_was_bought_and_what_was_cheaper(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(1, cpu="2500m")
-        await world.until(world.all_bound)
+        await world.served(1, cpu="2500m")
         (decision,) = [each for each in world.autoscaler.ledger.decisions() if each.kind == "provision"]
         answer = ask(world, "pod", "default/p0")
         assert any(decision.id in line for line in answer.details) and answer.facts["decisions"] == [decision.id]
@@ -153,9 +147,7 @@ def test_a_claim_tells_of_its_node_or_why_there_is_none(tell: Tell) -> None:
 def test_a_machine_that_is_gone_tells_what_was_decided_last(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(30)
         node, (claim,) = (await world.bound())["p0"], await world.list(kinds.NODECLAIMS)
         await world.kube.delete(kinds.PODS, "p0", "default", grace=0)
@@ -173,9 +165,7 @@ def test_a_budget_that_a_schedule_shuts_tells_when_it_opens(tell: Tell) -> None:
     async def story(world: Any) -> None:
         shut = [{"nodes": "0", "schedule": "TZ=Asia/Seoul 0 9 * * *", "duration": "2h"}]
         await world.pool(disruption={"consolidateAfter": "30s", "budgets": shut})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         window = "schedule TZ=Asia/Seoul 0 9 * * * for 2h, opens 2026-01-01T02:00:00Z"
         told = f"budget Drifted: 0 of 1 may go now (nodes: 0, {window})"

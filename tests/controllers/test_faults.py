@@ -144,9 +144,7 @@ def test_a_cloud_that_no_longer_lets_us_give_machines_back_stops_disruption(tell
 
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(30)
         may = getattr(world.cloud, call)
 

@@ -39,9 +39,7 @@ def test_a_provisioner_buys_a_machine_that_carries_its_label(tell: Any) -> None:
         await install(world)
         await template(world)
         await provisioner(world)
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         [node] = await world.list(kinds.NODES)
         assert node["metadata"]["labels"]["karpenter.sh/provisioner-name"] == "default"
         [pool] = await world.list(kinds.NODEPOOLS)
@@ -117,9 +115,7 @@ def test_what_came_through_the_beta_door_is_mended(tell: Any) -> None:
         terms = [{"tags": {"a": "b"}}]
         found = {"amiFamily": "AL2023", "role": "x", "subnetSelectorTerms": terms, "securityGroupSelectorTerms": terms}
         await world.kube.create(BETA_CLASSES, {"metadata": {"name": "default"}, "spec": found})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         [pool] = await world.list(kinds.NODEPOOLS)
         assert pool["spec"]["disruption"]["consolidationPolicy"] == "WhenEmptyOrUnderutilized"
         [node_class] = await world.list(kinds.EC2NODECLASSES)

@@ -27,9 +27,7 @@ QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutil
 async def running(world: Any, pods: int, cpu: str = "500m", **pool: Any) -> None:
     """A cluster with pods that run on machines of ours."""
     await world.pool(**{"disruption": QUICK, **pool})
-    world.start()
-    await world.pods(pods, cpu=cpu)
-    await world.until(world.all_bound)
+    await world.served(pods, cpu=cpu)
     await asyncio.sleep(5)
 
 
@@ -170,9 +168,7 @@ def test_drift_respects_its_budget(tell: Tell) -> None:
         spread = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
             {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "p"}}}]}}}
         await world.pool(disruption={**QUICK, "budgets": [{"nodes": "1"}]})
-        world.start()
-        await world.pods(4, **spread)
-        await world.until(world.all_bound)
+        await world.served(4, **spread)
         await asyncio.sleep(5)
         await world.kube.patch(
             kinds.NODEPOOLS, "default", {"spec": {"template": {"metadata": {"labels": {"team": "shop"}}}}}
@@ -273,9 +269,7 @@ def test_a_machine_that_fails_its_checks_goes_without_a_drain(tell: Tell) -> Non
 def test_two_half_empty_machines_become_one_and_nobody_is_left_out(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(3, cpu="1500m", prefix="a")
-        await world.until(world.all_bound)
+        await world.served(3, cpu="1500m", prefix="a")
         await world.pods(3, cpu="300m", prefix="b")
         await world.until(world.all_bound)
         for name in ("a0", "a1"):

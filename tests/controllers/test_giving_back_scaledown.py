@@ -98,9 +98,7 @@ def test_pods_of_machines_that_should_go_first_carry_the_lower_cost(tell: Tell) 
 def test_without_the_gate_nobody_writes_costs(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption=QUICK)
-        world.start()
-        await world.pods(2)
-        await world.until(world.all_bound)
+        await world.served(2)
         await asyncio.sleep(130)
         assert not any("annotations" in each["metadata"] for each in await world.list(kinds.PODS))
 

@@ -117,9 +117,7 @@ def test_a_decision_is_found_by_pod_claim_pool_and_refusal() -> None:
 def test_what_was_decided_is_in_the_cluster_after_a_while(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         maps = await world.kube.list(kinds.CONFIGMAPS, "kube-system", labels="dovetail.sh/history=true")
         (claim,) = await world.list(kinds.NODECLAIMS)

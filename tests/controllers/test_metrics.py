@@ -15,9 +15,7 @@ Tell = Callable[..., None]
 def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"}, limits={"cpu": "100"})
-        world.start()
-        await world.pods(2)
-        await world.until(world.all_bound)
+        await world.served(2)
         await asyncio.sleep(10)
         text = world.autoscaler.metrics.text().decode()
         for line in (
@@ -43,9 +41,7 @@ def test_a_bought_machine_shows_in_the_numbers(tell: Tell) -> None:
 def test_machines_pods_and_conditions_are_told_one_by_one_with_karpenters_labels(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(2)
-        await world.until(world.all_bound)
+        await world.served(2)
         await asyncio.sleep(10)
         (claim,) = await world.list(kinds.NODECLAIMS)
         text = world.autoscaler.metrics.text().decode()
@@ -88,9 +84,7 @@ def test_a_pool_that_is_gone_leaves_no_numbers_behind(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(limits={"cpu": "100"})
         await world.pool("other", limits={"cpu": "7"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(30)
         (claim,) = await world.list(kinds.NODECLAIMS)
         used = claim["metadata"]["labels"]["karpenter.sh/nodepool"]

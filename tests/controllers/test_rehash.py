@@ -15,9 +15,7 @@ def test_claims_hashed_in_another_way_are_marked_anew_and_do_not_drift(tell: Any
 
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         [claim] = await world.list(kinds.NODECLAIMS)
         await world.stop()
         old = {"metadata": {"annotations": {HASH: "1", VERSION: "v1"}}}

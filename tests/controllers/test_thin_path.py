@@ -14,9 +14,7 @@ Tell = Callable[..., None]
 def test_a_pending_pod_gets_a_machine_and_is_bound(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(3)
-        await world.until(world.all_bound)
+        await world.served(3)
         assert len(set((await world.bound()).values())) == 1
         (claim,) = await world.list(kinds.NODECLAIMS)
         await asyncio.sleep(5)
@@ -41,9 +39,7 @@ def test_a_pending_pod_gets_a_machine_and_is_bound(tell: Tell) -> None:
 def test_a_burst_is_one_wave_and_the_price_is_the_plans(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(60, cpu="900m")
-        await world.until(world.all_bound)
+        await world.served(60, cpu="900m")
         (planned,) = world.said("computed new nodeclaim(s) to fit pod(s)")
         claims = await world.list(kinds.NODECLAIMS)
         assert len(claims) == planned["nodeclaims"]
@@ -58,9 +54,7 @@ def test_a_burst_is_one_wave_and_the_price_is_the_plans(tell: Tell) -> None:
 def test_the_log_has_the_lines_people_grep_for(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(5)
         for message in (
             "found provisionable pod(s)",
@@ -120,9 +114,7 @@ def test_the_batch_closes_when_no_new_pods_arrive(tell: Tell) -> None:
 def test_the_pools_status_counts_its_machines(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool()
-        world.start()
-        await world.pods(3)
-        await world.until(world.all_bound)
+        await world.served(3)
         await asyncio.sleep(3)
         (pool,) = await world.list(kinds.NODEPOOLS)
         assert pool["status"]["nodes"] == 1

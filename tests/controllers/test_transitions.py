@@ -19,9 +19,7 @@ async def _told(world: Any, kind: str) -> list[tuple[str, str]]:
 def test_every_condition_that_turns_is_told(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "30s"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         told = await _told(world, "NodeClaim")
         for name in ("Launched", "Registered", "Initialized", "Ready"):
@@ -43,9 +41,7 @@ def test_every_condition_that_turns_is_told(tell: Tell) -> None:
 def test_a_new_leader_tells_nothing_that_turned_before(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(disruption={"consolidateAfter": "Never"})
-        world.start()
-        await world.pods(1)
-        await world.until(world.all_bound)
+        await world.served(1)
         await asyncio.sleep(10)
         before = await _told(world, "NodeClaim")
         await world.stop()
