@@ -10,7 +10,7 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
 
-from .conftest import ZONE, Solve, kind, pod, pods, pool, spread
+from .conftest import ZONE, Solve, kind, node, pod, pods, pool, spread
 
 EMPTY = InstanceType(
     name="empty", capacity={"cpu": 0, "memory": 0, "pods": 0}, overhead={}, labels={},
@@ -89,3 +89,49 @@ def test_ten_thousand_kinds_that_fit_nowhere_are_all_told() -> None:
     plan = provision(Snapshot(pools=(pool(),), pending=many))
     assert len(plan.unschedulable) == 10_000
     assert {why.code for why in plan.unschedulable.values()} == {"NO_TYPE_FITS"}
+
+
+def test_a_spread_over_a_label_that_nobody_has_beside_one_over_zones_is_told(solve: Solve) -> None:
+    rules = [*spread()["topologySpreadConstraints"], *spread("rack")["topologySpreadConstraints"]]
+    plan = solve(*pods(2, topologySpreadConstraints=rules), pod("other"), deadline=0.05)
+    assert set(plan.unschedulable) == {"default/web-0", "default/web-1"}
+
+
+@pytest.mark.parametrize("price", [float("nan"), float("inf"), float("-inf"), -1.0])
+def test_what_is_no_price_is_none(solve: Solve, price: float) -> None:
+    """Nobody is paid for taking machines, and what costs nobody knows what is bought last, if at all."""
+    odd = kind("odd", 64, 256, price)
+    assert {offering.price for offering in odd.offerings} == {None}
+    plan = solve(*pods(3), pools=(pool(types=(odd, kind("plain", 4, 16, 0.2))),), deadline=0.05)
+    assert plan.cost.per_hour == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("amount", [-(10**30), -1, 0, 10**30])
+def test_types_of_absurd_size_disturb_nobody(solve: Solve, amount: int) -> None:
+    odd = kind("odd", 4, 16, 0.1, capacity={"memory": amount, "nvidia.com/gpu": amount})
+    plan = solve(*pods(3), pod("g", requests={"nvidia.com/gpu": "1"}), deadline=0.05,
+                 pools=(pool(types=(odd, kind("plain", 4, 16, 0.2))),))  # fmt: skip
+    assert set(plan.unschedulable) <= {"default/g"}
+
+
+def test_less_than_nothing_cannot_be_asked_for(solve: Solve) -> None:
+    plan = solve(pod("a", memory="-5Gi"), *pods(2), deadline=0.05)
+    assert plan.unschedulable["default/a"].code == "UNREADABLE"
+    assert "memory" in plan.unschedulable["default/a"].message
+
+
+def test_a_selector_that_nobody_can_read_selects_nobody(solve: Solve) -> None:
+    odd = {"matchExpressions": [{"key": "app", "operator": "Odd", "values": ["web"]}]}
+    plan = solve(*pods(2, **spread(labelSelector=odd)), deadline=0.05)
+    assert plan.unschedulable == {}
+
+
+def test_new_machines_have_names_that_no_node_has(solve: Solve) -> None:
+    plan = solve(*pods(3), nodes=(node("m-1", cpu="100m"), node("mm-2", cpu="100m")), deadline=0.05)
+    assert {machine.name[:4] for machine in plan.machines} == {"mmm-"}
+
+
+@pytest.mark.parametrize("limit", [-(10**30), -1, 0, 10**30])
+def test_limits_of_absurd_size_are_limits(solve: Solve, limit: int) -> None:
+    plan = solve(pod("a"), pools=(pool(limits={"cpu": limit}),), deadline=0.05)
+    assert (plan.unschedulable == {}) is (limit > 0)

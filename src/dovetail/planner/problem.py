@@ -209,7 +209,7 @@ class Problem:
 
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
-        remaining = [dict(pool.limits) for pool in self.pools]
+        remaining = [{name: max(0, limit) for name, limit in pool.limits.items()} for pool in self.pools]
         if not any(remaining):
             return remaining
         at = {pool.name: index for index, pool in enumerate(self.pools)}
