@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.model.objects import LabelSelector, Pod, view
-from dovetail.model.selector import SelectorError, matches, parse_fields, parse_labels
+from dovetail.model.selector import Judge, SelectorError, matches, parse_fields, parse_labels
 
 LABELS = {"app": "web", "tier": "front", "size": "7"}
 
@@ -56,3 +56,30 @@ def test_no_selector_selects_nothing_and_an_empty_one_everything() -> None:
 def test_a_null_in_a_manifest_says_the_same_as_silence() -> None:
     pod = view({"metadata": {"name": "a", "labels": None}, "spec": {"containers": None, "affinity": None}}, Pod)
     assert (pod.metadata.name, pod.metadata.labels, pod.spec.containers) == ("a", {}, ())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a,", "found '', expected: identifier after ','"),
+        ("=a", "found '=', expected: !, identifier, or 'end of string'"),
+        ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+        ("a in b", "unable to parse requirement: found 'b' expected: '('"),
+        ("a in (b c)", "unable to parse requirement: found 'c', expected: ',' or ')'"),
+        ("a=(", "unable to parse requirement: found '(', expected: identifier"),
+    ],
+)
+def test_a_mistake_is_named_in_the_servers_words(text: str, told: str) -> None:
+    with pytest.raises(SelectorError) as caught:
+        parse_labels(text)
+    assert str(caught.value) == told
+
+
+def test_a_judge_is_asked_in_the_order_of_the_text() -> None:
+    """The first thing that is wrong is told, be it a name or the grammar behind it."""
+
+    def refuse(key: str) -> None:
+        raise SelectorError(f"{key} is no name")
+
+    with pytest.raises(SelectorError, match="b is no name"):
+        parse_labels("b in c", Judge(key=refuse))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 
@@ -107,86 +108,115 @@ class LabelQuery(msgspec.Struct, frozen=True):
         return all(each.matches(labels) for each in self.requirements)
 
 
+class Judge(NamedTuple):
+    """What an API server has against names and values that the grammar lets pass; each raises SelectorError."""
+
+    key: Callable[[str], None] = lambda key: None
+    values: Callable[[str, str, Sequence[str]], None] = lambda key, operator, values: None
+
+
+_LENIENT = Judge()
 _TOKEN = re.compile(r"\s*(==|!=|[=<>!(),]|[^\s=!<>(),]+)")
-
-
-def _tokens(text: str) -> list[str]:
-    tokens, at = [], 0
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if not found:
-            break
-        tokens.append(found[1])
-        at = found.end()
-    return tokens
-
-
-@lru_cache(maxsize=4096)
-def parse_labels(text: str) -> LabelQuery:
-    """Read a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`."""
-    tokens = _tokens(text)
-    requirements: list[LabelSelectorRequirement] = []
-    at = 0
-    while at < len(tokens):
-        requirement, at = _requirement(tokens, at)
-        requirements.append(requirement)
-        if at < len(tokens):
-            if tokens[at] != ",":
-                raise SelectorError(f"found '{tokens[at]}', expected: ',' or 'end of string'")
-            at += 1
-            if at == len(tokens):
-                raise SelectorError("found '', expected: identifier after ','")
-    return LabelQuery(tuple(requirements))
-
-
 _PUNCTUATION = frozenset({"=", "==", "!=", "(", ")", ",", "<", ">", "!"})
 _OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
 
 
-def _requirement(tokens: list[str], at: int) -> tuple[LabelSelectorRequirement, int]:
-    absent = tokens[at] == "!"
-    at += absent
-    key = tokens[at] if at < len(tokens) else ""
-    if not key or key in _PUNCTUATION:
+@lru_cache(maxsize=4096)
+def parse_labels(text: str, judge: Judge = _LENIENT) -> LabelQuery:
+    """Read a label selector: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>3`. A mistake is named in the server's words."""
+    reader = _Reader(text)
+    requirements: list[LabelSelectorRequirement] = []
+    while reader.peek():
+        if not reader.starts():
+            raise SelectorError(f"found '{reader.peek()}', expected: !, identifier, or 'end of string'")
+        try:
+            requirements.append(_requirement(reader, judge))
+        except SelectorError as error:
+            raise SelectorError(f"unable to parse requirement: {error}") from error
+        separator = reader.take()
+        if separator not in ("", ","):
+            raise SelectorError(f"found '{separator}', expected: ',' or 'end of string'")
+        if separator and not reader.starts():
+            raise SelectorError(f"found '{reader.peek()}', expected: identifier after ','")
+    return LabelQuery(tuple(requirements))
+
+
+class _Reader:
+    """The words of a selector, one after the other; the empty word is the end."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _TOKEN.findall(text)
+        self._at = 0
+
+    def peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def take(self) -> str:
+        token = self.peek()
+        self._at += 1
+        return token
+
+    def starts(self) -> bool:
+        """Whether a requirement can begin here."""
+        return _identifier(self.peek()) or self.peek() == "!"
+
+
+def _identifier(token: str) -> bool:
+    return bool(token) and token not in _PUNCTUATION
+
+
+def _requirement(reader: _Reader, judge: Judge) -> LabelSelectorRequirement:
+    key = reader.take()
+    absent = key == "!"
+    if absent:
+        key = reader.take()
+    if not _identifier(key):
         raise SelectorError(f"found '{key}', expected: identifier")
-    at += 1
-    word = tokens[at] if at < len(tokens) else ","
-    if absent or word == ",":
-        return LabelSelectorRequirement(key=key, operator="DoesNotExist" if absent else "Exists"), at
+    judge.key(key)
+    if absent or reader.peek() in ("", ","):
+        return LabelSelectorRequirement(key=key, operator="DoesNotExist" if absent else "Exists")
+    word = reader.take()
     if word not in _OPERATORS:
         raise SelectorError(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
-    values, at = _set(tokens, at + 1) if word in ("in", "notin") else _single(tokens, at + 1)
-    return LabelSelectorRequirement(key=key, operator=_OPERATORS[word], values=values), at
+    values = tuple(sorted(set(_set(reader)))) if word in ("in", "notin") else (_single(reader),)
+    judge.values(key, _OPERATORS[word], values)
+    return LabelSelectorRequirement(key=key, operator=_OPERATORS[word], values=values)
 
 
-def _single(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
-    if at == len(tokens) or tokens[at] == ",":
-        return ("",), at
-    if tokens[at] in _PUNCTUATION:
-        raise SelectorError(f"found '{tokens[at]}', expected: identifier")
-    return (tokens[at],), at + 1
+def _single(reader: _Reader) -> str:
+    if reader.peek() in ("", ","):
+        return ""
+    value = reader.take()
+    if not _identifier(value):
+        raise SelectorError(f"found '{value}', expected: identifier")
+    return value
 
 
-def _set(tokens: list[str], at: int) -> tuple[tuple[str, ...], int]:
-    if at == len(tokens) or tokens[at] != "(":
-        raise SelectorError(f"found '{tokens[at] if at < len(tokens) else ''}', expected: '('")
-    at += 1
+def _set(reader: _Reader) -> list[str]:
+    opening = reader.take()
+    if opening != "(":
+        raise SelectorError(f"found '{opening}' expected: '('")
+    first = reader.peek()
+    if first == ")":
+        reader.take()
+        return [""]
+    if not _identifier(first) and first != ",":
+        raise SelectorError(f"found '{first}', expected: ',', ')' or identifier")
     values: list[str] = []
-    expect_value = True
-    while at < len(tokens) and tokens[at] != ")":
-        if tokens[at] == ",":
-            if expect_value:
+    while True:
+        token, following = reader.take(), reader.peek()
+        if _identifier(token):
+            values.append(token)
+            if following not in (",", ")"):
+                raise SelectorError(f"found '{following}', expected: ',' or ')'")
+        elif token == ",":
+            if not values or following in (",", ")"):
                 values.append("")
-            expect_value = True
         else:
-            values.append(tokens[at])
-            expect_value = False
-        at += 1
-    if at == len(tokens):
-        raise SelectorError("found '', expected: ',' or ')'")
-    if expect_value:
-        values.append("")
-    return tuple(sorted(set(values))), at + 1
+            raise SelectorError(f"found '{token}', expected: ',', or identifier")
+        if following == ")":
+            reader.take()
+            return values
 
 
 class FieldTerm(msgspec.Struct, frozen=True):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dovetail.lab.apiserver import labelquery, status
+from dovetail.lab.apiserver import status
 from dovetail.lab.apiserver.call import Call
+from dovetail.lab.apiserver.fielderror import invalid
+from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.registry import ResourceType
-from dovetail.model.selector import FieldTerm, SelectorError, parse_fields, parse_labels
+from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
 
 Json = dict[str, Any]
 Test = Callable[[Json], bool]
@@ -34,12 +36,31 @@ def compile(call: Call, labels: str, fields: str) -> Test | None:  # noqa: A001 
 
 def _labels(text: str) -> Test:
     try:
-        labelquery.check(text)
-        query = parse_labels(text)
-    except (labelquery.QueryError, SelectorError) as error:
+        query = parse_labels(text, _STRICT)
+    except SelectorError as error:
         raise status.bad_request(str(error)) from error
     matches = query.matches
     return lambda obj: matches(obj["metadata"].get("labels") or {})
+
+
+def _check_key(key: str) -> None:
+    problems = formats.qualified_name(key)
+    if problems:
+        raise SelectorError(str(invalid("<nil>", key, "; ".join(problems))))
+
+
+def _check_values(key: str, operator: str, values: Sequence[str]) -> None:
+    if operator in ("Gt", "Lt") and not re.fullmatch(r"[+-]?[0-9]+", values[0]):
+        detail = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise SelectorError(str(invalid("values[0]", values[0], detail)))
+    for index, value in enumerate(values):
+        problems = formats.label_value(value)
+        if problems:
+            raise SelectorError(str(invalid(f"values[{index}][{key}]", value, "; ".join(problems))))
+
+
+#: Names and values must be such as labels can have.
+_STRICT = Judge(_check_key, _check_values)
 
 
 def _fields(text: str, resource: ResourceType) -> Test:
