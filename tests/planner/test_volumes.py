@@ -246,7 +246,7 @@ _GOING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         (_claim(), {}, "VOLUME_CLASS", "there is no default one"),
         (_claim(storageClassName=""), {"storage_classes": _class()}, "VOLUME_CLASS", 'its storageClassName is ""'),
         (_claim(storageClassName="x"), {"storage_classes": _class(volumeBindingMode="Immediate")}, "VOLUME_UNBOUND",
-         'storageclass "x" binds at once'),
+         'storageclass "x" does not wait for the first consumer'),
         (_claim(volumeName="pv", notes={"a": "b"}), {"volumes": _volume()}, "VOLUME_UNBOUND", "is not bound yet to"),
         (_claim(volumeName="pv", phase="Lost"), {"volumes": _volume()}, "VOLUME_LOST", "which does not exist"),
         (_claim(volumeName="pv"), {}, "VOLUME_LOST", 'persistentvolume "pv" of persistentvolumeclaim "data" not found'),

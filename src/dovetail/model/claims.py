@@ -71,6 +71,6 @@ def open_class(name: str, asked: str | None, classes: Mapping[str, StorageClass]
         why = "there is no default one" if asked is None else 'its storageClassName is ""'
         return Trouble("VOLUME_CLASS", f"{mine} has no volume and no StorageClass to make it of: {why}")
     if found.volume_binding_mode != "WaitForFirstConsumer":
-        text = f'{mine} is not bound yet; its storageclass "{found.metadata.name}" binds at once'
+        text = f'{mine} is not bound yet: its storageclass "{found.metadata.name}" does not wait for the first consumer'
         return Trouble("VOLUME_UNBOUND", text)
     return found
