@@ -20,9 +20,9 @@ def minimum(cell: Cell, counts: list[int]) -> int:
 
 def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
     """What a group that the ask owns asks of it."""
-    mine = cell in ask.own
-    if cell.group.kind == SPREAD:
-        top = minimum(cell, counts) + cell.group.max_skew
+    mine = cell in ask.ties.own
+    if cell.kind == SPREAD:
+        top = minimum(cell, counts) + cell.skew
         for at, count in enumerate(counts):
             if count > top:
                 allowed[at] = 0
@@ -31,7 +31,7 @@ def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> 
         for at in cell.beyond:
             allowed[at] = 0
         allowed[-1] = 0
-    elif cell.group.kind == ANTI:
+    elif cell.kind == ANTI:
         for at, count in enumerate(counts):
             if count or mine:
                 allowed[at] = 0 if count else min(allowed[at], 1)
@@ -45,9 +45,9 @@ def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> 
 
 def allow_member(cell: Cell, counts: list[int], owners: list[int], allowed: list[int]) -> None:
     """What a group that merely counts the ask has promised to its owners."""
-    if cell.group.kind == AFFINITY or not any(owners):
+    if cell.kind == AFFINITY or not any(owners):
         return
-    top = minimum(cell, counts) + cell.group.max_skew if cell.group.kind == SPREAD else 0
+    top = minimum(cell, counts) + cell.skew if cell.kind == SPREAD else 0
     for at, count in enumerate(owners):
         if count > 0:
-            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if cell.group.kind == SPREAD else 0
+            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if cell.kind == SPREAD else 0

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from operator import attrgetter
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from dovetail.planner.cells import Cell
@@ -26,12 +27,11 @@ _index = attrgetter("index")
 class Size:
     """A request in every form that packing wants it in."""
 
-    __slots__ = ("dims", "request", "steps")
+    __slots__ = ("request", "steps")
 
     def __init__(self, amounts: tuple[int, ...]) -> None:
         self.request: Ints = np.array(amounts, dtype=np.int64)
-        self.dims = [at for at, amount in enumerate(amounts) if amount]
-        self.steps = [(at, amounts[at]) for at in self.dims]
+        self.steps = [(at, amount) for at, amount in enumerate(amounts) if amount]
 
 
 class Owned:
@@ -63,7 +63,11 @@ def _apart(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 
 class Ties:
-    """The cells that pods own and those that count them: on the hostname key, and over domains."""
+    """The cells that pods own and those that count them: on the hostname key, and over domains.
+
+    Of the cells owned, others must keep to the `promised` ones as well; the rest bind these pods alone, and only while
+    they are placed. `own` are those that count the pods themselves.
+    """
 
     __slots__ = (
         "axes", "companions", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "lonely", "own",
@@ -82,14 +86,14 @@ class Ties:
         self.axes = list(dict.fromkeys([cell.place for cell in (*owned.domains, *counting.domains)]))
         self.keys = list(dict.fromkeys([cell.group.key for cell in (*owned.domains, *counting.domains)]))
         """The topology keys that matter to them, beside the hostname; `axes` are their numbers."""
-        self.companions = [cell for cell in my_hosts if cell.group.kind == AFFINITY]
+        self.companions = [cell for cell in my_hosts if cell.kind == AFFINITY]
         """Affinities to their own kind on one machine; `settling` are those over domains."""
-        self.settling = [cell for cell in my_domains if cell.group.kind == AFFINITY]
+        self.settling = [cell for cell in my_domains if cell.kind == AFFINITY]
         self.ruled = bool(self.host_owned or self.host_members)
         """Whether any hostname rule has a say about them."""
         self.lonely = len(self.companions) < len(my_hosts)
         """Whether they want a machine each."""
-        self.refused = [cell for cell in my_hosts if cell.group.kind == ANTI]
+        self.refused = [cell for cell in my_hosts if cell.kind == ANTI]
         """What makes them refuse each other's company on a machine."""
 
 
@@ -113,40 +117,38 @@ class Rung(NamedTuple):
     stance: Stance
 
 
-class Ask:
-    """A class on one rung of its ladder: where it may go, and which cells look at it or are looked at by it.
+class Ask(msgspec.Struct, eq=False):
+    """A class on one rung of its ladder: what a pod takes, how it is tied to others, and where it may go."""
 
-    Of the cells owned, others must keep to the `promised` ones as well; `wishes` bind these pods alone, and only while
-    they are placed. `own` are those that count the pods themselves.
-    """
+    number: int
+    cls: PodClass
+    request: Ints
+    steps: list[tuple[int, int]]
+    level: Level
+    ties: Ties
+    stance: Stance
 
-    __slots__ = (
-        "cls", "columns", "dims", "domain_members", "domain_owned", "host_members", "host_owned", "keys", "level",
-        "mask", "nodes", "number", "own", "promised_domains", "promised_hosts", "request", "restricted", "stance",
-        "steps", "ties", "wishes",
-    )  # fmt: skip
+    @property
+    def columns(self) -> Bools:
+        """The columns of the menu that are accepted."""
+        return self.stance.columns
 
-    def __init__(self, number: int, cls: PodClass, level: Level, size: Size, ties: Ties, stance: Stance) -> None:
-        self.number = number
-        self.cls = cls
-        self.level = level
-        self.request = size.request
-        self.dims = size.dims
-        self.steps = size.steps
-        self.stand(stance)
-        self.ties = ties
-        self.host_owned = ties.host_owned
-        self.host_members = ties.host_members
-        self.domain_owned = ties.domain_owned
-        self.domain_members = ties.domain_members
-        self.promised_hosts = ties.promised_hosts
-        self.promised_domains = ties.promised_domains
-        self.wishes = ties.wishes
-        self.own = ties.own
-        self.keys = ties.keys
-        self.restricted = bool(ties.keys)
+    @property
+    def mask(self) -> int:
+        """The columns of all that are accepted."""
+        return self.stance.mask
 
-    def stand(self, stance: Stance) -> None:
-        """Accept the machines that a stance accepts."""
-        self.stance = stance
-        self.mask, self.columns, self.nodes = stance.mask, stance.columns, stance.nodes
+    @property
+    def nodes(self) -> Bools:
+        """The machines that are there and are accepted."""
+        return self.stance.nodes
+
+    @property
+    def keys(self) -> list[str]:
+        """The topology keys that matter, beside the hostname."""
+        return self.ties.keys
+
+    @property
+    def dims(self) -> list[int]:
+        """The dimensions that a pod takes some of."""
+        return [dim for dim, _ in self.steps]

@@ -119,10 +119,10 @@ class Board:
         if most > 1:
             for dim, amount in ask.steps:
                 np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
-        for cell in ask.host_owned:
-            cap_owner(cell, cell in ask.own, self.host_counts[cell.slot, : self.size], bins, fits)
-        for cell in ask.host_members:
-            if not (lenient and cell.group.kind == SPREAD):
+        for cell in ask.ties.host_owned:
+            cap_owner(cell, cell in ask.ties.own, self.host_counts[cell.slot, : self.size], bins, fits)
+        for cell in ask.ties.host_members:
+            if not (lenient and cell.kind == SPREAD):
                 cap_member(cell, self.host_counts[cell.slot], self.host_owners[cell.slot], bins, fits)
         if self.problem.diversity is not None:
             self._cap_uniform(ask, bins, fits)
@@ -136,26 +136,28 @@ class Board:
         free = self._free
         for dim, amount in ask.steps:
             left = free[dim][at]
+            if left < amount:
+                return 0
             if left < amount * most:
                 most = left // amount
-        return most if most > 0 else 0
+        return most
 
     def cap(self, ask: Ask, at: int, most: int, lenient: bool) -> int:
         """How many of `most` pods hostname rules let onto a machine that they do not bar."""
-        for cell in ask.host_owned:
-            if cell in ask.own and cell.group.kind != AFFINITY:
-                most = min(most, cell.group.max_skew - self._members[cell.slot, at] if cell.group.kind == SPREAD else 1)
-        for cell in ask.host_members:
-            if cell.group.kind == SPREAD and not lenient and self._promised[cell.slot, at]:
-                most = min(most, cell.group.max_skew - self._members[cell.slot, at])
+        for cell in ask.ties.host_owned:
+            if cell in ask.ties.own and cell.kind != AFFINITY:
+                most = min(most, cell.skew - self._members[cell.slot, at] if cell.kind == SPREAD else 1)
+        for cell in ask.ties.host_members:
+            if cell.kind == SPREAD and not lenient and self._promised[cell.slot, at]:
+                most = min(most, cell.skew - self._members[cell.slot, at])
         return most
 
-    def roomy(self, ask: Ask) -> Bools:
-        """The machines that have room for a pod of the ask, whether or not they suit it."""
-        ok: Bools = np.ones(self.size, dtype=np.bool_)
+    def cramped(self, ask: Ask) -> Bools:
+        """The machines that have no room for a pod of the ask, whether or not they suit it."""
+        found: Bools = np.zeros(self.size, dtype=np.bool_)
         for dim, amount in ask.steps:
-            ok &= self.free[dim, : self.size] >= amount
-        return ok
+            found |= self.free[dim, : self.size] < amount
+        return found
 
     def suitable(self, ask: Ask, start: int, end: int) -> Bools:
         """Which of some machines, in their order, the ask accepts."""
@@ -182,13 +184,13 @@ class Board:
     def per_new(self, ask: Ask) -> int:
         """How many pods of the ask one fresh machine may take by hostname rules alone."""
         most = UNLIMITED
-        for cell in ask.host_owned:
-            mine = cell in ask.own
-            if cell.group.kind == SPREAD and mine:
-                most = min(most, cell.group.max_skew)
-            elif cell.group.kind == ANTI and mine:
+        for cell in ask.ties.host_owned:
+            mine = cell in ask.ties.own
+            if cell.kind == SPREAD and mine:
+                most = min(most, cell.skew)
+            elif cell.kind == ANTI and mine:
                 most = min(most, 1)
-            elif cell.group.kind == AFFINITY:
+            elif cell.kind == AFFINITY:
                 somewhere = bool((self.host_counts[cell.slot, : self.size] > 0).any())
                 if somewhere or not mine:
                     return 0
@@ -199,11 +201,11 @@ class Board:
     def allowance(self, ask: Ask, axis: int, lenient: bool = False, but: Cell | None = None) -> list[int]:
         """How many more pods each domain of an axis, and lying nowhere (last), may take by all cells `but` one."""
         allowed = [UNLIMITED] * (len(self.problem.axes[axis].values) + 1)
-        for cell in ask.domain_owned:
+        for cell in ask.ties.domain_owned:
             if cell.place == axis and cell is not but:
                 allow_owner(ask, cell, self.counts[cell.slot], allowed)
-        for cell in ask.domain_members:
-            if cell.place == axis and cell is not but and not (lenient and cell.group.kind == SPREAD):
+        for cell in ask.ties.domain_members:
+            if cell.place == axis and cell is not but and not (lenient and cell.kind == SPREAD):
                 allow_member(cell, self.counts[cell.slot], self.owners[cell.slot], allowed)
         return allowed
 
@@ -213,22 +215,22 @@ class Board:
         """Put `count` pods of the ask on a machine (a negative count takes them away)."""
         number, held = ask.number, self.contents[bin_]
         self.asks[number] = ask
-        held = {**held, number: held.get(number, 0) + count}
-        if not held[number]:
+        total = held.get(number, 0) + count
+        self.contents[bin_] = held = {**held, number: total}
+        if not total:
             del held[number]
-        self.contents[bin_] = held
-        free, lying = self._free, self._lying
+        free, lying, ties = self._free, self._lying, ask.ties
         for dim, amount in ask.steps:
             free[dim][bin_] -= amount * count
-        for cell in ask.host_members:
+        for cell in ties.host_members:
             self._members[cell.slot, bin_] += count
-        for cell in ask.promised_hosts:
+        for cell in ties.promised_hosts:
             self._promised[cell.slot, bin_] += count
-        for cell in ask.domain_members:
+        for cell in ties.domain_members:
             at = lying[cell.place][bin_]
             if at >= 0 and (cell.everywhere or self.counted(cell, bin_)):
                 self.counts[cell.slot][at] += count
-        for cell in ask.promised_domains:
+        for cell in ties.promised_domains:
             at = lying[cell.place][bin_]
             if at >= 0:
                 self.owners[cell.slot][at] += count
@@ -316,7 +318,7 @@ class Board:
         """A machine stands on another column: a spread may count pods there now, or no longer."""
         full = self.menu.full
         for number, count in self.contents[at].items() if self.choosy else ():
-            for cell in self.asks[number].domain_members:
+            for cell in self.asks[number].ties.domain_members:
                 counted, domain = cell.counted_columns, self.domain(cell, at)
                 if counted is not None and domain >= 0:
                     self.counts[cell.slot][domain] += count * (int(counted[full[column]]) - int(counted[full[before]]))

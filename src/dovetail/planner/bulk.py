@@ -21,9 +21,9 @@ def buy(board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
     board.open_alike(column, machines)
     fresh = slice(first, board.size)
     board.free[:, fresh] -= count * ask.request[:, None]
-    for cell in ask.host_members:
+    for cell in ask.ties.host_members:
         board.host_counts[cell.slot, fresh] = count
-    for cell in ask.promised_hosts:
+    for cell in ask.ties.promised_hosts:
         board.host_owners[cell.slot, fresh] = count
     _count(board, ask, first, machines * count)
     board.asks[ask.number] = ask
@@ -33,9 +33,9 @@ def buy(board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
 def put_all(board: Board, ask: Ask, bins: Ints, counts: Ints) -> None:
     """Put pods of the ask on machines to buy that lie together; their contents are the caller's to note."""
     board.free[:, bins] -= ask.request[:, None] * counts
-    for cell in ask.host_members:
+    for cell in ask.ties.host_members:
         board.host_counts[cell.slot, bins] += counts
-    for cell in ask.promised_hosts:
+    for cell in ask.ties.promised_hosts:
         board.host_owners[cell.slot, bins] += counts
     _count(board, ask, int(bins[0]), int(counts.sum()))
 
@@ -66,11 +66,11 @@ def used_by_all(board: Board) -> list[list[int]]:
 
 def _count(board: Board, ask: Ask, at: int, total: int) -> None:
     """Count pods where a machine lies."""
-    for cell in ask.domain_members:
+    for cell in ask.ties.domain_members:
         domain = board.domain(cell, at)
         if domain >= 0 and board.counted(cell, at):
             board.counts[cell.slot][domain] += total
-    for cell in ask.promised_domains:
+    for cell in ask.ties.promised_domains:
         domain = board.domain(cell, at)
         if domain >= 0:
             board.owners[cell.slot][domain] += total

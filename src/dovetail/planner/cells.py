@@ -50,13 +50,14 @@ class Cell:
 
     __slots__ = (
         "among", "axis", "beyond", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index",
-        "owners", "place", "slot", "universe",
+        "kind", "owners", "place", "skew", "slot", "universe",
     )  # fmt: skip
 
     def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
         self.index = index
         self.slot = slot
         self.group = group
+        self.kind, self.skew = group.kind, group.max_skew
         self.axis = axis
         self.place = place
         self.host = axis is None
@@ -177,7 +178,7 @@ def cells_of(groups: Sequence[Group], columns: Columns, roster: Roster) -> tuple
 
 def add_owners(cell: Cell, where: dict[int, int]) -> None:
     """Machines on which running pods own this anti-affinity."""
-    assert cell.group.kind == ANTI
+    assert cell.kind == ANTI
     for at, count in where.items():
         if cell.axis is None:
             cell.owners[at] += count

@@ -6,12 +6,12 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Set
 from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail.model.objects import Pod
 from dovetail.planner.clauses import of_selector
@@ -20,13 +20,14 @@ from dovetail.planner.ladder import Level, fenced, homed, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shape_of
 from dovetail.planner.sharing import NOBODY, Sharing, sharing
-from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.storage import Storage, Volume, storage_of
+from dovetail.planner.snapshot import Preferences, Snapshot
+from dovetail.planner.storage import NOTHING, Storage, Volume, storage_of
 
 #: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
 #: Pods with more different labels than this are not remembered all at once.
 _MOST_KNOWN = 10_000
+_NO_FENCES: frozenset[Group] = frozenset()
 
 
 class Kind:
@@ -42,30 +43,31 @@ class Kind:
         self.alternatives = storage.alternatives
 
 
-class PodClass:
-    """Pods that are one to the planner. `members` are the groups that count them."""
+class PodClass(msgspec.Struct, eq=False):
+    """Pods that are one to the planner; `requests` are what each of them takes, `error` what is wrong with them."""
 
-    __slots__ = (
-        "count", "error", "index", "kind", "levels", "members", "pods", "priority", "requests", "shape", "storage",
-    )  # fmt: skip
+    index: int
+    shape: Shape
+    storage: Storage
+    kind: Kind
+    priority: int
+    pods: list[str]
+    count: int
+    requests: Mapping[str, int]
+    error: str
 
-    def __init__(
-        self, index: int, shape: Shape, storage: Storage, kind: Kind, priority: int, pods: list[str]
-    ) -> None:
-        self.index = index
-        self.shape = shape
-        self.storage = storage
-        self.kind = kind
-        self.levels = kind.levels
-        self.members = kind.members
-        self.pods = pods
-        self.count = len(pods)
-        self.requests: Mapping[str, int] = shape.requests
-        self.priority = priority
-        self.error = shape.error or storage.error
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The ladder."""
+        return self.kind.levels
+
+    @property
+    def members(self) -> frozenset[Group]:
+        """The groups that count them."""
+        return self.kind.members
 
 
-class _Rungs(NamedTuple):
+class _Rungs(msgspec.Struct, frozen=True, gc=False):
     """A shape, where its volumes let it run, its ladder, groups that count it by more than labels, and its pods."""
 
     shape: Shape
@@ -93,18 +95,26 @@ def classes_of(
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[object, PodClass] = {}
     kinds = _kinds_of(tuple(groups), snapshot.memory)
-    for shape, storage, levels, fences, pods in rungs:
-        kind = kinds.of(shape, storage, levels, fences)
+    for each in rungs:
+        shape, storage, pods = each.shape, each.storage, each.pods
+        kind = kinds.of(shape, storage, each.levels, each.fences)
         priority = _priority(shape, snapshot) if shape.priority is None else shape.priority
-        drivers = tuple(sorted(driver for driver, _ in storage.attached)) if storage.attached else ()
-        key = (kind, shape.takes, drivers, storage.shared, storage.error, shape.error, priority)
+        key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, priority)
         found = merged.get(key)
         if found is None:
-            merged[key] = PodClass(len(merged), shape, storage, kind, priority, pods)
+            error = shape.error or storage.error
+            merged[key] = PodClass(
+                len(merged), shape, storage, kind, priority, pods, len(pods), shape.requests, error
+            )
         else:
             found.pods += pods
             found.count += len(pods)
     return list(merged.values()), groups, shared
+
+
+def _traits(storage: Storage) -> tuple[object, ...]:
+    """What makes pods different by their volumes, beside where those let them run."""
+    return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
 
 
 def _sharing(rungs: list[_Rungs], snapshot: Snapshot, running: Callable[[], Set[Volume]]) -> Sharing:
@@ -132,7 +142,7 @@ def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:
     own, others = shared.fenced(rungs.storage)
     made = fenced(rungs.levels, own)
     levels = memory.table("levels").setdefault(made, made)
-    return rungs._replace(storage=shared.relieved(rungs.storage), levels=levels, fences=others)
+    return replace(rungs, storage=shared.relieved(rungs.storage), levels=levels, fences=others)
 
 
 class _Kinds:
@@ -186,20 +196,22 @@ def _kinds_of(groups: tuple[Group, ...], memory: Memory) -> _Kinds:
 def _by_shape(
     snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, huddled: frozenset[Group]
 ) -> list[_Rungs]:
-    by_shape: dict[Shape, list[str]] = {}
+    by_shape: defaultdict[Shape, list[str]] = defaultdict(list)
     for one in sorted(_waiting(snapshot), key=_order):
-        by_shape.setdefault(one.shape, []).append(one.name)
+        by_shape[one.shape].append(one.name)
     found = []
+    made_for = (snapshot.preferences, dislikes)
+    made_for = snapshot.memory.table("ladders").setdefault(made_for, made_for)
     for shape, names in by_shape.items():
-        levels = _levels(shape, snapshot, namespaces, dislikes)
+        levels = _levels(shape, snapshot, namespaces, made_for)
         if huddled:
             made = on_one_machine(levels, huddled)
             levels = snapshot.memory.table("levels").setdefault(made, made)
-        storage = storage_of(shape.claims, snapshot)
+        storage = storage_of(shape.claims, snapshot) if shape.claims else NOTHING
         if storage.home:
             made = homed(levels, storage.home)
             levels = snapshot.memory.table("levels").setdefault(made, made)
-        found.append(_Rungs(shape, storage, levels, frozenset(), names))
+        found.append(_Rungs(shape, storage, levels, _NO_FENCES, names))
     return found
 
 
@@ -228,18 +240,18 @@ def _waiting(snapshot: Snapshot) -> list[_Waiting]:
 
 
 def _levels(
-    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool
+    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], made_for: tuple[Preferences, bool]
 ) -> tuple[Level, ...]:
     """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
-    spreads = shape.spreads or _default_spreads(shape, snapshot)
+    spreads = shape.spreads or (_default_spreads(shape, snapshot) if snapshot.default_spread else ())
     alone, known = spreads is shape.spreads, shape.ladder
-    if alone and known and known[0] is snapshot.preferences and known[1] is dislikes:
-        remembered: tuple[Level, ...] = known[2]
+    if alone and known[0] is made_for:
+        remembered: tuple[Level, ...] = known[1]
         return remembered
-    made = ladder(shape, spreads, snapshot.preferences, namespaces, dislikes)
+    made = ladder(shape, spreads, made_for[0], namespaces, made_for[1])
     levels: tuple[Level, ...] = snapshot.memory.table("levels").setdefault(made, made)
     if alone and not any(near.namespace_selector for near in (*shape.affinity, *shape.anti)):
-        shape.ladder = (snapshot.preferences, dislikes, levels)
+        shape.ladder = (made_for, levels)
     return levels
 
 
@@ -259,7 +271,7 @@ def _pod_order(pod: Pod) -> tuple[str, str, str, str, int, str]:
 
 
 def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
-    selector = snapshot.selectors.get(shape.controller) if snapshot.default_spread else None
+    selector = snapshot.selectors.get(shape.controller)
     if selector is None:
         return ()
     term = of_selector(selector, shape.labels)

@@ -224,11 +224,15 @@ class Columns:
 
     def holding(self, name: str, amount: int) -> int:
         """The columns with at least this much of a resource."""
-        steps = self._steps.get(name)
-        if steps is None:
-            steps = self._steps[name] = self._stairs(name)
-        at = bisect_left(steps[0], amount)
-        return steps[1][at] if at < len(steps[1]) else 0
+        levels, masks = self.steps(name)
+        return masks[bisect_left(levels, amount)]
+
+    def steps(self, name: str) -> tuple[list[int], list[int]]:
+        """How much of a resource columns have, in rising order, and those with as much or more; at the end nobody."""
+        known = self._steps.get(name)
+        if known is None:
+            known = self._steps[name] = self._stairs(name)
+        return known
 
     def _stairs(self, name: str) -> tuple[list[int], list[int]]:
         amounts = self.amounts(name)
@@ -243,7 +247,7 @@ class Columns:
                 at += 1
             mask |= of_bits(bits)
             masks[step] = mask
-        return [int(level) for level in levels], masks
+        return [int(level) for level in levels], [*masks, 0]
 
     def fits(self, requests: Mapping[str, int]) -> int:
         mask = self.everything

@@ -7,13 +7,15 @@ stances on it, and what they leave of the columns is worked out once for all mac
 from __future__ import annotations
 
 from functools import reduce
-from operator import and_
+from operator import and_, attrgetter
 
 from dovetail.planner.asks import Ask, Stance
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools
 from dovetail.planner.menu import Menu
 from dovetail.planner.stairs import Stairs
+
+_stance = attrgetter("stance")
 
 
 class Company:
@@ -49,12 +51,9 @@ class Company:
 
 def company(board: Board, at: int, ask: Ask | None = None) -> Company:
     """The company on a machine (and a pod of one more ask)."""
-    asks = board.asks
-    stances = {asks[number].stance for number in board.contents[at]}
-    if ask is not None:
-        stances.add(ask.stance)
+    held = map(_stance, map(board.asks.__getitem__, board.contents[at]))
+    key: frozenset[Stance] = frozenset(held) if ask is None else frozenset((*held, ask.stance))
     known: dict[frozenset[Stance], Company] = board.problem.companies
-    key = frozenset(stances)
     found = known.get(key)
     if found is None:
         found = known[key] = Company(key, board)

@@ -14,6 +14,7 @@ from dovetail.planner.classes import TOO_MUCH, PodClass
 from dovetail.planner.columns import Ints
 from dovetail.planner.ports import port_requests
 from dovetail.planner.sharing import Sharing
+from dovetail.planner.storage import NOTHING as NO_VOLUMES
 
 Addresses = dict[tuple[str, int], set[str]]
 _NOTHING: Mapping[str, int] = {}
@@ -35,8 +36,7 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
     number: dict[object, int] = {}
     which: list[int] = []
     for one in classes:
-        storage = one.storage
-        volumes = Counter(shared.taken(storage)) if storage.attached or storage.shared else _NOTHING
+        volumes = Counter(shared.taken(one.storage)) if one.storage is not NO_VOLUMES else _NOTHING
         key = (one.shape.takes, *sorted(volumes.items())) if volumes else one.shape.takes
         at = number.get(key)
         if at is None:

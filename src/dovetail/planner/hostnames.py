@@ -16,12 +16,12 @@ from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
 def cap_owner(cell: Cell, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
     """What a group that pods own asks of them; `mine`: it counts them; `counts` are those of all machines."""
     here = counts.take(bins)
-    if cell.group.kind == SPREAD:
+    if cell.kind == SPREAD:
         if mine:
-            np.minimum(fits, np.maximum(cell.group.max_skew - here, 0), out=fits)
+            np.minimum(fits, np.maximum(cell.skew - here, 0), out=fits)
         else:
-            fits[here > cell.group.max_skew] = 0
-    elif cell.group.kind == ANTI:
+            fits[here > cell.skew] = 0
+    elif cell.kind == ANTI:
         fits[here > 0] = 0
         if mine:
             np.minimum(fits, 1, out=fits)
@@ -31,13 +31,13 @@ def cap_owner(cell: Cell, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> N
 
 def cap_member(cell: Cell, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
     """What a group that merely counts pods has promised to its owners."""
-    if cell.group.kind == AFFINITY:
+    if cell.kind == AFFINITY:
         return
     promised = owners.take(bins) > 0
     if not promised.any():
         return
-    if cell.group.kind == ANTI:
+    if cell.kind == ANTI:
         fits[promised] = 0
     else:
-        allowed = np.maximum(cell.group.max_skew - counts.take(bins), 0)
+        allowed = np.maximum(cell.skew - counts.take(bins), 0)
         np.minimum(fits, allowed, out=fits, where=promised)

@@ -6,6 +6,7 @@ Limits hold for whichever offering is launched in the end.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from functools import reduce
@@ -48,6 +49,7 @@ class Launcher:
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
         self._used = used_by_all(board)
+        self._steps = [self.columns.steps(name) for name in problem.dims]
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = daemons_take(self.columns)
 
@@ -81,9 +83,9 @@ class Launcher:
             mask = self._fitting[column.index, these] = self._fit_for(these, column)
         if self.problem.wishes and column.pool not in self.problem.min_values:
             mask &= self._as_wished(at, column)
-        for name, amount in zip(self.problem.dims, used, strict=True):
+        for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
-                mask &= self.columns.holding(name, amount)
+                mask &= masks[bisect_left(levels, amount)]
         return self._within_limits(mask, column, self.board.standing(at))
 
     def _fit_for(self, these: Company, column: Column) -> int:
@@ -257,20 +259,24 @@ def machines_and_placements(
         target = problem.nodes[at].name if at < board.existing else f"{prefix}{len(machines) + 1}"
         pods: list[str] = []
         plain = Placement(node=target) if at < board.existing else Placement(machine=target)
+        relaxed: dict[str, Placement] = {}
         for number in sorted(contents):
-            ask = asks[number]
+            ask, count = asks[number], contents[number]
             one, given_up = ask.cls, ask.level.given_up
-            place = replace(plain, relaxed=given_up) if given_up else plain
-            first = starts.get((at, number), taken[one.index]) if starts else taken[one.index]
-            last = first + contents[number]
-            taken[one.index] += contents[number]
-            these = one.pods[first:last] if last > first + 1 else (one.pods[first],)
-            for name in these:
-                placements[name] = place
+            first = taken[one.index]
+            taken[one.index] = first + count
+            if starts:
+                first = starts.get((at, number), first)
+            these = one.pods[first : first + count]
             pods += these
+            if given_up:
+                relaxed.update(dict.fromkeys(these, replace(plain, relaxed=given_up)))
+        placements.update(dict.fromkeys(pods, plain))
+        placements.update(relaxed)
         if at >= board.existing:
             machines.append(launcher.machine(at, target, tuple(pods)))
-    left = {one.index: one.pods[taken[one.index] :] for one in problem.classes if taken[one.index] < one.count}
+    short = problem.classes if sum(taken) < problem.total else ()
+    left = {one.index: one.pods[taken[one.index] :] for one in short if taken[one.index] < one.count}
     return tuple(machines), placements, left
 
 

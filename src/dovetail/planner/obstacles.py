@@ -26,13 +26,13 @@ _TOLD = 5
 
 def in_the_way(problem: Problem, board: Board, ask: Ask, pool: int) -> Iterator[Question]:
     """What may stand in the way of a new machine for the ask, in order."""
-    for cell in ask.host_owned:
-        if cell.group.kind == AFFINITY:
-            yield _beside(problem, board, cell, cell in ask.own)
-    for cell in ask.domain_owned:
+    for cell in ask.ties.host_owned:
+        if cell.kind == AFFINITY:
+            yield _beside(problem, board, cell, cell in ask.ties.own)
+    for cell in ask.ties.domain_owned:
         yield _owned(problem, board, ask, cell)
-    for cell in ask.domain_members:
-        if cell.group.kind != AFFINITY and cell not in ask.domain_owned:
+    for cell in ask.ties.domain_members:
+        if cell.kind != AFFINITY and cell not in ask.ties.domain_owned:
             yield _counted(problem, board, cell)
     yield from _limits(problem, board, pool)
 
@@ -55,11 +55,11 @@ def _beside(problem: Problem, board: Board, cell: Cell, mine: bool) -> Question:
 
 def _owned(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
     assert cell.axis is not None
-    if not cell.axis.values and cell.group.kind != ANTI:
+    if not cell.axis.values and cell.kind != ANTI:
         return Question("UNKNOWN_LABEL", f"{_words(cell.group)} (no machine has that label)", 0)
     allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
     allow_owner(ask, cell, board.counts[cell.slot], allowed)
-    if cell.group.kind == AFFINITY and not any(allowed):
+    if cell.kind == AFFINITY and not any(allowed):
         return Question("AFFINITY", f"{_words(cell.group)} (no such pod)", 0)
     return _domains(problem, cell, _words(cell.group), allowed)
 
@@ -69,18 +69,18 @@ def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
     assert cell.axis is not None
     allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
     allow_member(cell, board.counts[cell.slot], board.owners[cell.slot], allowed)
-    rule = "topology spread over" if cell.group.kind == SPREAD else "anti-affinity by"
+    rule = "topology spread over" if cell.kind == SPREAD else "anti-affinity by"
     return _domains(problem, cell, f"another pod's {rule} {cell.group.key}", allowed)
 
 
 def _domains(problem: Problem, cell: Cell, words: str, allowed: list[int]) -> Question:
     assert cell.axis is not None
     if all(allowed):
-        return Question(_CODES[cell.group.kind], words, problem.columns.everything)
+        return Question(_CODES[cell.kind], words, problem.columns.everything)
     free = [value for value, room in zip(cell.axis.values, allowed, strict=False) if room]
     told = f"in {', '.join(free[:_TOLD])}" + (" and others" if len(free) > _TOLD else "") if free else "nowhere"
     mask = problem.columns.mask(np.array(allowed)[cell.axis.columns] > 0)
-    return Question(_CODES[cell.group.kind], f"{words} (room {told})", mask)
+    return Question(_CODES[cell.kind], f"{words} (room {told})", mask)
 
 
 def _words(group: Group) -> str:

@@ -57,6 +57,7 @@ class Packer:
         self.standing = Standing()
         self.growth = Growth()
         self._turn = 0
+        self._plain = not (strategy.settle or strategy.slack or strategy.turn)
         self._only = [_Domains(len(axis.values) + 1) for axis in problem.axes]
         self._masks: dict[tuple[int, ...], Bools] = {}
         self._ways: dict[tuple[Ties, int], Way] = {}
@@ -84,10 +85,10 @@ class Packer:
             self.extra = []
 
     def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
-        settle, slack = self.strategy.settle, self.strategy.slack
-        way = self._way(ask, axis)
-        if count == 1 and way.simple is not None and not (settle or slack or self.strategy.turn):
+        way = self._ways.get((ask.ties, axis)) or self._way(ask, axis)
+        if count == 1 and way.simple is not None and self._plain:
             return self._lowest(ask, way, way.simple)
+        settle, slack = self.strategy.settle, self.strategy.slack
         done = self._settled(ask, count, way) if settle else 0
         blocked: set[int] = set()
         while done < count:
@@ -144,9 +145,9 @@ class Packer:
         if not usable:
             return 0
         usable = self._turned(usable) if self.strategy.turn else usable
-        skew = cell.group.max_skew
+        skew = cell.skew
         top = skew if len(universe) < cell.group.min_domains else UNLIMITED
-        if len(usable) < len(universe) and cell.group.kind == SPREAD:
+        if len(usable) < len(universe) and cell.kind == SPREAD:
             top = min(top, skew + min(counts[at] for at in universe if at not in usable))
         if count > 1 and not self._sure(ask, axis, usable):
             least = min([counts[at] for at in usable])
@@ -164,7 +165,7 @@ class Packer:
         """Whether every domain can be filled as high as wanted; else the water rises one level at a time."""
         if self.problem.binding or self.problem.reservations or self.board.per_new(ask) == 0:
             return False
-        if any(cell.group.kind == AFFINITY for cell in ask.host_owned):
+        if any(cell.kind == AFFINITY for cell in ask.ties.host_owned):
             return False
         return self.targets.domains(self, ask, axis).issuperset(usable)
 
@@ -255,7 +256,7 @@ class Packer:
         """How many pods count in each domain, for the spreads of the ask and the one that it is levelled for."""
         heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
         way = self._way(ask, axis)
-        cells = [cell for cell in ask.domain_owned if cell.place == axis and cell.group.kind == SPREAD]
+        cells = [cell for cell in ask.ties.domain_owned if cell.place == axis and cell.kind == SPREAD]
         for cell in (*cells, *([way.balance] if way.balance is not None and not way.own else ())):
             heights[:-1] += np.array(self.board.counts[cell.slot], dtype=np.int64)
         return heights

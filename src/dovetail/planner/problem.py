@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from functools import cached_property
 from itertools import chain
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from dovetail.planner.yardstick import Yardstick
 UNLIMITED = 1 << 60
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
+_namespace = attrgetter("metadata.namespace")
 
 
 class Problem:
@@ -105,7 +107,8 @@ class Problem:
     def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
         running = self.roster.fearful()
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
-        for name in {pod.metadata.namespace or "default" for pod in self.snapshot.pending}:
+        for each in set(map(_namespace, self.snapshot.pending)):
+            name = each or "default"
             namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
         self.fears: dict[Group, dict[int, int]] = {}
         for shape, rows in running:
@@ -261,19 +264,19 @@ class Problem:
     def _compile_asks(self) -> None:
         self.binding = self._binding()
         self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
-        masks = [self._mask(kind, level) for kind in self.kinds for level in kind.levels]
+        masks = {kind: [self._mask(kind, level) for level in kind.levels] for kind in self.kinds}
         limited = [name for name in self.binding if name != "nodes"]
-        self.menu = self._menu(masks, limited)
+        self.menu = self._menu(list(chain.from_iterable(masks.values())), limited)
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
             self.menu = self.diversity.listed(self.menu)
         self._uncounted = self._only_wished() if self.min_values else frozenset[Group]()
-        self.ladders = {kind: self._rungs(kind) for kind in self.kinds}
+        self.ladders = {kind: self._rungs(kind, masks[kind]) for kind in self.kinds}
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
             asks: list[Ask] = []
-            for level, ties, stance in self.ladders[one.kind]:
-                asks.append(Ask(number, one, level, size, ties, stance))
+            for rung in self.ladders[one.kind]:
+                asks.append(Ask(number, one, size.request, size.steps, *rung))
                 number += 1
             self._asks.append(asks)
         self.first_asks = [asks[0] for asks in self._asks]
@@ -287,17 +290,17 @@ class Problem:
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
         return frozenset(group for group in self.cells if group.key in varied and group not in needed)
 
-    def _rungs(self, kind: Kind) -> list[Rung]:
+    def _rungs(self, kind: Kind, masks: list[int]) -> list[Rung]:
         """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
         found = []
-        foreign = self.order.foreign(kind) if self.owners_first else frozenset()
-        for level in kind.levels:
+        foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
+        for level, mask in zip(kind.levels, masks, strict=True):
             key = (id(level), id(kind.members))
             ties = self._known_ties.get(key)
             if ties is None:
-                unseen = frozenset(foreign | self._uncounted.difference(level.soft))
+                unseen = foreign | self._uncounted.difference(level.soft)
                 ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
-            found.append(Rung(level, ties, self._stance(kind, level, ties)))
+            found.append(Rung(level, ties, self._stance(kind, level, ties, mask)))
         return found
 
     def _owned(self, level: Level) -> Owned:
@@ -312,9 +315,9 @@ class Problem:
             known = self._known_counting[id(members), unseen] = Counting(self.cells, members, unseen)
         return known
 
-    def _stance(self, kind: Kind, level: Level, ties: Ties) -> Stance:
+    def _stance(self, kind: Kind, level: Level, ties: Ties, mask: int) -> Stance:
         """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
-        mask, nodes = self._mask(kind, level), self._nodes_for(kind, level)
+        nodes = self._nodes_for(kind, level)
         key = (mask, id(nodes), *ties.keys)
         known = self._known_stances.get(key)
         if known is None:

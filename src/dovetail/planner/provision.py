@@ -301,5 +301,6 @@ def plan_of(
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))
     cost = Cost(per_hour=sum(machine.price for machine in machines), lower_bound=bound, bound_of=bound_of)
-    in_order = {name: placements[name] for name in sorted(placements)}
+    names = sorted(placements)
+    in_order = dict(zip(names, map(placements.__getitem__, names), strict=True))
     return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)

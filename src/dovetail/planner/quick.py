@@ -146,12 +146,12 @@ def standing_at(stances: Sequence[tuple[Ask, Stance]]) -> Iterator[None]:
     """Let asks accept other machines for a while."""
     before = [(ask, ask.stance) for ask, _ in stances]
     for ask, stance in stances:
-        ask.stand(stance)
+        ask.stance = stance
     try:
         yield
     finally:
         for ask, stance in before:
-            ask.stand(stance)
+            ask.stance = stance
 
 
 def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
@@ -159,7 +159,7 @@ def hints_for(problem: Problem, left: Mapping[int, int]) -> dict[int, Bools]:
     found: dict[int, Bools] = {}
     for index in left:
         last = problem.ask(problem.classes[index], len(problem.classes[index].levels) - 1)
-        groups = {cell.group for cell in (*last.host_owned, *last.domain_owned) if cell.group.kind == AFFINITY}
+        groups = {cell.group for cell in (*last.ties.host_owned, *last.ties.domain_owned) if cell.kind == AFFINITY}
         for one in problem.classes:
             if one.index != index and groups & one.members:
                 known = found.get(one.index)
@@ -332,9 +332,9 @@ def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
         [
             cell.group
             for cell in (*each.host_owned, *each.domain_owned)
-            if cell.group.kind != SPREAD
+            if cell.kind != SPREAD
             and cell not in each.own
-            and (cell.group.kind == AFFINITY or cell in each.wishes)
+            and (cell.kind == AFFINITY or cell in each.wishes)
         ]
         for each in ties
     ]

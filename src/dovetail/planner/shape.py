@@ -94,7 +94,7 @@ class Shape:
         self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
         self.takes = repr((self.amounts, self.ports))
         """What they take of a machine, as a text."""
-        self.ladder: tuple[Any, ...] = ()
+        self.ladder: tuple[object, Any] = (None, None)
         self.kind: tuple[object, Any] = (None, None)
         """The ladder and the kind that were made of it last, and for which circumstances; see `classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()

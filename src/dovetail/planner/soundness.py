@@ -14,7 +14,7 @@ from dovetail.planner.groups import AFFINITY, SPREAD
 def sound(board: Board) -> bool:
     """Whether every spread over domains still holds after pods were taken and put: a minimum may have fallen."""
     for cell in board.problem.cells.values():
-        if cell.host or cell.group.kind != SPREAD:
+        if cell.host or cell.kind != SPREAD:
             continue
         if any(board.owners[cell.slot]) and not _level(cell, board.owners[cell.slot], board.counts[cell.slot]):
             return False
@@ -23,7 +23,7 @@ def sound(board: Board) -> bool:
 
 def _level(cell: Cell, owners: list[int], counts: list[int]) -> bool:
     """Whether the domains with owners rise above the lowest by no more than a spread allows."""
-    top = minimum(cell, counts) + cell.group.max_skew
+    top = minimum(cell, counts) + cell.skew
     return all(not promised or count <= top for promised, count in zip(owners, counts, strict=True))
 
 
@@ -31,9 +31,9 @@ def hosts_sound(board: Board) -> bool:
     """Whether every spread over machines holds whatever the order in which pods arrive."""
     size = board.size
     for cell in board.problem.cells.values():
-        if cell.host and cell.group.kind == SPREAD:
+        if cell.host and cell.kind == SPREAD:
             promised = board.host_owners[cell.slot, :size] > 0
-            if bool((board.host_counts[cell.slot, :size][promised] > cell.group.max_skew).any()):
+            if bool((board.host_counts[cell.slot, :size][promised] > cell.skew).any()):
                 return False
     return True
 
@@ -42,12 +42,12 @@ def widowed(board: Board, at: int) -> bool:
     """Whether a pod on a machine has lost the company it needs."""
     for number in board.contents[at]:
         ask = board.asks[number]
-        for cell in ask.domain_owned:
-            if cell.group.kind == AFFINITY:
+        for cell in ask.ties.domain_owned:
+            if cell.kind == AFFINITY:
                 domain = board.domains[board.axis_at[cell.group.key]][at]
                 if domain >= 0 and board.counts[cell.slot][domain] == 0:
                     return True
-        for cell in ask.host_owned:
-            if cell.group.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
+        for cell in ask.ties.host_owned:
+            if cell.kind == AFFINITY and board.host_counts[cell.slot, at] == 0:
                 return True
     return False

@@ -65,6 +65,8 @@ class Standing:
     def __init__(self) -> None:
         self._suiting: dict[Stance, _Seen] = {}
         self._lying: dict[int, tuple[_Seen, int, Bools]] = {}
+        self._both: dict[tuple[Stance, int], tuple[int, int]] = {}
+        """Machines that suit and lie in some domains, of as many as there were."""
         self._full: dict[int, int] = {}
         self._hosts: dict[int, _Hosts] = {}
         self._runs: dict[int, tuple[int, int]] = {}
@@ -74,6 +76,7 @@ class Standing:
         """Something other than putting pods and opening machines has happened."""
         self._suiting.clear()
         self._lying.clear()
+        self._both.clear()
         self._full.clear()
         self._hosts.clear()
         self._runs.clear()
@@ -82,6 +85,7 @@ class Standing:
         """A machine to buy stands on another column, perhaps in domains that did not matter to anybody on it."""
         bit, column = 1 << at, board.column[at]
         self._runs.clear()
+        self._both.clear()
         self._full = {size: full & ~bit for size, full in self._full.items()}
         for stance, seen in self._suiting.items():
             seen.answer(at, bool(stance.columns[column]))
@@ -90,18 +94,17 @@ class Standing:
 
     def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, lenient, size = packer.board, packer.lenient, id(ask.steps)
+        board, problem, size = packer.board, packer.problem, id(ask.steps)
         full = self._full.get(size)
         if full is None:
-            full = self._full[size] = bits(~board.roomy(ask))
+            full = self._full[size] = bits(board.cramped(ask))
         left = self.lying(packer, ask, axis, domains) & ~full
         ruled = ask.ties.ruled
         if ruled and left:
-            left &= ~self._barred(board, ask, lenient)
+            left &= ~self._barred(board, ask, packer.lenient)
         if not left:
             return 0
-        packer.problem.work += 1
-        choosy = packer.problem.diversity is not None
+        problem.work += 1
         got = missed = 0
         while left and got < count:
             lowest = left & -left
@@ -112,30 +115,30 @@ class Standing:
                 full |= lowest
                 missed += 1
                 if missed == _STALE:
-                    full = bits(~board.roomy(ask))
+                    full = bits(board.cramped(ask))
                     left &= ~full
                 continue
             if take > 1 and ruled:
-                take = board.cap(ask, at, take, lenient)
-            if choosy:
+                take = board.cap(ask, at, take, packer.lenient)
+            if problem.diversity is not None:
                 take = board.varied(ask, at, take)
             if take:
                 board.put(ask, at, take)
                 if ruled:
                     self._close(board, ask, at, lowest)
                 got += take
-        self._full[size] = full
+        if missed:
+            self._full[size] = full
         return got
 
     def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:
         """The machines that pods of the ask accept, in the domains that they must lie in."""
-        board = packer.board
-        seen = self._suiting.get(ask.stance)
-        left = seen.yes if seen is not None and seen.size == board.size else self._suits(board, ask)
-        if axis is not None and domains is not None:
-            known = self._lying.get(id(domains))
-            up_to_date = known is not None and known[0].size == board.size
-            left &= known[0].yes if known is not None and up_to_date else self._within(board, axis, domains)
+        board, key = packer.board, (ask.stance, id(domains))
+        known = self._both.get(key)
+        if known is None or known[0] != board.size:
+            within = self._within(board, axis, domains) if axis is not None and domains is not None else -1
+            known = self._both[key] = (board.size, self._suits(board, ask) & within)
+        left = known[1]
         for other, chosen in packer.extra:
             left &= self._within(board, other, chosen)
         return left
@@ -167,20 +170,20 @@ class Standing:
 
     def _barred(self, board: Board, ask: Ask, lenient: bool) -> int:
         """The machines that hostname rules close to the ask."""
-        barred = 0
-        for cell in ask.host_owned:
-            known = self._known(board, cell)
-            if cell.group.kind == SPREAD:
-                barred |= known.full if cell in ask.own else known.over
-            elif cell.group.kind == ANTI:
+        barred, hosts, ties = 0, self._hosts, ask.ties
+        for cell in ties.host_owned:
+            known = hosts.get(cell.slot) or self._known(board, cell)
+            if cell.kind == SPREAD:
+                barred |= known.full if cell in ties.own else known.over
+            elif cell.kind == ANTI:
                 barred |= known.some
-            elif known.some or cell not in ask.own:
+            elif known.some or cell not in ties.own:
                 barred |= ~known.some
-        for cell in ask.host_members:
-            if cell.group.kind == ANTI:
-                barred |= self._known(board, cell).promised
-            elif cell.group.kind == SPREAD and not lenient:
-                known = self._known(board, cell)
+        for cell in ties.host_members:
+            if cell.kind == ANTI:
+                barred |= (hosts.get(cell.slot) or self._known(board, cell)).promised
+            elif cell.kind == SPREAD and not lenient:
+                known = hosts.get(cell.slot) or self._known(board, cell)
                 barred |= known.promised & known.full
         return barred
 
@@ -188,7 +191,7 @@ class Standing:
         known = self._hosts.get(cell.slot)
         if known is None:
             counts, owners = board.host_counts[cell.slot, : board.size], board.host_owners[cell.slot, : board.size]
-            known = self._hosts[cell.slot] = _Hosts(counts, owners, cell.group.max_skew)
+            known = self._hosts[cell.slot] = _Hosts(counts, owners, cell.skew)
         return known
 
     def put(self, board: Board, ask: Ask, at: int, count: int) -> None:
@@ -208,17 +211,18 @@ class Standing:
 
     def _close(self, board: Board, ask: Ask, at: int, bits: int) -> None:
         """Note what pods of the ask close on some machines that have as many of them as one of these has."""
-        for cell in ask.host_members:
-            known = self._hosts.get(cell.slot)
+        hosts = self._hosts
+        for cell in ask.ties.host_members:
+            known = hosts.get(cell.slot)
             if known is not None:
-                here = board.host_count(cell, at)
                 known.some |= bits
-                if here >= cell.group.max_skew:
+                over = board.host_count(cell, at) - cell.skew
+                if over >= 0:
                     known.full |= bits
-                if here > cell.group.max_skew:
-                    known.over |= bits
-        for cell in ask.promised_hosts:
-            known = self._hosts.get(cell.slot)
+                    if over:
+                        known.over |= bits
+        for cell in ask.ties.promised_hosts:
+            known = hosts.get(cell.slot)
             if known is not None:
                 known.promised |= bits
 

@@ -43,6 +43,7 @@ class Targets:
         self.menu = problem.menu
         self._stamp: object = None
         self._shelves: dict[object, _Shelf | None] = {}
+        self._domains: dict[object, frozenset[int]] = {}
         self.ranks = sorted({pool.weight for pool in pools}, reverse=True)
         weights = np.array([pool.weight for pool in pools], dtype=np.int64)
         self.weights: Ints = weights[problem.menu.pools] if len(weights) else np.zeros(0, dtype=np.int64)
@@ -81,7 +82,12 @@ class Targets:
 
         if packer.problem.diversity is not None or packer.extra or packer.strategy.wide:
             return found()
-        return menu.recall(("domains", id(ask.columns), axis, *ask.steps), ask.columns, found)
+        key = (ask.stance, id(ask.steps), axis)
+        known = self._domains.get(key)
+        if known is None:
+            lasting = ("domains", id(ask.columns), axis, *ask.steps)
+            known = self._domains[key] = menu.recall(lasting, ask.columns, found)
+        return known
 
     def twins(self, ask: Ask, column: int) -> list[int]:
         """The columns that differ from one in their place alone, as far as a pod of the ask accepts them."""

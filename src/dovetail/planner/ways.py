@@ -17,7 +17,7 @@ class Way:
         counting = [cell for cell in ties.domain_members if cell.place == axis and cell not in owned]
         self.axis = axis
         self.settling = [cell for cell in ties.settling if cell.place == axis]
-        mine = [cell for cell in owned if cell.group.kind == SPREAD and cell in ties.own]
+        mine = [cell for cell in owned if cell.kind == SPREAD and cell in ties.own]
         self.own = bool(mine)
         self.balance = mine[0] if mine else _widest(counting) if level else None
         self.bound = len(owned) + len(counting) > (self.balance is not None)
@@ -29,5 +29,5 @@ class Way:
 
 def _widest(counting: list[Cell]) -> Cell | None:
     """Where pods are to be levelled and have no spread of their own: the widest that counts them."""
-    open_to = [cell for cell in counting if cell.group.kind != ANTI]
-    return max(open_to, key=lambda cell: (len(cell.among), -cell.group.max_skew), default=None)
+    open_to = [cell for cell in counting if cell.kind != ANTI]
+    return max(open_to, key=lambda cell: (len(cell.among), -cell.skew), default=None)

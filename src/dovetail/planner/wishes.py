@@ -45,10 +45,11 @@ class Wishes(msgspec.Struct, frozen=True):
 def wishes_of(problem: Problem) -> dict[int, Wishes]:
     """The wishes of every class that has some."""
     disliked = {_soft(each) for each in _tainted(problem)} - {()}
+    soft = {kind for kind in problem.kinds if disliked or kind.levels[0].soft}
     return {
         one.index: _wishes(problem, one, disliked)
         for one in problem.classes
-        if not one.error and (one.levels[0].soft or one.shape.preferred or disliked)
+        if (one.shape.preferred or one.kind in soft) and not one.error
     }
 
 
@@ -132,7 +133,7 @@ def _lowest(board: Board) -> dict[int, int]:
     """The smallest count that each soft spread sees: over all zones there could be, and other domains that it sees."""
     found: dict[int, int] = {}
     for cell in {cell.index: cell for wishes in board.problem.wishes.values() for cell in wishes.cells}.values():
-        if not cell.host and cell.group.kind == SPREAD:
+        if not cell.host and cell.kind == SPREAD:
             counts = board.counts[cell.slot]
             used = _used(board, cell) if cell.group.key != ZONE else cell.among
             seen = [counts[at] for at in cell.among if at in used]
@@ -155,9 +156,9 @@ def _kept(board: Board, cell: Cell, one: PodClass, at: int, least: Mapping[int, 
     domain = at if cell.host else board.domain(cell, at)
     counts = board.host_counts[cell.slot] if cell.host else board.counts[cell.slot]
     if domain < 0:
-        return cell.group.kind == ANTI
+        return cell.kind == ANTI
     here = int(counts[domain])
-    if cell.group.kind == SPREAD:
-        return here - least.get(cell.index, 0) <= cell.group.max_skew
+    if cell.kind == SPREAD:
+        return here - least.get(cell.index, 0) <= cell.skew
     others = here - (cell.group in one.members)
-    return others <= 0 if cell.group.kind == ANTI else others > 0
+    return others <= 0 if cell.kind == ANTI else others > 0

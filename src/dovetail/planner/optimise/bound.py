@@ -67,14 +67,14 @@ def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:
 
 def _lonely(ask: Ask) -> tuple[tuple[int, int], ...]:
     return tuple(
-        (cell.slot, 1) for cell in ask.promised_hosts if cell.group.kind == ANTI and cell.group in ask.cls.members
+        (cell.slot, 1) for cell in ask.ties.promised_hosts if cell.kind == ANTI and cell.group in ask.cls.members
     )
 
 
 def sharing(ask: Ask) -> tuple[tuple[int, int], ...]:
     """The hostname rules that an ask has with its own kind: a cell, and how many of it may share a machine."""
     return tuple(
-        (cell.slot, 1 if cell.group.kind == ANTI else cell.group.max_skew)
-        for cell in ask.host_owned
-        if cell.group.kind in (ANTI, SPREAD) and cell.group in ask.cls.members
+        (cell.slot, 1 if cell.kind == ANTI else cell.skew)
+        for cell in ask.ties.host_owned
+        if cell.kind in (ANTI, SPREAD) and cell.group in ask.cls.members
     )

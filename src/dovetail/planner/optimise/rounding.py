@@ -75,7 +75,7 @@ class Rounding:
         if self.weights is not None and ok.any():
             ok &= self.weights == self.weights[ok].max()
         found = np.flatnonzero(ok)
-        if len(found) and any(cell.group.kind == SPREAD for cell in ask.host_owned):
+        if len(found) and any(cell.kind == SPREAD for cell in ask.ties.host_owned):
             prices = self.problem.menu.prices[found]
             found = found[prices <= _SMALL * prices.min()]
         return found
@@ -246,7 +246,7 @@ def where_on(board: Board, at: int, ask: Ask) -> tuple[int, ...]:
 
 def _clings(ask: Ask) -> bool:
     """Whether a pod, or another one because of it, must share its machine with somebody."""
-    return any(cell.group.kind == AFFINITY for cell in (*ask.host_owned, *ask.host_members))
+    return any(cell.kind == AFFINITY for cell in (*ask.ties.host_owned, *ask.ties.host_members))
 
 
 def rounded(problem: Problem, start: Packing, seconds: Callable[[], float], largest: int = FINE) -> Packing | None:

@@ -218,14 +218,14 @@ def _unload(board: Board, pods: dict[int, int], chance: Chance) -> None:
     for at in held[: chance.choice((1, 2, 4, 8))]:
         for number, count in board.contents[at].items():
             ask = board.asks[number]
-            if not any(cell.group.kind == AFFINITY for cell in (*ask.host_members, *ask.domain_members)):
+            if not any(cell.kind == AFFINITY for cell in (*ask.ties.host_members, *ask.ties.domain_members)):
                 board.put(ask, at, -count)
                 _collect(pods, {number: count})
 
 
 def _left_behind(board: Board) -> bool:
     """Whether a pod on a machine that is there has lost the company it needs."""
-    if not any(cell.group.kind == AFFINITY for cell in board.problem.cells.values()):
+    if not any(cell.kind == AFFINITY for cell in board.problem.cells.values()):
         return False
     return any(widowed(board, at) for at in range(board.existing) if board.contents[at])
 
@@ -257,7 +257,7 @@ def _victims(board: Board, bought: list[int], chance: Chance) -> list[int]:
 def _bereft(before: Board, board: Board) -> bool:
     """Whether a domain or a machine that stays has lost the last pod that others may need near them."""
     for cell in board.problem.cells.values():
-        if cell.group.kind == AFFINITY:
+        if cell.kind == AFFINITY:
             size = board.size
             was = before.host_counts[cell.slot, :size].tolist() if cell.host else before.counts[cell.slot]
             now = board.host_counts[cell.slot, :size].tolist() if cell.host else board.counts[cell.slot]
@@ -305,7 +305,7 @@ def _shuffled(board: Board, pods: dict[int, int], chance: Chance) -> list[int]:
 def _leans(ask: Ask) -> int:
     return int(
         any(
-            cell.group.kind == AFFINITY and cell.group not in ask.cls.members
-            for cell in (*ask.host_owned, *ask.domain_owned)
+            cell.kind == AFFINITY and cell.group not in ask.cls.members
+            for cell in (*ask.ties.host_owned, *ask.ties.domain_owned)
         )
     )

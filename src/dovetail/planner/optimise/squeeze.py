@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from dovetail.planner.asks import Ask
+from dovetail.planner.asks import Ask, Ties
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY
@@ -46,7 +46,7 @@ def _waste(board: Board, at: int) -> float:
 
 def _smaller(board: Board, at: int) -> bool:
     asks = [board.asks[number] for number in board.contents[at]]
-    if not asks or any(cell.group.kind == AFFINITY for ask in asks for cell in (*ask.host_owned, *ask.host_members)):
+    if not asks or any(_together(ask.ties) for ask in asks):
         return False
     if sum(board.contents[at].values()) <= _MOST_PODS and _moved(board, at, dict(board.contents[at])):
         board.close(at)
@@ -58,6 +58,11 @@ def _smaller(board: Board, at: int) -> bool:
             board.move(at, column)
             return True
     return False
+
+
+def _together(ties: Ties) -> bool:
+    """Whether pods must be on a machine with others."""
+    return any(cell.kind == AFFINITY for cell in (*ties.host_owned, *ties.host_members))
 
 
 def _columns(board: Board, at: int, asks: list[Ask]) -> list[int]:

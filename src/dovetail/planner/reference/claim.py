@@ -170,7 +170,7 @@ class Market:
         claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
         for dim, amount in step.ask.steps:
             claim.used[dim] += amount
-        members = (*step.ask.host_members, *step.ask.domain_members)
+        members = (*step.ask.ties.host_members, *step.ask.ties.domain_members)
         seen = [cell for cell in members if not claim.mask & ~self._counted(cell)]
         self.tally.record(step.ask, claim.number, claim.domains, seen)
 

@@ -101,7 +101,7 @@ class Greedy:
             domains: list[int | None] = [1 << at if at >= 0 else 0 for at in lying]
             if self.tally.host_admits(ask, row) and self.tally.domains(ask, step.strict, domains) is not None:
                 self.free[:, row] -= ask.request
-                members = (*ask.host_members, *ask.domain_members)
+                members = (*ask.ties.host_members, *ask.ties.domain_members)
                 seen = [cell for cell in members if cell.counted_nodes is None or cell.counted_nodes[row]]
                 self.tally.record(ask, row, domains, seen)
                 self.placed.append(Placed(ask, row))

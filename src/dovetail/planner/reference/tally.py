@@ -56,16 +56,16 @@ class Tally:
 
     def host_admits(self, ask: Ask, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
-        for cell in ask.host_owned:
-            here, mine = self._members[cell.index].get(place, 0), cell in ask.own
-            if cell.group.kind == SPREAD and here + mine > cell.group.max_skew:
+        for cell in ask.ties.host_owned:
+            here, mine = self._members[cell.index].get(place, 0), cell in ask.ties.own
+            if cell.kind == SPREAD and here + mine > cell.skew:
                 return False
-            if cell.group.kind == ANTI and here:
+            if cell.kind == ANTI and here:
                 return False
-            if cell.group.kind == AFFINITY and not here and (not mine or self._members[cell.index]):
+            if cell.kind == AFFINITY and not here and (not mine or self._members[cell.index]):
                 return False
         return not any(
-            cell.group.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.host_members
+            cell.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.ties.host_members
         )
 
     def domains(self, ask: Ask, strict: list[int], open_to: list[int | None]) -> list[int | None] | None:
@@ -75,8 +75,8 @@ class Tally:
         domains the machine had before; rules that choose differently exclude each other.
         """
         found = list(open_to)
-        rules: list[tuple[Cell, bool]] = [(cell, True) for cell in ask.domain_owned]
-        rules += [(cell, False) for cell in ask.domain_members if cell.group in self.feared]
+        rules: list[tuple[Cell, bool]] = [(cell, True) for cell in ask.ties.domain_owned]
+        rules += [(cell, False) for cell in ask.ties.domain_members if cell.group in self.feared]
         for cell, own in rules:
             axis = self.axis_at[cell.group.key]
             now = open_to[axis]
@@ -90,9 +90,9 @@ class Tally:
         return found
 
     def _owner(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
-        if cell.group.kind == SPREAD:
+        if cell.kind == SPREAD:
             return self._lowest(ask, cell, strict, among)
-        if cell.group.kind == ANTI:
+        if cell.kind == ANTI:
             return self._clear(self._members, cell, among & strict & self._known[cell.index])
         counted = bits(self._members[cell.index])
         if counted & strict & among:
@@ -113,7 +113,7 @@ class Tally:
         universe |= bits(counts)  # where a pod is, there is a domain
         seen = [counts.get(at, 0) for at in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
-        top = least + cell.group.max_skew - (cell.group in ask.cls.members)
+        top = least + cell.skew - (cell.group in ask.cls.members)
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
         if not allowed:
             return 0
@@ -136,8 +136,8 @@ class Tally:
         """A pod is placed; `seen` are the groups that count it there."""
         for cell in seen:
             self._note(self._members[cell.index], cell, place, domains)
-        for cell in (*ask.promised_hosts, *ask.promised_domains):
-            if cell.group.kind == ANTI:
+        for cell in (*ask.ties.promised_hosts, *ask.ties.promised_domains):
+            if cell.kind == ANTI:
                 self._note(self._owners[cell.index], cell, place, domains)
 
     def _note(self, tally: dict[int, int], cell: Cell, place: Place, domains: list[int | None]) -> None:
@@ -145,7 +145,7 @@ class Tally:
             tally[place] = tally.get(place, 0) + 1
             return
         among = domains[self.axis_at[cell.group.key]]
-        if among is None or (cell.group.kind != ANTI and among & (among - 1)):
+        if among is None or (cell.kind != ANTI and among & (among - 1)):
             return
         for at in places(among):
             tally[at] = tally.get(at, 0) + 1
