@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from dovetail.controllers.conditions import CLAIM, POOL, Conditions, instant, stamp, truncated
-from dovetail.model.meta import Condition
+from dovetail.controllers.conditions import CLAIM, POOL, Conditions, instant, truncated
+from dovetail.model.meta import Condition, stamp
 
 CREATED = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = CREATED + timedelta(minutes=5)

@@ -12,10 +12,10 @@ import pytest
 
 from dovetail.cloud.protocol import RepairPolicy
 from dovetail.controllers import explanation
-from dovetail.controllers.conditions import stamp
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
+from dovetail.model.meta import stamp
 
 Tell = Callable[..., None]
 QUICK = {"consolidateAfter": "30s", "consolidationPolicy": "WhenEmptyOrUnderutilized", "budgets": [{"nodes": "1"}]}

@@ -15,6 +15,7 @@ from dovetail.controllers.placement import fitting
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.kube.errors import AlreadyExists, Conflict, NotFound
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
@@ -109,7 +110,7 @@ async def interrupt(world: Any) -> None:
 
 
 async def sicken(world: Any, kind: str, status: str = "True") -> None:
-    now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = stamp(world.clock.now())
     condition = {"type": kind, "status": status, "reason": "Test", "message": "", "lastTransitionTime": now}
     for name in await nodes(world):
         body = {"status": {"conditions": [condition]}}

@@ -15,10 +15,10 @@ from dovetail.cloud.protocol import CloudError, RebootRejected, RebootUnsupporte
 from dovetail.cloud.simulated.market import Market
 from dovetail.cluster.keys import REBOOTS
 from dovetail.controllers import rebooting
-from dovetail.controllers.conditions import stamp
 from dovetail.controllers.settings import Settings
 from dovetail.kube import resources as kinds
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 
 Tell = Callable[..., None]
 GATES = {**Settings().feature_gates, "NodeRepair": True}
@@ -38,7 +38,7 @@ async def fleet(world: Any, count: int, **pool: Any) -> list[str]:
 
 
 async def sicken(world: Any, node: str, kind: str = REPLACE, status: str = "True") -> None:
-    now = world.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = stamp(world.clock.now())
     condition = {"type": kind, "status": status, "reason": "Test", "lastTransitionTime": now, "message": ""}
     body = {"status": {"conditions": [condition]}}
     await world.kube.patch(kinds.NODES, node, body, subresource="status", kind="strategic")

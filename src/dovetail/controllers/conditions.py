@@ -14,7 +14,7 @@ import msgspec
 
 from dovetail.model.kinds.conditions import StatusCondition
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.meta import Condition
+from dovetail.model.meta import Condition, stamp
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 
@@ -154,11 +154,6 @@ def manifest(condition: Condition) -> dict[str, Any]:
         "lastTransitionTime": stamp(moved) if moved else None,
         "observedGeneration": condition.observed_generation,
     }
-
-
-def stamp(instant: datetime) -> str:
-    """An instant in Kubernetes' words."""
-    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def instant(text: str) -> datetime | None:

@@ -19,6 +19,7 @@ from dovetail.kube.retries import Retries
 from dovetail.model.kinds.adopt import adopted, owned_by
 from dovetail.model.kinds.beta import member
 from dovetail.model.kinds.convert import Collision, mending
+from dovetail.model.meta import stamp
 
 OLD = {"Provisioner": PROVISIONERS, "AWSNodeTemplate": AWSNODETEMPLATES}
 NEW = {"NodePool": NODEPOOLS, "EC2NodeClass": EC2NODECLASSES}
@@ -118,7 +119,7 @@ class Generations:
         if kind == "Provisioner":
             pool = self._context.mirror.pools.store.get(name)
             status["resources"] = dict(pool.status.resources) if pool is not None else {}
-            status["conditions"] = [_active(obj, problems, self._context.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"))]
+            status["conditions"] = [_active(obj, problems, stamp(self._context.clock.now()))]
         else:
             found = member(self._context.mirror.node_classes.store.get(name) or {}, "status")
             status = {field: found.get(field, []) for field in ("subnets", "securityGroups", "amis")}

@@ -18,7 +18,7 @@ import msgspec
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock
-from dovetail.controllers.conditions import stamp
+from dovetail.model.meta import stamp
 
 KEPT = timedelta(days=7)
 #: How often it is recorded that a machine stays while nothing about it changes.

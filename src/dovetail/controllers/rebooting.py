@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.cloud.protocol import CloudError, MachineNotFound, RebootRejected, RebootUnsupported
 from dovetail.cluster import keys
 from dovetail.controllers import logs, tainting
-from dovetail.controllers.conditions import Conditions, instant, of_claim, stamp, status_patch
+from dovetail.controllers.conditions import Conditions, instant, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.termination import deadline, drain
@@ -24,6 +24,7 @@ from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model import duration
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 
 REQUESTED, ISSUED, SUCCEEDED, FAILED = "RebootRequested", "RebootIssued", "RebootSucceeded", "RebootFailed"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import record
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 
 

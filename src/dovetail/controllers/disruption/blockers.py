@@ -15,7 +15,7 @@ from dovetail.cluster import keys
 from dovetail.cluster.guards import Guards
 from dovetail.controllers.termination import drain, protection
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.meta import condition
+from dovetail.model.meta import condition, stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
@@ -38,7 +38,7 @@ def words(blocker: Blocker) -> str:
     """A blocker in one line, with its pod and its end."""
     pod = f"pod {blocker.pod}: " if blocker.pod else ""
     budgets = f" ({', '.join(blocker.budgets)})" if blocker.budgets else ""
-    until = f", until {blocker.until:%Y-%m-%dT%H:%M:%SZ}" if blocker.until else ""
+    until = f", until {stamp(blocker.until)}" if blocker.until else ""
     return f"{pod}{blocker.message}{budgets}{until} [{blocker.code}]"
 
 

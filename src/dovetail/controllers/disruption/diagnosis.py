@@ -15,7 +15,7 @@ import msgspec
 
 from dovetail.cloud.protocol import RepairAction, RepairPolicy
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.meta import Condition
+from dovetail.model.meta import Condition, stamp
 from dovetail.model.nodes import Node
 
 #: A node that has waited so long past its toleration is as urgent as a fresh one a rank higher.
@@ -48,7 +48,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
         """What ails the node, what is done about it, and when."""
         told = f"{self.condition}={self.status}" + (f" ({self.reason})" if self.reason else "")
         cure = "restart" if self.action is RepairAction.REBOOT else "replacement"
-        return f"{told}: {cure} due at {self.due:%Y-%m-%dT%H:%M:%SZ}"
+        return f"{told}: {cure} due at {stamp(self.due)}"
 
 
 class _Finding(msgspec.Struct, frozen=True):

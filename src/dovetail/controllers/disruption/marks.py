@@ -16,7 +16,7 @@ import msgspec
 
 from dovetail.cloud.protocol import Machine, MachineNotFound
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import Conditions, of_claim, stamp, status_patch
+from dovetail.controllers.conditions import Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import drift
 from dovetail.controllers.worker import Again, Worker, every
@@ -26,6 +26,7 @@ from dovetail.kube.resources import EC2NODECLASSES, NODECLAIMS, NODEPOOLS, PODS
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
 from dovetail.model.pods import Pod
 
 #: Seconds between two rounds of asking the cloud.

@@ -26,6 +26,7 @@ from dovetail.controllers.disruption.staging import Refused, stage
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import termination_mode
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 from dovetail.planner.snapshot import Pool
 
@@ -212,5 +213,5 @@ class Repair:
         self._context.log.info(
             "selected repair policy", controller="disruption", Node=logs.ref(each.node.metadata.name),
             NodeClaim=logs.ref(each.claim.name), condition=said.condition, status=said.status, reason=said.reason,
-            action=str(said.action), **{"eligible-at": f"{said.due:%Y-%m-%dT%H:%M:%SZ}", **more},
+            action=str(said.action), **{"eligible-at": stamp(said.due), **more},
         )  # fmt: skip

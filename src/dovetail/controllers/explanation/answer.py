@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from dovetail.controllers.ledger import Decision
+from dovetail.model.meta import stamp
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class Unknown(LookupError):
 
 
 def since(decisions: Sequence[Decision], now: datetime, window: timedelta) -> list[Decision]:
-    oldest = (now - window).strftime("%Y-%m-%dT%H:%M:%SZ")
+    oldest = stamp(now - window)
     return [each for each in decisions if each.time >= oldest]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.controllers.ledger import Decision
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 
 
@@ -12,7 +13,7 @@ def conditions(node: Node) -> list[str]:
     """What is not as it should be: that it is not ready, or something else of it."""
     return [
         f"ill: {each.type}={each.status} ({each.reason})"
-        + (f" since {each.last_transition_time:%Y-%m-%dT%H:%M:%SZ}" if each.last_transition_time else "")
+        + (f" since {stamp(each.last_transition_time)}" if each.last_transition_time else "")
         for each in node.status.conditions
         if each.type.endswith("Ready") and each.status != "True"
     ]

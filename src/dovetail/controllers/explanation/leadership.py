@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Lease
 
 #: A lease that nobody has renewed for so long is nobody's.
@@ -17,4 +18,4 @@ def silence(leases: Iterable[Lease], now: datetime) -> str:
     if not known or now - max(known.values()) <= SILENT:
         return ""
     name, last = max(known.items(), key=lambda one: one[1])
-    return f"nobody acts: the autoscaler's lease {name} was last renewed at {last:%Y-%m-%dT%H:%M:%SZ}, see its log"
+    return f"nobody acts: the autoscaler's lease {name} was last renewed at {stamp(last)}, see its log"

@@ -11,6 +11,7 @@ from dovetail.controllers.ledger import Decision
 from dovetail.controllers.provisioning.pending import AHEAD
 from dovetail.controllers.termination import deadline, drain
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 from dovetail.model.pods import Pod
 
 
@@ -38,5 +39,5 @@ def patience(claim: NodeClaim, held: Sequence[blockers.Blocker]) -> list[str]:
     end = deadline.of(claim)
     if end is not None:
         ahead = f"; room for those that hold it is bought {AHEAD.seconds // 60} minutes before" if held else ""
-        return [f"all its pods will be deleted by {end:%Y-%m-%dT%H:%M:%SZ}{ahead}"]
+        return [f"all its pods will be deleted by {stamp(end)}{ahead}"]
     return ["it has no terminationGracePeriod: it waits for as long as they hold it"] if held else []

@@ -16,6 +16,7 @@ from dovetail.controllers.returning import returning
 from dovetail.model.kinds.conditions import ClaimCondition
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 
 _RESTLESS = "stays for now: pods came or went lately"
@@ -107,7 +108,7 @@ class Outlook:
         if self._drifted is None:
             return []
         at = self._drifted.last_transition_time
-        return [f"drifted: {self._drifted.reason}" + (f" since {at:%Y-%m-%dT%H:%M:%SZ}" if at else "")]
+        return [f"drifted: {self._drifted.reason}" + (f" since {stamp(at)}" if at else "")]
 
     def _quiet_at(self) -> datetime | None:
         """When nothing will have happened on it for its pool's consolidateAfter, if nothing does."""
@@ -122,12 +123,12 @@ class Outlook:
     def next_look(self, why: Sequence[blockers.Blocker]) -> list[str]:
         """When this machine will be looked at again, and when it ends in any case."""
         expiry = date(self._claim)
-        return [self._look(why), *([f"expires {expiry:%Y-%m-%dT%H:%M:%SZ}"] if expiry is not None else [])]
+        return [self._look(why), *([f"expires {stamp(expiry)}"] if expiry is not None else [])]
 
     def _look(self, why: Sequence[blockers.Blocker]) -> str:
         ends = [each.until for each in why if each.until is not None]
         if why:
-            first = f", the first of it at {min(ends):%Y-%m-%dT%H:%M:%SZ}" if ends else ""
+            first = f", the first of it at {stamp(min(ends))}" if ends else ""
             return f"next look as soon as what blocks it is gone{first}"
         if self._spared() or self._pool is None:
             return "no look for its cost unless its pool or its pods change"

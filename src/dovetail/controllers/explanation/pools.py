@@ -14,6 +14,7 @@ from dovetail.controllers.ledger import Decision, concerns
 from dovetail.model.kinds import budgets
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.meta import stamp
 
 REASONS = ("Empty", "Drifted", "Underutilized", "Unhealthy")
 
@@ -97,5 +98,5 @@ def allowance(mirror: Mirror, pool: NodePool, reason: str, now: datetime) -> str
     text += f", schedule {schedule} for {found.decided_by.duration}" if schedule and found.decided_by else ""
     if found.nodes < 1:
         opens = budgets.opens(pool.spec.disruption.budgets, reason, counted, now)
-        text += f", opens {opens:%Y-%m-%dT%H:%M:%SZ}" if opens is not None else ""
+        text += f", opens {stamp(opens)}" if opens is not None else ""
     return text + (f", {consuming} going or not ready)" if consuming else ")")

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
 from dovetail.controllers import logs
-from dovetail.controllers.conditions import of_claim, stamp, status_patch
+from dovetail.controllers.conditions import of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination import deadline
 from dovetail.controllers.worker import Again
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS, NODES
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 
 #: Between two looks at a machine that is shutting down, in seconds.
 LOOK = 5.0

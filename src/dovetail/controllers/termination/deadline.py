@@ -8,11 +8,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from dovetail.cluster import keys
-from dovetail.controllers.conditions import instant, stamp
+from dovetail.controllers.conditions import instant
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.kube.resources import NODECLAIMS
 from dovetail.model.kinds.nodeclaim import NodeClaim
+from dovetail.model.meta import stamp
 
 
 def of(claim: NodeClaim | None) -> datetime | None:

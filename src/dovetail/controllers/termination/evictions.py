@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.controllers.conditions import stamp
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination.drain import Forced
 from dovetail.kube.errors import ApiError, Conflict, NotFound
 from dovetail.kube.resources import PODS
+from dovetail.model.meta import stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 

@@ -11,6 +11,7 @@ from dovetail.controllers.termination.protection import Kind
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import PODS
+from dovetail.model.meta import stamp
 from dovetail.model.pods import Pod
 
 #: Each is said once a day at most.
@@ -52,8 +53,8 @@ class Shields:
         if shield.kind is not Kind.UNTIL or shield.until is None:
             return None
         if now < shield.until:
-            end = f"{shield.until:%Y-%m-%dT%H:%M:%SZ}"
-            self._say(pod, "DoNotDisruptUntil", f"The {keys.DO_NOT_DISRUPT} grace period will elapse at {end}")
+            text = f"The {keys.DO_NOT_DISRUPT} grace period will elapse at {stamp(shield.until)}"
+            self._say(pod, "DoNotDisruptUntil", text)
             return (shield.until - now).total_seconds() + 0.001
         if now - shield.until < NEWS:
             text = f"The {keys.DO_NOT_DISRUPT} grace period has elapsed, pod is now disruptable"
