@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.model.formats import qualified_name
 from dovetail.model.kinds import NodeOverlay, NodePool
 from dovetail.model.kinds.convert import to_v1
-from dovetail.model.kinds.validation import overlay_problems, pool_problems, qualified_name
+from dovetail.model.kinds.validation import overlay_problems, pool_problems
 
 
 def pool(**template: Any) -> NodePool:
@@ -111,11 +112,11 @@ def test_a_reason_within_a_reason_is_quoted_as_go_does() -> None:
 
 
 def test_qualified_names() -> None:
-    assert qualified_name("example.com/a") == []
+    assert not qualified_name("example.com/a")
     assert len(qualified_name("a/b/c")) == 1
     assert qualified_name("a/b/c")[0].startswith("a valid label key must consist of")
     assert len(qualified_name("x" * 254 + "_/a")) == 2
-    assert qualified_name("/a") == ["prefix part must be non-empty"]
+    assert qualified_name("/a") == ("prefix part must be non-empty",)
     assert qualified_name("Example.com/a")[0].startswith("prefix part a lowercase RFC 1123 subdomain")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from dovetail.model.kinds.validation import qualified_name
+from dovetail.model.formats import qualified_name
 from dovetail.model.pods import TopologySpreadConstraint
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovetail.lab.apiserver.fielderror import FieldError, go_json, invalid, quoted, required, too_many, unsupported
-from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import formats
 
 
 def test_a_label_with_dots_is_told_so() -> None:

@@ -9,8 +9,8 @@ from typing import Any
 from dovetail.lab.apiserver import status
 from dovetail.lab.apiserver.call import Call
 from dovetail.lab.apiserver.fielderror import invalid
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.registry import ResourceType
+from dovetail.model import formats
 from dovetail.model.selector import FieldTerm, Judge, SelectorError, parse_fields, parse_labels
 
 Json = dict[str, Any]

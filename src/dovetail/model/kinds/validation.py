@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from dovetail.model import duration, labels
+from dovetail.model.formats import label_value, qualified_name
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import RESERVED, NodeOverlay
 from dovetail.model.kinds.parts import ClaimTerm, Taint, Term
@@ -30,63 +30,6 @@ COUNTED = frozenset(
 )
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte")
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute", "")
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
-
-_NAME_RULE = (
-    "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_QUALIFIED_RULE = (
-    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
-    "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. "
-    "'example.com/MyName')"
-)
-_SUBDOMAIN_RULE = (
-    "prefix part a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and "
-    "must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
-    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-
-
-def qualified_name(key: str) -> list[str]:
-    """Why a label or taint key is no qualified name, in Kubernetes' words."""
-    parts = key.split("/")
-    if len(parts) > 2:
-        return [_QUALIFIED_RULE]
-    found = []
-    if len(parts) == 2:
-        if not parts[0]:
-            found.append("prefix part must be non-empty")
-        else:
-            if len(parts[0].encode()) > 253:
-                found.append("prefix part must be no more than 253 bytes")
-            if not _SUBDOMAIN.fullmatch(parts[0]):
-                found.append(_SUBDOMAIN_RULE)
-    name = parts[-1]
-    if not name:
-        found.append("name part must be non-empty")
-    elif len(name.encode()) > 63:
-        found.append("name part must be no more than 63 bytes")
-    if not _NAME.fullmatch(name):
-        found.append(_NAME_RULE)
-    return found
-
-
-def label_value(value: str) -> list[str]:
-    """Why a label's value is none, in Kubernetes' words."""
-    found = ["must be no more than 63 bytes"] if len(value.encode()) > 63 else []
-    if not _VALUE.fullmatch(value):
-        found.append(_VALUE_RULE)
-    return found
 
 
 def pool_problems(pool: NodePool) -> list[str]:

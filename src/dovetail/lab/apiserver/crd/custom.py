@@ -13,11 +13,12 @@ from dovetail.lab.apiserver.crd.rules import Correlation
 from dovetail.lab.apiserver.crd.structural import Structural, apply_defaults, prune
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
 from dovetail.lab.apiserver.goprint import plain
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.kinds.admission.refusal import forbidden
 from dovetail.lab.apiserver.kinds.base import restore
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
+from dovetail.model import formats
 
 Converter = Callable[[Object, str], Object]
 _BLOCKING = frozenset(

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from dovetail.lab.apiserver.crd.schemacheck import check_schema, reachable
 from dovetail.lab.apiserver.crd.structural import Structural
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.registry import Object
+from dovetail.model import formats
 
 Json = Mapping[str, Any]
 _COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")

@@ -11,8 +11,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from dovetail.lab.apiserver.kinds import formats
-from dovetail.model import duration
+from dovetail.model import duration, formats
 
 
 def known(form: str) -> bool:

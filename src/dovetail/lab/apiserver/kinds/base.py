@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import lifecycle, quota
 from dovetail.lab.apiserver.registry import Context, Object, Strategy
+from dovetail.model import formats
 
 
 def immutable(new: object, old: object, path: str) -> list[FieldError]:

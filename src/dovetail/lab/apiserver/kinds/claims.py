@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, quota, storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable, restore
 from dovetail.lab.apiserver.kinds.internal import difference, internal
@@ -15,6 +15,7 @@ from dovetail.lab.apiserver.kinds.pod.resources import amount
 from dovetail.lab.apiserver.kinds.pod.volumes import csi_driver_name, no_backsteps
 from dovetail.lab.apiserver.kinds.selectors import label_selector, node_selector
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.addresses import endpoint_ip, valid_ip, version
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 _PROTOCOLS = ("SCTP", "TCP", "UDP")

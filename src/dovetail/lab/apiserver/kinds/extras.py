@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required
-from dovetail.lab.apiserver.kinds import formats, metadata, numbers
+from dovetail.lab.apiserver.kinds import metadata, numbers
 from dovetail.lab.apiserver.kinds.admission import storage
 from dovetail.lab.apiserver.kinds.base import KindStrategy, immutable
 from dovetail.lab.apiserver.kinds.pod.defaults import fill
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 
 class WebhookStrategy(KindStrategy):

@@ -11,7 +11,7 @@ from dovetail.lab.apiserver.fielderror import (
     invalid,
     required,
 )
-from dovetail.lab.apiserver.kinds import formats, metadata, numbers
+from dovetail.lab.apiserver.kinds import metadata, numbers
 from dovetail.lab.apiserver.kinds.base import CountedStrategy, immutable
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.jobspec import check_job_spec, job_defaults, job_warnings
@@ -19,6 +19,7 @@ from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
 from dovetail.lab.apiserver.kinds.pod.warnings import name_warnings
 from dovetail.lab.apiserver.kinds.selectors import label_selector, match_labels
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 _UID, _NAME = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"

@@ -18,12 +18,13 @@ from dovetail.lab.apiserver.fielderror import (
     too_many,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.spec import check_template
 from dovetail.lab.apiserver.kinds.pod.warnings import warnings
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Object
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 

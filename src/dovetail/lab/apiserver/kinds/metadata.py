@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, quoted, required, too_long
-from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import formats
 
 NameRule = Callable[[str], Sequence[str]]
 IMMUTABLE = "field is immutable"

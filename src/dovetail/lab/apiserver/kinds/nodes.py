@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.addresses import network, valid_cidr
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.pod.defaults import round_up
@@ -14,6 +14,7 @@ from dovetail.lab.apiserver.kinds.pod.placement import taint_effect
 from dovetail.lab.apiserver.kinds.pod.resources import value
 from dovetail.lab.apiserver.kinds.selectors import label_name
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 

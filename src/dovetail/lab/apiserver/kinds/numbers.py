@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
-from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import formats
 
 NEGATIVE = "must be greater than or equal to 0"
 

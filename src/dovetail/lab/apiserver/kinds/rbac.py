@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.selectors import label_selector
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 GROUP = "rbac.authorization.k8s.io"
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
+from dovetail.model import formats
 
 Selector = Mapping[str, Any]
 _NEEDS_VALUES = "must be specified when `operator` is 'In' or 'NotIn'"

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, quoted, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.addresses import endpoint_ip, is_ip, valid_cidr, valid_ip
 from dovetail.lab.apiserver.kinds.pod.probes import port_or_name
 from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")

@@ -8,7 +8,6 @@ from typing import Any
 
 from dovetail.lab.apiserver import status
 from dovetail.lab.apiserver.fielderror import FieldError, invalid
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.admission import quota
 from dovetail.lab.apiserver.kinds.base import KindStrategy
 from dovetail.lab.apiserver.kinds.servicechecks import (
@@ -23,6 +22,7 @@ from dovetail.lab.apiserver.kinds.servicechecks import (
 )
 from dovetail.lab.apiserver.registry import Context, Object
 from dovetail.lab.apiserver.status import StatusError
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 NETWORK = ipaddress.ip_network("10.96.0.0/16")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats, numbers
+from dovetail.lab.apiserver.kinds import numbers
 from dovetail.lab.apiserver.kinds.claims import check_claim_spec, claim_template_defaults
 from dovetail.lab.apiserver.kinds.internal import internal
 from dovetail.lab.apiserver.kinds.pod.defaults import template_defaults
@@ -26,6 +26,7 @@ from dovetail.lab.apiserver.kinds.workloads import (
     valid_selector,
 )
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 
 class StatefulSetStrategy(WorkloadStrategy):

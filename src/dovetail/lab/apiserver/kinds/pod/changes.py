@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.addresses import valid_ip
 from dovetail.lab.apiserver.kinds.base import immutable
 from dovetail.lab.apiserver.kinds.internal import difference, internal
 from dovetail.lab.apiserver.kinds.pod import placement
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
 from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.model import formats
 
 Pod = Mapping[str, Any]
 _UPDATABLE = (

@@ -15,10 +15,10 @@ from dovetail.lab.apiserver.fielderror import (
     too_many,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod import environment, resources
 from dovetail.lab.apiserver.kinds.pod.security import container_security
 from dovetail.lab.apiserver.kinds.pod.volumes import descending_path, no_backsteps
+from dovetail.model import formats
 
 Container = Mapping[str, Any]
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import formats
 
 ENV_FIELDS = [
     "metadata.name",

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.addresses import valid_ip
 from dovetail.lab.apiserver.kinds.selectors import label_name, label_selector, node_selector, node_term
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden, invalid, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
+from dovetail.model import formats
 
 _NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")

@@ -15,8 +15,7 @@ from dovetail.lab.apiserver.fielderror import (
     required,
     unsupported,
 )
-from dovetail.lab.apiserver.kinds import formats
-from dovetail.model import quantity
+from dovetail.model import formats, quantity
 
 HUGEPAGES = "hugepages-"
 STANDARD = frozenset(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod.volumes import descending_path
+from dovetail.model import formats
 
 Security = Mapping[str, Any]
 _MAX_ID = 2**31 - 1

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, required, too_long, unsupported
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.pod import containers, placement, resources, volumes
 from dovetail.lab.apiserver.kinds.pod.security import pod_security
 from dovetail.lab.apiserver.kinds.selectors import label_name
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 _MAX_INT32 = 2**31 - 1

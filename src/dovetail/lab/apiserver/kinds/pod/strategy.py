@@ -8,7 +8,7 @@ from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, forbidden
 from dovetail.lab.apiserver.gotime import stamp
-from dovetail.lab.apiserver.kinds import formats, metadata
+from dovetail.lab.apiserver.kinds import metadata
 from dovetail.lab.apiserver.kinds.admission import limits, priority, quota, resize, runtimeclass, tolerations, topology
 from dovetail.lab.apiserver.kinds.base import KindStrategy, restore
 from dovetail.lab.apiserver.kinds.internal import difference
@@ -19,6 +19,7 @@ from dovetail.lab.apiserver.kinds.pod.known import VERDICTS
 from dovetail.lab.apiserver.kinds.pod.qos import qos_class
 from dovetail.lab.apiserver.kinds.pod.spec import pod_annotations
 from dovetail.lab.apiserver.registry import Context, Object
+from dovetail.model import formats
 
 _FIELDS = frozenset(
     [

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import FieldError, duplicate, forbidden, invalid, quoted, required, unsupported
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod import environment
+from dovetail.model import formats
 
 Source = Mapping[str, Any]
 MODE = "must be a number between 0 and 0777 (octal), both inclusive"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dovetail.lab.apiserver.fielderror import quoted
-from dovetail.lab.apiserver.kinds import formats
 from dovetail.lab.apiserver.kinds.pod.resources import amount
+from dovetail.model import formats
 
 Spec = Mapping[str, Any]
 _OLD_LABELS = {
