@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement
 
 ZONE, HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"

@@ -54,7 +54,7 @@ def ours(port: int) -> None:
     from dovetail.kube.http import Http
     from dovetail.kube.resources import PODS
     from dovetail.kube.store import Store, key_of
-    from dovetail.model.objects import Pod
+    from dovetail.model.pods import Pod
 
     async def main() -> None:
         kube = Kube(Http(f"http://127.0.0.1:{port}"), Clock(asyncio.get_running_loop()))

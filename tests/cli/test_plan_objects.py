@@ -11,7 +11,7 @@ import pytest
 from dovetail.cli.plan_input import snapshot
 from dovetail.cli.plan_objects import Objects, read
 from dovetail.cli.problem import Problem
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 
 POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}}
 

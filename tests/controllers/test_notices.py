@@ -7,8 +7,8 @@ import asyncio
 from dovetail.clock import run_virtual
 from dovetail.controllers.notices import DEDUPE, Notices
 from dovetail.kube.events import EventRecorder
+from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node
-from dovetail.model.objects import ObjectMeta
 from tests.kube.scripted import Script
 
 

@@ -9,17 +9,11 @@ import pytest
 from dovetail.model.fit import Cluster, Fit, pod_info
 from dovetail.model.fit.binding import find_volume
 from dovetail.model.fit.storage import Storage
-from dovetail.model.objects import (
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    Taint,
-    Toleration,
-    view,
-)
+from dovetail.model.meta import view
+from dovetail.model.nodes import Namespace, Node, Taint
+from dovetail.model.pods import Pod, Toleration
 from dovetail.model.taints import tolerates
+from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim
 
 Json = dict[str, Any]
 HOST = "kubernetes.io/hostname"

@@ -14,8 +14,10 @@ import pytest
 from dovetail.model import taints
 from dovetail.model.hostports import clash, host_ports
 from dovetail.model.labels import CORE_WELL_KNOWN, GROUP, restricted
-from dovetail.model.objects import Pod, Taint, Toleration, view
+from dovetail.model.meta import view
+from dovetail.model.nodes import Taint
 from dovetail.model.podrequests import limits, quantities
+from dovetail.model.pods import Pod, Toleration
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirement, Requirements, requirement
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.model.objects import LabelSelector, Pod, view
-from dovetail.model.selector import Judge, SelectorError, matches, parse_fields, parse_labels
+from dovetail.model.meta import view
+from dovetail.model.pods import Pod
+from dovetail.model.selector import Judge, LabelSelector, SelectorError, matches, parse_fields, parse_labels
 
 LABELS = {"app": "web", "tier": "front", "size": "7"}
 

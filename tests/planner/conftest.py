@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.objects import Pod, Taint
+from dovetail.model.nodes import Taint
+from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision

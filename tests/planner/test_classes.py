@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.memory import Memory
 from dovetail.planner.problem import Problem
 from dovetail.planner.snapshot import Snapshot

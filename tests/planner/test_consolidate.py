@@ -86,7 +86,7 @@ def test_pool_budgets_cap_what_goes() -> None:
 def test_a_disruption_budget_without_room_protects_its_pods() -> None:
     import msgspec
 
-    from dovetail.model.objects import PodDisruptionBudget
+    from dovetail.model.workloads import PodDisruptionBudget
 
     body = {"metadata": {"name": "b", "namespace": "default"}, "spec": {"selector": {}},
             "status": {"disruptionsAllowed": 0}}  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dovetail.model.objects import DaemonSet
+from dovetail.model.workloads import DaemonSet
 
 from .conftest import Solve, node, pod, pods, pool
 

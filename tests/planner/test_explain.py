@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from dovetail.model.objects import ObjectMeta, PersistentVolumeClaim, PersistentVolumeClaimSpec, StorageClass
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.pods import PersistentVolumeClaimSpec
 from dovetail.model.reasons import reason
+from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Funnel, Plan, Unschedulable
 from tests.planner.conftest import HOSTNAME, SHOP, ZONE, Solve, kind, near, node, pod, pods, pool, spread
 from tests.planner.test_daemons import daemon

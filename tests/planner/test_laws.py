@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.memory import Memory
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot

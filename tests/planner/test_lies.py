@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.planner.consolidate import consolidate
 from dovetail.planner.plan import Choice, Cost, Machine, Move, Placement, Plan, Unschedulable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 
 from .conftest import HOSTNAME, SHOP, ZONE, Solve, kind, pod, pool
 

@@ -92,7 +92,7 @@ def test_a_pattern_seen_in_one_zone_is_offered_in_the_others() -> None:
 _CUT = """
 import msgspec
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import rounded
 from dovetail.planner.problem import Problem

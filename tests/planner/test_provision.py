@@ -208,7 +208,7 @@ def test_when_there_is_not_enough_the_important_go_first(solve: Solve) -> None:
 def test_daemonsets_take_their_share_of_every_machine(solve: Solve) -> None:
     import msgspec
 
-    from dovetail.model.objects import DaemonSet
+    from dovetail.model.workloads import DaemonSet
 
     body = {"metadata": {"name": "agent", "uid": "d"}, "spec": {"template": {"spec": {
         "containers": [{"name": "c", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}}]}}}}  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.columns import lowest
 from dovetail.planner.problem import Problem
 from dovetail.planner.reference.greedy import Greedy, Outcome

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from dovetail.model.objects import PersistentVolumeClaim, Pod, StorageClass
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
 from dovetail.planner.sharing import sharing
 
 from .conftest import Solve, kind, node, pod, pool

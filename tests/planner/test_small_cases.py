@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dovetail.model.instancetype import InstanceType
-from dovetail.model.objects import Pod
 from dovetail.model.podrequests import requests
+from dovetail.model.pods import Pod
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.asks import Ask
 from dovetail.planner.columns import Bools
 from dovetail.planner.packer import Packer

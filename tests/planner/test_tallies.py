@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from dovetail.model.fit.cluster import Cluster
 from dovetail.model.fit.fit import Fit
 from dovetail.model.fit.podinfo import PodInfo, pod_info
-from dovetail.model.nodes import Node, NodeSpec, NodeStatus
-from dovetail.model.objects import ObjectMeta, Taint
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
 from dovetail.planner.checks.tallies import Tallies
 
 from .conftest import HOSTNAME, ZONE, pod

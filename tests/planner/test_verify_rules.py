@@ -9,15 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
-from dovetail.model.objects import (
-    LabelSelector,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    StorageClass,
-    Taint,
-    TopologySpreadConstraint,
-)
+from dovetail.model.nodes import Taint
+from dovetail.model.pods import Pod, TopologySpreadConstraint
+from dovetail.model.selector import LabelSelector
+from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Cost, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot

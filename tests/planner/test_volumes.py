@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Plan
 
 from .conftest import HOSTNAME, ZONE, Solve, node, pod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision, quick

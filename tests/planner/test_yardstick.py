@@ -10,7 +10,7 @@ import numpy as np
 
 from dovetail.model.instancetype import Offering
 from dovetail.model.labels import INSTANCE_TYPE
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.board import Board
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from dovetail.model.objects import ObjectMeta, OwnerReference, PersistentVolumeClaim, Pod
-from dovetail.model.volumes import BIND_COMPLETED
+from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import BIND_COMPLETED, PersistentVolumeClaim
 
 
 def claims_of(given: Iterable[PersistentVolumeClaim], pods: Iterable[Pod]) -> dict[str, PersistentVolumeClaim]:

@@ -20,20 +20,12 @@ from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.objects import (
-    CSINode,
-    DaemonSet,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    StorageClass,
-)
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError
 from dovetail.model.taints import DISRUPTED, same
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
 from dovetail.planner.fleet import defaulted
 from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot

@@ -23,25 +23,13 @@ from dovetail.model.kinds.crds import struct_of
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
-from dovetail.model.objects import (
-    CSINode,
-    DaemonSet,
-    Deployment,
-    Job,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    PriorityClass,
-    ReplicaSet,
-    StatefulSet,
-    StorageClass,
-    without_nulls,
-)
+from dovetail.model.meta import without_nulls
+from dovetail.model.nodes import Namespace, Node, PriorityClass
+from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError, parse
 from dovetail.model.unreadable import told
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 
 T = TypeVar("T")
 Json = dict[str, Any]

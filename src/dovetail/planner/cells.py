@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dovetail.model.labels import HOSTNAME
-from dovetail.model.objects import Toleration
+from dovetail.model.pods import Toleration
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Bools, Columns, Ints
 from dovetail.planner.fleet import passes

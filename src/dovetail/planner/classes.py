@@ -13,7 +13,7 @@ from operator import attrgetter
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
 from dovetail.planner.ladder import Level, fenced, homed, ladder, on_one_machine

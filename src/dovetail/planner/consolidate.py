@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
 from dovetail.model.labels import INSTANCE_TYPE, ZONE
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.planner.classes import pod_key
 from dovetail.planner.optimise.bound import WORDS, relaxed, whole
 from dovetail.planner.plan import Cost, Move, Plan

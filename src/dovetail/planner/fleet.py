@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dovetail.model.labels import HOSTNAME
-from dovetail.model.objects import DaemonSet, Pod, Toleration
+from dovetail.model.pods import Pod, Toleration
+from dovetail.model.workloads import DaemonSet
 from dovetail.planner.clauses import NODE_NAME, Term, all_hold
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, parting_shape_of, shape_of

@@ -13,7 +13,7 @@ import msgspec
 
 from dovetail.model import podrequests
 from dovetail.model.fit.storage import disk_name
-from dovetail.model.objects import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
+from dovetail.model.pods import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
 from dovetail.model.quantity import QuantityError
 from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, clause, of_selector
 from dovetail.planner.memory import Memory

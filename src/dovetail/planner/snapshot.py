@@ -13,17 +13,11 @@ from enum import StrEnum
 import msgspec
 
 from dovetail.model.instancetype import InstanceType, Resources
-from dovetail.model.objects import (
-    DaemonSet,
-    LabelSelector,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    StorageClass,
-    Taint,
-    TopologySpreadConstraint,
-)
+from dovetail.model.nodes import Taint
+from dovetail.model.pods import Pod, TopologySpreadConstraint
+from dovetail.model.selector import LabelSelector
+from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
 from dovetail.planner.memory import Memory
 
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from dovetail.model.fit.binding import capacity, serves
 from dovetail.model.fit.storage import class_of
-from dovetail.model.objects import PersistentVolume
-from dovetail.model.volumes import NO_PROVISIONER
+from dovetail.model.volumes import NO_PROVISIONER, PersistentVolume
 from dovetail.planner.shape import claim_names
 from dovetail.planner.snapshot import Snapshot
 

@@ -18,8 +18,7 @@ import msgspec
 
 from dovetail.model.claims import Trouble, bound_trouble, class_name, missing, open_class
 from dovetail.model.labels import HOSTNAME, ZONE
-from dovetail.model.objects import PersistentVolume, PersistentVolumeClaim, StorageClass
-from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE
+from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term, clause
 from dovetail.planner.shape import DISK
 from dovetail.planner.snapshot import Snapshot

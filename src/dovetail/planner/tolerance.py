@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.model.objects import Taint, Toleration
+from dovetail.model.nodes import Taint
+from dovetail.model.pods import Toleration
 from dovetail.model.taints import PREFER_NO_SCHEDULE, tolerates
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
 from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
-from dovetail.model.objects import Pod
+from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
 from dovetail.planner.checks.labels import offered, settles
 from dovetail.planner.checks.lot import Lots

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from dovetail.model.labels import ZONE
-from dovetail.model.objects import Taint
+from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.cells import Cell, rows_passing
 from dovetail.planner.columns import Bools, Ints

@@ -8,20 +8,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dovetail.model.objects import (
-    Container,
-    Deployment,
-    Job,
-    ObjectMeta,
-    OwnerReference,
-    PersistentVolumeClaim,
-    PersistentVolumeClaimUse,
-    Pod,
-    PodTemplateSpec,
-    ReplicaSet,
-    StatefulSet,
-    Volume,
-)
+from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pods import Container, PersistentVolumeClaimUse, Pod, PodTemplateSpec, Volume
+from dovetail.model.volumes import PersistentVolumeClaim
+from dovetail.model.workloads import Deployment, Job, ReplicaSet, StatefulSet
 
 Lookup = Callable[[type[Any]], list[Any]]
 

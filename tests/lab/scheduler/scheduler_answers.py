@@ -11,20 +11,11 @@ from dovetail.lab.scheduler.words import failure
 from dovetail.model.fit import Cluster, Fit, PodInfo, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage
-from dovetail.model.objects import (
-    CSINode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    PodDisruptionBudget,
-    ReplicaSet,
-    Service,
-    StorageClass,
-    VolumeAttachment,
-    view,
-)
+from dovetail.model.meta import view
+from dovetail.model.nodes import Namespace, Node
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
+from dovetail.model.workloads import PodDisruptionBudget, ReplicaSet, Service
 
 Json = dict[str, Any]
 

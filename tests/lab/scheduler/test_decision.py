@@ -6,7 +6,9 @@ from dovetail.lab.scheduler.decision import Memory, schedule
 from dovetail.model.fit import Cluster, pod_info
 from dovetail.model.fit.owners import Owners
 from dovetail.model.fit.storage import Storage
-from dovetail.model.objects import Node, Pod, view
+from dovetail.model.meta import view
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
 
 POD = {
     "metadata": {"name": "p", "namespace": "default"},

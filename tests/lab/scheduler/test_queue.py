@@ -9,7 +9,8 @@ from typing import Any
 from dovetail.clock import EPOCH, Clock, run_virtual
 from dovetail.lab.scheduler.queue import Queue
 from dovetail.model.fit import PodInfo, pod_info
-from dovetail.model.objects import Pod, view
+from dovetail.model.meta import view
+from dovetail.model.pods import Pod
 
 
 def pod(name: str, priority: int = 0, **spec: Any) -> PodInfo:

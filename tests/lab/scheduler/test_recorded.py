@@ -24,7 +24,8 @@ from dovetail.lab.scheduler.board import Board
 from dovetail.lab.scheduler.decision import schedule
 from dovetail.lab.scheduler.fast import Fast
 from dovetail.model.fit import pod_info
-from dovetail.model.objects import Pod, view
+from dovetail.model.meta import view
+from dovetail.model.pods import Pod
 
 Json = dict[str, Any]
 RECORDED = Path(__file__).parents[2] / "data" / "scheduler"

@@ -16,7 +16,7 @@ from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import CLOSE, Question, Rejection
 from dovetail.controllers.disruption.thinning import Room
 from dovetail.controllers.provisioning import pending
-from dovetail.model.objects import Taint
+from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.planner.memory import Memory
 from dovetail.planner.optimise.better import better_by_work

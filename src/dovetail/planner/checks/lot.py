@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from dovetail.model.fit.podinfo import PodInfo
 from dovetail.model.instancetype import InstanceType
-from dovetail.model.objects import Node
+from dovetail.model.nodes import Node
 from dovetail.model.requirements import Requirements
 from dovetail.planner.checks.world import World
 from dovetail.planner.plan import Machine

@@ -15,16 +15,9 @@ from msgspec.structs import replace
 from dovetail.model.claims import class_name, default_class
 from dovetail.model.fit.storage import Storage
 from dovetail.model.labels import HOSTNAME, REGION
-from dovetail.model.objects import (
-    NodeSelectorTerm,
-    ObjectMeta,
-    OwnerReference,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    Pod,
-    StorageClass,
-)
-from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE
+from dovetail.model.meta import ObjectMeta, OwnerReference
+from dovetail.model.pods import NodeSelectorTerm, Pod
+from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.snapshot import Snapshot
 
 #: Stands for whoever brings volumes to classes that make none.

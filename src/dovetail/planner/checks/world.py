@@ -19,22 +19,12 @@ from dovetail.model.fit.volumes import VolumeState, attached
 from dovetail.model.hostports import clash
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import ALIASES, CAPACITY_TYPE, HOSTNAME, ZONE
-from dovetail.model.objects import (
-    Affinity,
-    Container,
-    CSINode,
-    CSINodeDriver,
-    CSINodeSpec,
-    DaemonSet,
-    Node,
-    NodeSpec,
-    NodeStatus,
-    ObjectMeta,
-    Pod,
-    Taint,
-    VolumeNodeResources,
-)
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
+from dovetail.model.pods import Affinity, Container, Pod
 from dovetail.model.quantity import format_resources
+from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
+from dovetail.model.workloads import DaemonSet
 from dovetail.planner.checks.labels import labels_of, offered
 from dovetail.planner.checks.stores import storage_for
 from dovetail.planner.plan import Choice, Machine
