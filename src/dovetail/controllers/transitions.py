@@ -1,18 +1,18 @@
 """Transitions: a condition that turns, or a finalizer that goes, is told by an event and counted.
 
 That is how the life of a machine reads in `kubectl describe nodeclaim`, and what alerts on conditions ask for. What
-turned while nobody led is counted once somebody does, and told by nobody.
+turned while nobody led is counted once somebody does, and told by nobody. These events are many where many machines
+come at once, so they have a queue of their own: nothing that somebody must hear waits behind them.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.statuses import AnyCondition, Kind, Seen, seen, watched
-from dovetail.kube.events import reference
+from dovetail.kube.events import EventRecorder, reference
 from dovetail.kube.reflector import Change
 
 UNKNOWN = "Unknown"
@@ -23,14 +23,14 @@ class Transitions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._recorder = EventRecorder(context.kube, "karpenter", "status")
         for kind, reflector in watched(context.mirror):
             for each in tuple(reflector.store.all()):
                 self._compare(kind, each, None, seen(kind, each))
             context.mirror.listen(kind.resource, self._listener(kind))
 
     async def run(self) -> None:
-        """It only listens."""
-        await asyncio.Event().wait()
+        await self._recorder.run()
 
     def _listener(self, kind: Kind) -> Callable[[Change[Any]], None]:
         def changed(change: Change[Any]) -> None:
@@ -73,7 +73,7 @@ class Transitions:
             self._context.metrics.turns.ended(kind, old.values, took)
 
     def _say(self, kind: Kind, obj: Any, reason: str, text: str) -> None:
-        self._context.notices.record(reference(kind.resource, obj), "Normal", reason, text)
+        self._recorder.record(reference(kind.resource, obj), "Normal", reason, text)
 
 
 def _says_the_same(old: Any, new: Any) -> bool:

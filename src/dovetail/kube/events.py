@@ -73,9 +73,14 @@ _Key = tuple[Reference, str, str, str]
 
 
 class EventRecorder:
-    """`burst` events at once about one object, then one every `refill` seconds."""
+    """`burst` events at once about one object, then one every `refill` seconds.
 
-    def __init__(self, kube: Kube, component: str, *, burst: int = 25, refill: float = 300.0) -> None:
+    Each has a queue of its own. Several of one component have a `subject` each, which tells their events apart.
+    """
+
+    def __init__(
+        self, kube: Kube, component: str, *subject: str, burst: int = 25, refill: float = 300.0
+    ) -> None:
         self._kube = kube
         self._component = component
         self._burst = burst
@@ -83,7 +88,7 @@ class EventRecorder:
         self._queue: asyncio.Queue[tuple[_Key, Mapping[str, str]]] = asyncio.Queue(_BACKLOG)
         self._said: OrderedDict[_Key, _Said] = OrderedDict()
         self._tokens: OrderedDict[Reference, Tokens] = OrderedDict()
-        self._chance = kube.chance.child("events", component)
+        self._chance = kube.chance.child("events", component, *subject)
         self.dropped = 0
 
     def record(

@@ -51,6 +51,8 @@ VALIDATION = 15.0
 #: How long a wish, or the next thought, waits in seconds for machines where pods still come and go: the best of a part
 #: is not the best. Where pools ask for a longer quiet than that, a thought waits for it as well, up to so long.
 GATHERING, PATIENCE = 60.0, 600.0
+#: What the ways to save are called in metrics: the fleet is always searched as a whole.
+_SEARCHES = {"empty": "empty", "underutilized": "multi"}
 
 
 #: What an answer depends on, as lists of things.
@@ -163,7 +165,8 @@ class Disruption:
         return acted
 
     def _took(self, reason: str, began: float) -> None:
-        self._context.metrics.disruption_evaluation.labels(reason, "").observe(stopwatch() - began)
+        labels = (reason, _SEARCHES.get(reason, ""))
+        self._context.metrics.disruption_evaluation.labels(*labels).observe(stopwatch() - began)
 
     async def _clean(self) -> None:
         """Take our taint off machines that no command holds: an earlier life may have left it there."""
