@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -18,7 +19,7 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool
+from .conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
 
 _TIER = {"key": "tier", "operator": "In", "values": ("x", "y")}
 _WORLD = Snapshot(
@@ -159,22 +160,53 @@ def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
     )
 
 
-@given(st.lists(_asks, min_size=1, max_size=8), _machines)
-def test_plain_arithmetic_agrees_about_any_assignment(asks: list[_Ask], bought: list[tuple[Any, str]]) -> None:
-    waiting = [_pod(at, ask) for at, ask in enumerate(asks)]
+def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
+    """A plan that puts pods onto machines of these sorts, true in everything but perhaps in that."""
     machines = []
-    for number, (kind, zone) in enumerate(bought):
-        mine = [each for each, ask in zip(waiting, asks, strict=True) if ask.machine == number]
-        used = {"cpu": sum(ask.cpu for ask in asks if ask.machine == number), "pods": len(mine),
-                "memory": sum(resources({"memory": "1Gi"})["memory"] for _ in mine)}  # fmt: skip
-        price = kind.offerings[0].price
-        choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=price)
+    for number, (kind, zone) in enumerate(sorts):
+        mine = [each for each, at in zip(waiting, where, strict=True) if at == number]
+        used = resources({"cpu": "0", "memory": "0"}) | {"pods": len(mine)}
+        for each in mine:
+            for name, amount in resources(each.spec.containers[0].resources.requests).items():
+                used[name] += amount
+        choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price)
         machines.append(Machine(name=f"m-{number}", pool="default", offerings=(choice,), requirements=(), requests=used,
                                 pods=tuple(each.metadata.key for each in mine)))  # fmt: skip
-    placements = {each.metadata.key: Placement(machine=f"m-{ask.machine}")
-                  for each, ask in zip(waiting, asks, strict=True)}  # fmt: skip
-    plan = Plan(placements=placements, machines=tuple(machines), cost=Cost(per_hour=sum(m.price for m in machines)))
+    placements = {each.metadata.key: Placement(machine=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
+    cost = Cost(per_hour=sum(machine.price for machine in machines))
+    return Plan(placements=placements, machines=tuple(machines), cost=cost)
+
+
+@given(st.lists(_asks, min_size=1, max_size=8), _machines)
+def test_plain_arithmetic_agrees_about_any_assignment(asks: list[_Ask], sorts: list[tuple[Any, str]]) -> None:
+    waiting = tuple(_pod(at, ask) for at, ask in enumerate(asks))
+    plan = _bought(sorts, waiting, [ask.machine for ask in asks])
     right = all(_holds(kind.capacity["cpu"], zone, [ask for ask in asks if ask.machine == number])
-                for number, (kind, zone) in enumerate(bought))  # fmt: skip
-    found = verify(plan, Snapshot(pools=(pool(),), pending=tuple(waiting)))
+                for number, (kind, zone) in enumerate(sorts))  # fmt: skip
+    found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
     assert (found == []) is right, [str(each) for each in found]
+
+
+_Rule = Callable[[Counter[str], Counter[int]], bool]
+_RULES: dict[str, tuple[dict[str, Any], _Rule]] = {
+    "level over zones": (spread(), lambda zones, _: max(zones.values()) - min(zones[zone] for zone in ZONES) <= 1),
+    "level over machines": (spread(HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "a slack spread": (spread(skew=2), lambda zones, _: max(zones.values()) - min(zones[z] for z in ZONES) <= 2),
+    "in all zones": (spread(minDomains=4), lambda zones, _: max(zones.values()) <= 1),
+    "apart by zone": (near("podAntiAffinity", ZONE), lambda zones, _: max(zones.values()) <= 1),
+    "apart by machine": (near("podAntiAffinity", HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "in one zone": (near("podAffinity", ZONE), lambda zones, _: len(+zones) == 1),
+    "on one machine": (near("podAffinity", HOSTNAME), lambda _, machines: len(+machines) == 1),
+}
+
+
+@pytest.mark.parametrize("name", _RULES)
+@settings(max_examples=30)
+@given(where=st.lists(st.integers(0, 4), min_size=1, max_size=6), zones=st.permutations((*ZONES, *ZONES)))
+def test_counting_agrees_about_rules_between_pods(name: str, where: list[int], zones: list[str]) -> None:
+    """A spread over machines counts the empty one that could always be bought; one over zones every zone for sale."""
+    rule, holds = _RULES[name]
+    waiting = pods(len(where), cpu="100m", **rule)
+    plan = _bought([(SHOP[0], zone) for zone in zones[:5]], waiting, where)
+    found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
+    assert (found == []) is holds(Counter(zones[at] for at in where), Counter(where)), [str(each) for each in found]
