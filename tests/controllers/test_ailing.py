@@ -31,5 +31,7 @@ def test_credentials_that_lapse_for_a_moment_do_not_end_the_watch_over_ailing_ma
         await asyncio.sleep(SELDOM + 60)
         claims = await world.list(kinds.NODECLAIMS)
         assert machine.provider_id not in {each.get("status", {}).get("providerID") for each in claims}
+        name, labels = "karpenter_interruption_instance_status_unhealthy_total", {"category": "InstanceStatus"}
+        assert world.autoscaler.metrics.registry.get_sample_value(name, labels) >= 1
 
     tell(story)

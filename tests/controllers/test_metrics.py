@@ -80,6 +80,76 @@ def test_a_pod_that_waits_is_told_with_how_long(tell: Tell) -> None:
     tell(story)
 
 
+#: What dashboards and alerts for Karpenter 1.15 ask for, by kind of number.
+NAMES = {
+    "counter": """
+        karpenter_nodeclaims_created_total karpenter_nodeclaims_terminated_total karpenter_nodeclaims_disrupted_total
+        karpenter_nodeclaims_unhealthy_disrupted_total karpenter_nodes_created_total karpenter_nodes_terminated_total
+        karpenter_nodes_drained_total karpenter_nodes_reboots_total karpenter_pods_eviction_requests_total
+        karpenter_pods_drained_total karpenter_pods_disruption_initiated_total
+        karpenter_pod_deletion_cost_pod_annotation_writes_total karpenter_voluntary_disruption_decisions_total
+        karpenter_voluntary_disruption_decisions_by_nodepool_total
+        karpenter_voluntary_disruption_terminate_first_decisions_total
+        karpenter_voluntary_disruption_consolidation_timeouts_total
+        karpenter_voluntary_disruption_failed_validations_total karpenter_voluntary_disruption_queue_failures_total
+        karpenter_consolidation_moves_total karpenter_cloudprovider_errors_total
+        karpenter_interruption_received_messages_total karpenter_interruption_deleted_messages_total
+        karpenter_interruption_instance_status_unhealthy_total
+        operator_nodeclaim_status_condition_transitions_total operator_nodepool_status_condition_transitions_total
+        operator_node_status_condition_transitions_total operator_ec2nodeclass_status_condition_transitions_total
+        operator_status_condition_transitions_total process_cpu_seconds_total
+    """,
+    "gauge": """
+        karpenter_build_info karpenter_nodes_allocatable karpenter_nodes_total_pod_requests
+        karpenter_nodes_total_pod_limits karpenter_nodes_total_daemon_requests karpenter_nodes_total_daemon_limits
+        karpenter_nodes_system_overhead karpenter_nodes_current_lifetime_seconds karpenter_cluster_utilization_percent
+        karpenter_nodepools_limit karpenter_nodepools_usage karpenter_nodepools_cost_total
+        karpenter_nodepools_allowed_disruptions karpenter_nodepools_nodes_consuming_budgets
+        karpenter_pods_state karpenter_pods_unstarted_time_seconds karpenter_pods_unbound_time_seconds
+        karpenter_pods_provisioning_unbound_time_seconds karpenter_pods_provisioning_unstarted_time_seconds
+        karpenter_pods_provisioning_scheduling_undecided_time_seconds
+        karpenter_pod_deletion_cost_nodes_with_pending_annotation_writes
+        karpenter_voluntary_disruption_eligible_nodes karpenter_cluster_state_node_count
+        karpenter_cluster_state_synced karpenter_cluster_state_unsynced_time_seconds karpenter_scheduler_queue_depth
+        karpenter_scheduler_ignored_pods_count karpenter_scheduler_unschedulable_pods_count
+        karpenter_cloudprovider_instance_type_offering_available karpenter_cloudprovider_instance_type_cpu_cores
+        karpenter_cloudprovider_instance_type_offering_price_estimate
+        karpenter_cloudprovider_instance_type_memory_bytes
+        operator_nodeclaim_status_condition_count operator_nodeclaim_status_condition_current_status_seconds
+        operator_nodeclaim_termination_current_time_seconds operator_nodepool_status_condition_count
+        operator_node_status_condition_count operator_ec2nodeclass_status_condition_count
+        operator_status_condition_count operator_status_condition_current_status_seconds
+        operator_termination_current_time_seconds process_resident_memory_bytes
+    """,
+    "histogram": """
+        karpenter_nodeclaims_instance_termination_duration_seconds karpenter_nodeclaims_termination_duration_seconds
+        karpenter_nodes_lifetime_duration_seconds karpenter_nodes_reboot_duration_seconds
+        karpenter_nodes_reboot_recovery_duration_seconds karpenter_pods_bound_duration_seconds
+        karpenter_pods_provisioning_bound_duration_seconds karpenter_pods_provisioning_startup_duration_seconds
+        karpenter_pods_scheduling_decision_duration_seconds karpenter_scheduler_scheduling_duration_seconds
+        karpenter_voluntary_disruption_decision_evaluation_duration_seconds karpenter_consolidation_score
+        karpenter_cloudprovider_duration_seconds karpenter_interruption_message_queue_duration_seconds
+        operator_nodeclaim_status_condition_transition_seconds operator_nodeclaim_termination_duration_seconds
+        operator_status_condition_transition_seconds operator_termination_duration_seconds
+    """,
+    "summary": "karpenter_nodes_termination_duration_seconds karpenter_pods_startup_duration_seconds",
+}
+
+
+def test_every_name_that_dashboards_ask_for_is_there_once(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        world.start()
+        await asyncio.sleep(1)
+        text = world.autoscaler.metrics.text().decode()
+        told = re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE)
+        assert len({name for name, _ in told}) == len(told)
+        for kind, names in NAMES.items():
+            assert set(names.split()) <= {name for name, each in told if each == kind}, kind
+        assert not [name for name, _ in told if name.endswith("_created")]
+
+    tell(story)
+
+
 def test_a_pool_that_is_gone_leaves_no_numbers_behind(tell: Tell) -> None:
     async def story(world: Any) -> None:
         await world.pool(limits={"cpu": "100"})

@@ -38,6 +38,8 @@ _MEANING = {
 _QUIET = {"rebalance": "rebalance_recommendation", "no-op": "no_op"}
 #: What there is too little of when machines are called back.
 _SHORT = {"spot-interruption": SPOT, "reservation-interruption": RESERVED}
+#: What a cloud that was asked calls an illness in metrics.
+_CATEGORY = {"status-check-failed": "InstanceStatus", "scheduled-event": "EventStatus"}
 #: Messages that leave no time for a drain.
 FORCED = frozenset({"status-check-failed"})
 PAUSE, LOOK, SELDOM = 5.0, 60.0, 600.0
@@ -62,7 +64,10 @@ class Interruptions:
         while True:
             pause = LOOK
             try:
-                await self._handle(await self._context.cloud.ailing())
+                found = await self._context.cloud.ailing()
+                for message in found:
+                    self._context.metrics.unhealthy_machines.labels(_CATEGORY[message.kind]).inc(len(message.provider_ids))
+                await self._handle(found)
                 told = ""
             except CloudError as problem:
                 denied = problem.remedy is Remedy.OPERATOR
