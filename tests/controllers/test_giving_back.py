@@ -289,7 +289,7 @@ def test_the_best_is_thought_of_once_all_machines_are_quiet(tell: Tell) -> None:
     async def story(world: Any) -> None:
         def thoughts() -> float:
             name = "karpenter_voluntary_disruption_decision_evaluation_duration_seconds_count"
-            labels = {"reason": "underutilized", "consolidation_type": ""}
+            labels = {"reason": "underutilized", "consolidation_type": "multi"}
             return world.autoscaler.metrics.registry.get_sample_value(name, labels) or 0.0
 
         await running(world, 6, cpu="1500m", disruption={**QUICK, "consolidateAfter": "5m"})
