@@ -339,28 +339,21 @@ class Board:
         self.close(at)
         return held
 
-    def affordable(self, columns: Bools, at: int | None = None) -> Bools:
-        """Of some columns, those that limits and reservations still allow (for a machine that stands at `at`)."""
-        ok = columns.copy()
+    def open_to(self, at: int | None = None) -> Bools:
+        """The columns that limits and reservations still allow (for a machine that stands at `at`)."""
         menu = self.menu
+        ok: Bools = np.ones(menu.size, dtype=np.bool_)
         before = int(self.column[at]) if at is not None else -1
         for name in self.problem.binding:
             limits = np.array([left.get(name, UNLIMITED) for left in self.left], dtype=np.int64)
             if before >= 0 and name in self.left[int(menu.pools[before])]:
                 limits[menu.pools[before]] += menu.limited[name][before]
             ok &= menu.limited[name] <= limits[menu.pools]
-        if self.problem.reservations:
-            self._within_reservations(ok, before)
+        for name, most in self.problem.reservations.items():
+            held = self.reserved.get(name, 0) - (before >= 0 and menu.reservations[before] == name)
+            if held >= most:
+                ok[menu.reserved(name)] = False
         return ok
-
-    def _within_reservations(self, ok: Bools, before: int) -> None:
-        for column in np.flatnonzero(ok):
-            name = self.menu.reservations[column]
-            if name is None:
-                continue
-            held = self.reserved.get(name, 0) - (before >= 0 and self.menu.reservations[before] == name)
-            if held >= self.problem.reservations.get(name, UNLIMITED):
-                ok[column] = False
 
     def _grow(self) -> None:
         more = self.free.shape[1]

@@ -66,6 +66,12 @@ class Diversity:
             suits[family] = self._suits(first[family], mask, keys)
         return ok & suits[alike]
 
+    def among(self, columns: Iterable[int], asks: Iterable[Ask], load: Sequence[int]) -> Iterator[int]:
+        """The same, one after the other, for those who need only the first."""
+        mask, keys = self._common(asks)
+        mask &= self._taking(load)
+        return (column for column in columns if self._suits(column, mask, keys))
+
     def _families(self, keys: tuple[str, ...]) -> tuple[Ints, list[int]]:
         """For each row of the menu the family of those that may become the same and are pinned alike; one of each."""
         known = self._alike.get(keys)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask, Stance
 from dovetail.planner.columns import Bools, Ints
-from dovetail.planner.sizing import holding
+from dovetail.planner.sizing import cheapest
 
 if TYPE_CHECKING:
     from dovetail.planner.packer import Packer
@@ -28,7 +28,7 @@ class Growth:
 
     def __init__(self) -> None:
         self._never: dict[_Size, int] = {}
-        self._held: dict[tuple[int, _Size], tuple[object, int, Bools]] = {}
+        self._held: dict[tuple[int, _Size], tuple[object, int, int | None]] = {}
 
     def forget(self) -> None:
         """Something other than putting pods, opening machines and enlarging them has happened."""
@@ -43,14 +43,14 @@ class Growth:
         least = float("inf")
         open_to: dict[int, Bools] = {}
         for at in self._admitted(packer, ask, axis, domains)[:_MOST].tolist():
-            ok = self._columns(packer, ask, at)
-            before = int(board.column[at])
-            if watched and ok is not None:
+            column = self._cheapest(packer, ask, at)
+            before = board.standing(at)
+            if watched and column is not None:
                 if before not in open_to:
-                    open_to[before] = board.affordable(np.ones(menu.size, dtype=np.bool_), at)
-                ok = ok & open_to[before]
-            column = int(ok.argmax()) if ok is not None else -1
-            if ok is None or not ok[column]:
+                    open_to[before] = board.open_to(at)
+                if not open_to[before][column]:
+                    column = cheapest(board, at, ask, open_to[before])
+            if column is None:
                 self._never[ask.stance, id(ask.steps)] |= 1 << at
                 continue
             price, extra = menu.prices[column], float(menu.prices[column] - menu.prices[before])
@@ -71,16 +71,15 @@ class Growth:
         ask.steps = steps
         return bins
 
-    def _columns(self, packer: Packer, ask: Ask, at: int) -> Bools | None:
-        """The columns that hold a machine with one more pod of the ask on it; None if there are none."""
+    def _cheapest(self, packer: Packer, ask: Ask, at: int) -> int | None:
+        """The cheapest column for a machine with one more pod of the ask on it, whatever limits say, or None."""
+        packer.problem.work += 1
         board, key = packer.board, (at, (ask.stance, id(ask.steps)))
-        contents, column = board.contents[at], int(board.column[at])
+        contents, column = board.contents[at], board.standing(at)
         known = self._held.get(key)
         if known is None or known[0] is not contents or known[1] != column:
-            known = self._held[key] = (contents, column, holding(board, at, ask.request, ask))
-        else:
-            packer.problem.work += 1
-        return known[2] if known[2].any() else None
+            known = self._held[key] = (contents, column, cheapest(board, at, ask))
+        return known[2]
 
 
 def _places(bits: int) -> list[int]:

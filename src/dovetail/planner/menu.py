@@ -80,6 +80,19 @@ class Menu:
         rows = (*self.capacity, self.finite, self.kinds)
         return self.recall("types", None, lambda: np.unique(np.vstack(rows), axis=1, return_inverse=True)[1].ravel())
 
+    def charges(self, name: str) -> dict[int, list[int]]:
+        """What machines of each pool count against a limit, in order."""
+
+        def found() -> dict[int, list[int]]:
+            return {pool: np.unique(self.limited[name][self.pools == pool]).tolist() for pool in set(self.pool_at)}
+
+        return self.recall(("charges", name), None, found)
+
+    def reserved(self, name: str) -> list[int]:
+        """The columns of a reservation."""
+        every = self.reservations
+        return self.recall(("reserved", name), None, lambda: [at for at, each in enumerate(every) if each == name])
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_remembered": {}}
 

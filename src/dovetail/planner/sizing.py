@@ -12,7 +12,7 @@ import numpy as np
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.bulk import move_all
-from dovetail.planner.columns import Bools, Ints
+from dovetail.planner.columns import Bools
 from dovetail.planner.company import Company, company
 from dovetail.planner.stairs import Stairs
 
@@ -29,9 +29,8 @@ def shrink(board: Board, machines: Iterable[int] | None = None) -> None:
         _shrink_freely(board, chosen)
         return
     for at in chosen:
-        held = holding(board, at)
-        ok = board.affordable(held, at) if limited else held
-        best = int(ok.argmax()) if ok.any() else None
+        problem.work += 1
+        best = cheapest(board, at, open_to=board.open_to(at) if limited else None)
         if best is not None and best != board.standing(at):
             board.move(at, best)
 
@@ -53,20 +52,18 @@ def _shrink_freely(board: Board, machines: Iterable[int]) -> None:
                 board.move(at, best)
 
 
-def holding(board: Board, at: int, more: Ints | None = None, ask: Ask | None = None) -> Bools:
-    """The columns on which a machine could stand with what is on it (and `more` beside, of an ask)."""
-    problem = board.problem
-    problem.work += 1
-    these = company(board, at, ask)
-    ok = these.alike(board.menu, *_standing(board, at, these))
-    used = board.used(at)
-    load = used if more is None else [amount + extra for amount, extra in zip(used, more.tolist(), strict=True)]
-    for dim, amount in enumerate(load):
-        ok &= board.menu.capacity[dim] >= amount
-    if problem.diversity is not None:
+def cheapest(board: Board, at: int, ask: Ask | None = None, open_to: Bools | None = None) -> int | None:
+    """The cheapest column, of those that are open, for a machine with what is on it (and one more pod, of an ask)."""
+    these, load, diversity = company(board, at, ask), board.used(at), board.problem.diversity
+    for dim, amount in ask.steps if ask is not None else ():
+        load[dim] += amount
+    columns = these.stairs(board.menu, *_standing(board, at, these)).holding(load)
+    if open_to is not None:
+        columns = (column for column in columns if open_to[column])
+    if diversity is not None:
         held = [board.asks[number] for number in board.contents[at]]
-        ok = problem.diversity.holding(ok, [*held, ask] if ask is not None else held, load)
-    return ok
+        columns = diversity.among(columns, [*held, ask] if ask is not None else held, load)
+    return next(columns, None)
 
 
 def _standing(board: Board, at: int, these: Company) -> tuple[int, list[int]]:

@@ -7,7 +7,7 @@ worth looking at.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import ge
 
 import numpy as np
@@ -30,11 +30,14 @@ class Stairs:
 
     def first(self, used: Sequence[int]) -> int | None:
         """The cheapest column with room for what is used."""
+        return next(self.holding(used), None)
+
+    def holding(self, used: Sequence[int]) -> Iterator[int]:
+        """The columns with room for what is used, the cheapest first."""
         start = max(map(bisect_left, self._highest, used))
         for at in range(start, len(self._columns)):
             if all(map(ge, self._rooms[at], used)):
-                return self._columns[at]
-        return None
+                yield self._columns[at]
 
     def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
         """The same for many machines at once, one in each column of `used`; -1 where there is none."""

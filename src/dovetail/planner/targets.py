@@ -5,6 +5,7 @@ The target is the column on which the demand still waiting would cost least if n
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -143,7 +144,7 @@ class Targets:
         for other, chosen in packer.extra:
             ok &= chosen[menu.domains[other]]
         if packer.problem.binding or packer.problem.reservations:
-            ok = packer.board.affordable(ok)
+            ok &= packer.board.open_to()
         if packer.strategy.wide:
             ok &= self._widely(packer)
         diversity = packer.problem.diversity
@@ -156,13 +157,15 @@ class Targets:
         """The columns within limits if every machine that stands became the largest it may."""
         menu, board = packer.problem.menu, packer.board
         ok = np.ones(menu.size, dtype=np.bool_)
+        standing = [board.standing(at) for at in board.bought()]
         for name in packer.problem.binding:
-            limits = np.array([each.get(name, UNLIMITED) for each in packer.problem.limits], dtype=np.int64)
-            for at in board.bought():
-                pool = int(menu.pools[board.column[at]])
-                sizes = menu.limited[name][(menu.pools == pool) & (menu.limited[name] <= limits[pool])]
-                limits[pool] -= int(sizes.max()) if len(sizes) else int(menu.limited[name][board.column[at]])
-            ok &= menu.limited[name] <= limits[menu.pools]
+            limits = [each.get(name, UNLIMITED) for each in packer.problem.limits]
+            charges = menu.charges(name)
+            for column in standing:
+                pool = menu.pool_at[column]
+                within = bisect_right(charges[pool], limits[pool])
+                limits[pool] -= charges[pool][within - 1] if within else int(menu.limited[name][column])
+            ok &= menu.limited[name] <= np.array(limits, dtype=np.int64)[menu.pools]
         return ok
 
     def _limit_shares(self, packer: Packer, at: Ints) -> Floats:

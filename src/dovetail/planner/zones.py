@@ -107,7 +107,7 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
     for ask in asks:
         ok &= ask.columns
     if board.problem.binding or board.problem.reservations:
-        ok = twin.affordable(ok)
+        ok &= twin.open_to()
     if board.problem.diversity is not None:
         ok = board.problem.diversity.holding(ok, asks, load)
     if not ok.any():
