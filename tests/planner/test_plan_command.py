@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from dovetail.cli.plan import plan
+from dovetail.planner.optimise import better
 
 TYPE = {
     "name": "m5.large",
@@ -72,6 +74,25 @@ def test_the_search_reports_bound_and_gap(run: Any) -> None:
     cost = json.loads(run(POOL, _deployment("web", 3, "900m"), deadline="0.2").stdout)["cost"]
     assert 0 < cost["lowerBound"] <= cost["perHour"]
     assert cost["boundOf"]
+
+
+def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "in.yaml"
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "db"}}}]}}  # fmt: skip
+    file.write_text(yaml.safe_dump_all([_deployment("web", 9, "1300m"), _deployment("jobs", 5, "3700m"),
+                                        _deployment("db", 4, "700m", affinity=apart)]))  # fmt: skip
+
+    def planned(*args: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(CliRunner().invoke(plan, ["-f", str(file), "-o", "json", *args]).stdout)
+        del found["took"]
+        return found
+
+    calm = planned()
+    hours = itertools.count(step=3600.0)
+    monkeypatch.setattr(better, "stopwatch", lambda: next(hours))
+    assert planned() == calm
+    assert calm["cost"]["perHour"] < planned("--deadline", "0")["cost"]["perHour"]
 
 
 def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -> None:

@@ -25,6 +25,8 @@ _DEFAULT_REGION = "ap-northeast-2"
 MANY = 200
 #: So many nodes are told of one by one.
 FEW = 5
+#: Up to so many pods the work to be done is known well enough to do without a clock.
+STEADY = 500
 
 
 @click.command()
@@ -77,8 +79,6 @@ def plan(
     snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
     for note in _notes(objects, snapshot, consolidating):
         click.echo(f"note: {note}", err=True)
-    if deadline is None:
-        deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, consolidating)
     click.echo(_printed(found, output, consolidating, verbose))
@@ -113,14 +113,20 @@ def _notes(objects: Objects, snapshot: Snapshot, consolidating: bool) -> Iterato
         yield f"{len(held) - FEW} more nodes stay for such reasons"
 
 
-def _solve(snapshot: Snapshot, seed: int, deadline: float, consolidating: bool) -> Plan:
+def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating: bool) -> Plan:
+    """A deadline that is asked for is kept by the clock; else few pods get the same plan however busy the machine."""
+    from dovetail.planner.optimise.better import better, better_by_work
     from dovetail.planner.provision import provision
+
+    optimiser = better_by_work if deadline is None and len(snapshot.pending) <= STEADY else better
+    if deadline is None:
+        deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
 
     if consolidating:
         from dovetail.planner.consolidate import consolidate
 
         return consolidate(snapshot, seed=seed, deadline=deadline or None)
-    return provision(snapshot, seed=seed, deadline=deadline or None)
+    return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
 def _printed(found: Plan, output: str, consolidating: bool, verbose: bool) -> str:

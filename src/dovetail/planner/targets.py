@@ -121,6 +121,7 @@ class Targets:
 
     def _stocked(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
         menu, strategy = packer.problem.menu, packer.strategy
+        packer.problem.work += 3 + menu.size // 200
         ok = self.candidates(packer, ask, axis, domains)
         if not ok.any():
             return None
