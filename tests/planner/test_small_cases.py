@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,3 +93,12 @@ def test_a_machine_less_never_lowers_the_bound(pods: tuple[Pod, ...], count: int
     with_all, without = _plan(pods, SHOP, *standing).cost.lower_bound, _plan(pods, SHOP, *standing[1:]).cost.lower_bound
     if with_all is not None and without is not None:  # there is none where the machine was too busy
         assert with_all <= without + 1e-9
+
+
+@SMALL_CASES
+@given(st.integers(1, 8), st.sampled_from(("300m", "700m", "1100m", "1900m")), st.sampled_from(SHOPS))
+def test_of_pods_that_are_alike_the_bound_is_the_optimum(count: int, cpu: str, shop: tuple[InstanceType, ...]) -> None:
+    pods = tuple(pod(f"a-{at}", cpu, labels={"app": "any"}) for at in range(count))
+    plan = _plan(pods, shop)
+    assert plan.cost.lower_bound == pytest.approx(optimum(pods, shop))
+    assert plan.cost.per_hour == pytest.approx(plan.cost.lower_bound)

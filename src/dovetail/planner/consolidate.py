@@ -15,7 +15,7 @@ from dovetail.clock import stopwatch
 from dovetail.model.labels import INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
 from dovetail.planner.classes import pod_key
-from dovetail.planner.optimise.bound import WORDS, relaxed, whole
+from dovetail.planner.optimise.bound import WORDS, proven
 from dovetail.planner.plan import Cost, Move, Plan
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
@@ -58,10 +58,10 @@ def _bound(snapshot: Snapshot, candidates: list[NodeState], seconds: float) -> f
     if not all(_for_sale(node, snapshot) for node in candidates):
         return None
     problem = Problem(_world(replace(snapshot, pending=()), tuple(candidates)))
-    fluid = relaxed(problem, {}, seconds)
+    bought = proven(problem, {}, seconds)
     going = {node.name for node in candidates}
     staying = sum(node.price or 0.0 for node in snapshot.nodes if not node.deleting and node.name not in going)
-    return None if fluid is None else staying + max(fluid.price, whole(problem, {}))
+    return None if bought is None else staying + bought
 
 
 def _for_sale(node: NodeState, snapshot: Snapshot) -> bool:

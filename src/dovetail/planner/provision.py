@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,7 +58,7 @@ _SHORT = tuple(dict.fromkeys((*_HELPFUL, *(
 ))))  # fmt: skip
 _BRIEF = 2
 #: How much of it: more where somebody goes without whom the reference places.
-_SHORT_WORK, _MISSING_WORK = 3_000, 6_000
+_SHORT_WORK, _MISSING_WORK = 4_500, 9_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: The reference looks at one machine after another: up to this many.
 _FLEET = 500
@@ -188,18 +189,17 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
 
 def _floor(problem: Problem, packing: Packing) -> float | None:
     """What no plan for the pods of a packing can cost less than."""
-    from dovetail.planner.optimise.bound import relaxed
+    from dovetail.planner.optimise.bound import proven
 
-    fluid = relaxed(problem, packing.left, _AN_HOUR if few(problem) else 1.0)
-    return fluid.price if fluid is not None else None
+    return proven(problem, packing.left, _AN_HOUR if few(problem) else 1.0)
 
 
 def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
-    from dovetail.planner.optimise.bound import WORDS, whole
+    from dovetail.planner.optimise.bound import WORDS
 
-    if bound is None:
-        return plan_of(problem, packing, tier=2)
-    return plan_of(problem, packing, tier=2, bound=max(bound, whole(problem, packing.left)), bound_of=WORDS)
+    if bound is not None and math.isclose(bound, packing.cost):  # prices were added up in another order
+        bound = packing.cost
+    return plan_of(problem, packing, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
 
 
 def _wider(problem: Problem, plan: Plan, followed: Packing, bound: float | None) -> Plan:

@@ -106,9 +106,13 @@ class Packing:
     @property
     def ample(self) -> bool:
         """Whether everybody has a place, and it is content and reaches as many zones as the yardstick."""
+        return not self.left and self.wide and self.content
+
+    @property
+    def wide(self) -> bool:
+        """Whether it reaches as many zones as the yardstick."""
         yardstick = self.board.problem.yardstick
-        wide = yardstick is None or reach(self.board, yardstick.zones) == yardstick.zones
-        return not self.left and wide and self.content
+        return yardstick is None or reach(self.board, yardstick.zones) == yardstick.zones
 
     def missing(self, guide: Packing) -> int:
         """How many go without that another packing places."""

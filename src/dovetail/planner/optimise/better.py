@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from dovetail.clock import stopwatch
-from dovetail.planner.optimise.bound import relaxed
+from dovetail.planner.optimise.bound import proven
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
 from dovetail.planner.optimise.search import improve
@@ -22,7 +22,7 @@ from dovetail.planner.quick import Packing, few, pourable
 from dovetail.planner.soundness import sound
 from dovetail.planner.zones import widened
 
-#: Work of the search for each second it is given: clocks differ, work does not. An idle core does about twice this.
+#: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
 _WORK_A_SECOND = 40_000
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
@@ -82,8 +82,7 @@ class _Attempt:
 
     def run(self) -> Bettered:
         problem = self.problem
-        fluid = relaxed(problem, self.best.left, self.left() / 3)
-        self.bound = fluid.price if fluid is not None else None
+        self.bound = proven(problem, self.best.left, self.left() / 3)
         self._say()
         poured = pourable(problem) and self._pour()
         self._say()

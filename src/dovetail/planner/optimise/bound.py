@@ -3,6 +3,8 @@
 Pods may be cut into pieces and machines bought in fractions, each class only on columns it may stand on, and never
 more pods that refuse each other's company than machines. Spreads, affinities and limits are not looked at; machines
 that are there are free as far as they reach. Whatever a real plan costs, it cannot cost less.
+
+Nor can it cost less than whole machines for the whole pods of one class alone, which is exact where there is one.
 """
 
 from __future__ import annotations
@@ -12,17 +14,25 @@ from collections.abc import Set
 import numpy as np
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.columns import Bools
+from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.optimise.fluid import Demand, Fluid, fluid
-from dovetail.planner.problem import Problem
+from dovetail.planner.problem import UNLIMITED, Problem
 
 WORDS = (
-    "pods may be cut into pieces and machines bought in fractions, but at least the one that the dearest pod needs; "
-    "spreads, affinities, limits, reservations and minimum flexibility are left out"
+    "pods may be cut into pieces and machines bought in fractions, but at least the whole ones that pods of any one "
+    "kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
 )
 #: Where there is no time for the relaxation as it is, pods are poured together down to this many shares.
 _COARSE = 300
+#: So many classes are asked what whole machines for them cost, those that need most; and up to so many pods of one.
+_ASKED, _COUNTED = 8, 5000
+
+
+def proven(problem: Problem, left: dict[int, int], seconds: float) -> float | None:
+    """What no plan costs less than that leaves out the same pods; None where time is short."""
+    fluid = relaxed(problem, left, seconds)
+    return None if fluid is None else max(fluid.price, whole(problem, left))
 
 
 def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | None:
@@ -39,21 +49,43 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
 
 
 def whole(problem: Problem, left: dict[int, int]) -> float:
-    """What the machine costs at least that some pod needs, of those that find no room on machines that are there."""
-    most = 0.0
+    """What machines cost at least for pods of one class, of those that find no room on machines that are there."""
+    finite = np.isfinite(problem.menu.prices)
+    needs: list[tuple[float, int, Ints, Floats]] = []
     for one in problem.classes:
         ask = problem.ask(one, len(one.levels) - 1)
-        if one.count > left.get(one.index, 0) and not _room_there(problem, ask):
-            prices = problem.menu.prices[holding(problem, ask, problem.blurred)]
-            most = max(most, float(prices.min(initial=np.inf))) if np.isfinite(prices).any() else most
-    return most
+        there = int(_fitting(problem, ask, problem.free)[ask.nodes].sum())
+        count, columns = one.count - left.get(one.index, 0) - there, ask.columns & finite
+        if count > 0 and columns.any():
+            fits, prices = _fitting(problem, ask, problem.menu.capacity)[columns], problem.menu.prices[columns]
+            if fits.any():
+                rate = float((prices[fits > 0] / fits[fits > 0]).min())
+                needs.append((count * rate, count, fits, prices))
+    needs.sort(key=lambda each: -each[0])
+    return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_ASKED]), default=0.0)
 
 
-def _room_there(problem: Problem, ask: Ask) -> bool:
-    room = ask.nodes.copy()
+def _fitting(problem: Problem, ask: Ask, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
+    """How many pods of an ask each machine holds at most by itself, with so much room in every dimension."""
+    found: Ints = np.full(room.shape[1], 1 if _lonely(ask) else UNLIMITED, dtype=np.int64)
     for dim, amount in ask.steps:
-        room &= problem.free[dim] >= amount
-    return bool(room.any())
+        if dim not in problem.blurred:
+            np.minimum(found, np.maximum(room[dim], 0) // amount, out=found)
+    return found
+
+
+def _cover(count: int, fits: Ints, prices: Floats) -> float:
+    """The least that machines for so many pods cost, where each holds so many at its price."""
+    cheapest: dict[int, float] = {}
+    for most, price in zip(np.minimum(fits, count).tolist(), prices.tolist(), strict=True):
+        if most > 0:
+            cheapest[most] = min(price, cheapest.get(most, np.inf))
+    if count > _COUNTED:
+        return count * min(price / most for most, price in cheapest.items())
+    least = [0.0] * (count + 1)
+    for pods in range(1, count + 1):
+        least[pods] = min([price + least[max(0, pods - most)] for most, price in cheapest.items()])
+    return least[count]
 
 
 def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:

@@ -57,7 +57,7 @@ def improve(
     chance = Chance(seed).child("planner", "search")
     best, bargain = start, None
     for strategy in _starts(problem, chance) if afresh else ():
-        if out_of_time() or problem.work - begin > budget * _AFRESH or best.cost <= enough + EPSILON:
+        if out_of_time() or problem.work - begin > budget * _AFRESH or _perfect(best, enough):
             break
         other = pack(problem, strategy)
         if other.left != best.left:
@@ -86,10 +86,15 @@ def _walked(
     tries = 0
     while problem.work - begin < budget and tries < budget and not out_of_time():
         tries += 1
-        if walk.idle > patience or not (walk.best.cost > enough + EPSILON or walk.waiting):
+        if walk.idle > patience or (_perfect(walk.best, enough) and not walk.waiting):
             break
         walk.step(chance, 1 - (problem.work - begin) / budget)
     return walk.best
+
+
+def _perfect(packing: Packing, enough: float) -> bool:
+    """Whether there is nothing to better: the price, wishes, zones."""
+    return packing.cost <= enough + EPSILON and not packing.unkept and packing.wide
 
 
 class _Walk:
@@ -171,6 +176,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
 
 def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = None) -> Board | None:
     """The board with some machines taken apart and their pods, and perhaps one of another class, placed again."""
+    problem.work += 10 + before.size // 5
     board = before.clone()
     bought = board.bought()
     if not bought and guest is None:
