@@ -13,7 +13,7 @@ from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
+from .conftest import HOSTNAME, SMALL, ZONE, kind, near, node, pod, pods, pool, spread, zones_of
 
 
 def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
@@ -81,6 +81,22 @@ def test_an_unavailable_offering_is_noticed() -> None:
     first = plan.machines[0].offerings[0]
     gone = frozenset([(first.instance_type, first.zone, first.capacity_type)])
     assert _rules(plan, replace(snapshot, unavailable=gone)) == {"offering"}
+
+
+def test_a_type_that_lacks_what_its_pool_asks_for_is_noticed() -> None:
+    """Others have the label, so this one is known to be without it."""
+    fast = kind("fast", 2, 8, 0.50, labels={"karpenter.k8s.aws/instance-gpu-count": ("1",)})
+    needs = ({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Gt", "values": ("0",)},)
+    plan, snapshot = _plan(pod("a"), pools=(pool(types=(SMALL, fast), requirements=needs),))
+    plain = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
+    assert "offering" in _rules(_machine(plan, offerings=(plain,)), snapshot)
+
+
+def test_a_zone_that_only_sells_what_no_pool_may_buy_is_no_zone_to_level_with() -> None:
+    fast = kind("fast", 2, 8, 0.50, ("z1", "z2"), labels={"karpenter.k8s.aws/instance-gpu-count": ("1",)})
+    needs = ({"key": "karpenter.k8s.aws/instance-gpu-count", "operator": "Exists"},)
+    plan, _ = _plan(*pods(4, **spread()), pools=(pool(types=(SMALL, fast), requirements=needs),))
+    assert zones_of(plan) == ["z1", "z1", "z2", "z2"]
 
 
 def test_a_zone_the_pod_did_not_ask_for_is_noticed() -> None:

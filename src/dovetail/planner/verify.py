@@ -19,7 +19,7 @@ from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
-from dovetail.planner.checks.labels import offered, settles
+from dovetail.planner.checks.labels import settles
 from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.replay import stuck
 from dovetail.planner.checks.world import ATTACHED, Shelf, World, available, key_of
@@ -155,7 +155,7 @@ def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
             known = shelves[machine.pool].find(choice) if machine.pool in shelves else None
             if known is None or known[1].price != choice.price:
                 found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
-            elif not available(snapshot, *known) or not offered(shelves[machine.pool].pool, *known):
+            elif not available(snapshot, *known) or not shelves[machine.pool].sells(*known):
                 found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
             else:
                 good.add((machine.pool, id(choice)))

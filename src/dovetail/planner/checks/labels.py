@@ -5,7 +5,7 @@ A type may leave a label open, and so may a pool; a plan settles it for a machin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import lru_cache
 
 from dovetail.model.instancetype import InstanceType, Offering
@@ -59,12 +59,18 @@ def _admits(pool: Pool, label: str, value: str) -> bool:
     return label not in needs or needs[label].has(value)
 
 
-def offered(pool: Pool, kind: InstanceType, offering: Offering) -> bool:
-    """Whether the pool's requirements let it buy the offering."""
+def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[str]) -> bool:
+    """Whether the pool's requirements let it buy the offering.
+
+    A type without a label that others of the catalogue are `described` by does not have it; what describes nobody is
+    not known of any of them.
+    """
     facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
     for key, need in _needs(pool.requirements).items():
         values = facts.get(key) or kind.labels.get(key)
         if values and not any(need.has(value) for value in values):
+            return False
+        if not values and key in described and key not in pool.labels and not need.negative:
             return False
     return True
 

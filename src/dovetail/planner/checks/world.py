@@ -50,6 +50,11 @@ class Shelf:
             for kind in pool.types
             for each in kind.offerings
         }
+        self._described = {label for kind in pool.types for label in kind.labels}
+
+    def sells(self, kind: InstanceType, offering: Offering) -> bool:
+        """Whether the pool may buy it."""
+        return offered(self.pool, kind, offering, self._described)
 
     def find(self, choice: Choice) -> tuple[InstanceType, Offering] | None:
         return self._sold.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
@@ -207,9 +212,10 @@ class World:
         keys = set(mentioned(self.snapshot.pending))
         seen: set[object] = set()
         for pool in self.snapshot.pools:
+            shelf = self.shelves[pool.name]
             for kind in pool.types:
                 for offering in kind.offerings:
-                    if not available(self.snapshot, kind, offering) or not offered(pool, kind, offering):
+                    if not available(self.snapshot, kind, offering) or not shelf.sells(kind, offering):
                         continue
                     labels = labels_of(pool, kind, offering, {}, "")
                     mark = (pool.name, *((label, labels.get(label)) for label in sorted(keys)))
