@@ -202,3 +202,12 @@ def test_an_affinity_knows_no_domain_of_a_pool_whose_taints_its_pods_would_rathe
     assert Run(*apart, pools=(plain, slow)).left == 1
     assert Run(*pods(3, **spread()), pools=(plain, slow)).left == 0
     assert Run(*apart, pools=(plain, pool("other"))).left == 0
+
+
+def test_a_spread_that_goes_by_taints_sees_the_zones_of_a_pool_that_has_nothing_to_sell() -> None:
+    """Only those of pools that are kept off are none to it."""
+    needs = ({"key": "kubernetes.io/arch", "operator": "In", "values": ("arm64",)},)
+    kept_off = pool("kept-off", taints=({"key": "k", "effect": "NoSchedule"},))
+    even = spread(nodeTaintsPolicy="Honor")
+    assert Run(*pods(4, **even), pools=(kept_off,), nodes=(node("n1"),)).left == 0
+    assert Run(*pods(4, **even), pools=(kept_off, pool(requirements=needs)), nodes=(node("n1"),)).left == 3

@@ -61,6 +61,14 @@ def test_a_soft_spread_looks_only_at_machines_that_its_pods_may_use() -> None:
         assert _unkept(*pods(3, nodeSelector={ZONE: "z1"}, **rule), nodes=rows, pools=(shut,)) == missed
 
 
+def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
+    """However many there are: nobody goes there, but their row is one to level with."""
+    shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
+    full = tuple(node(f"full-{at}", cpu="10m", labels={"row": "b"}) for at in range(300))
+    rule = spread("row", whenUnsatisfiable="ScheduleAnyway")
+    assert _unkept(*pods(3, **rule), nodes=(*full, node("n1", labels={"row": "a"})), pools=(shut,)) == 3
+
+
 def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
     """All zones cost the same, so the second wish costs nothing but a thought."""
     terms = {10: ("node.kubernetes.io/instance-type", "medium"), 1: (ZONE, "z2")}

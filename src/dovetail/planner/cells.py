@@ -50,7 +50,7 @@ class Cell:
 
     __slots__ = (
         "among", "axis", "beyond", "counted_columns", "counted_nodes", "counts", "everywhere", "group", "host", "index",
-        "kind", "owners", "place", "skew", "slot", "universe",
+        "kind", "owners", "place", "skew", "slot", "there", "universe",
     )  # fmt: skip
 
     def __init__(self, index: int, slot: int, group: Group, axis: Axis | None, place: int) -> None:
@@ -66,6 +66,8 @@ class Cell:
         self.counts: Ints = np.zeros(0, dtype=np.int64)
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
+        self.there: frozenset[int] = frozenset()
+        """The domains of the machines that stand and that it looks at, also of those that none of the pods could use."""
         self.counted_nodes: Bools | None = None
         self.counted_columns: Bools | None = None
         self.everywhere = True
@@ -80,7 +82,7 @@ class Cell:
 def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     """Count what is running, and settle which domains the minimum is taken over."""
     group = cell.group
-    tolerations = _tolerations(group)
+    tolerations = honoured(group)
     filtered = group.terms is not None and group.terms != ((),)
     if group.kind == SPREAD and (filtered or tolerations is not None):
         cell.counted_nodes = _admitted(group, tolerations, roster)
@@ -101,6 +103,8 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     if here.any():
         lying = cell.axis.nodes >= 0
         np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
+    counted = cell.axis.nodes if cell.counted_nodes is None else cell.axis.nodes[cell.counted_nodes]
+    cell.there = frozenset(counted[counted >= 0].tolist())
     cell.universe = _universe(cell, columns, tolerations)
     cell.among = cell.universe.nonzero()[0].tolist()
     cell.beyond = (~cell.universe).nonzero()[0].tolist()
@@ -120,14 +124,12 @@ def _universe(cell: Cell, columns: Columns, tolerations: tuple[Toleration, ...] 
     if tolerations is not None:
         reachable &= tolerated(columns, tolerations, prefer=True)
     sold = {value for value, mask in columns.by_label(group.key).items() if mask & reachable}
-    there = np.zeros(len(axis.values), dtype=np.bool_)
-    counted = axis.nodes if cell.counted_nodes is None else axis.nodes[cell.counted_nodes]
-    there[counted[counted >= 0]] = True
-    open_to = np.array([value in sold for value in axis.values], dtype=np.bool_)
-    return allowed & (open_to | there)
+    open_to = np.array([value in sold or at in cell.there for at, value in enumerate(axis.values)], dtype=np.bool_)
+    return allowed & open_to
 
 
-def _tolerations(group: Group) -> tuple[Toleration, ...] | None:
+def honoured(group: Group) -> tuple[Toleration, ...] | None:
+    """What a spread's pods tolerate, where it looks only at machines whose taints they do; None where at all."""
     if group.tolerations is None:
         return None
     return tuple(Toleration(key=k, operator=o, value=v, effect=e) for k, o, v, e in group.tolerations)

@@ -141,15 +141,12 @@ def _lowest(board: Board) -> dict[int, int]:
     return found
 
 
-def _used(board: Board, cell: Cell) -> set[int]:
+def _used(board: Board, cell: Cell) -> frozenset[int]:
     """The domains of the machines that a spread looks at."""
-    start, size = board.existing, board.size
-    seen: Bools = np.ones(size, dtype=np.bool_)
-    if cell.counted_nodes is not None:
-        seen[:start] = cell.counted_nodes
+    bought = board.domains[cell.place][board.existing : board.size]
     if cell.counted_columns is not None:
-        seen[start:] = cell.counted_columns[board.menu.full[board.column[start:size]]]
-    return set(board.domains[cell.place][:size][seen].tolist())
+        bought = bought[cell.counted_columns[board.menu.full[board.column[board.existing : board.size]]]]
+    return cell.there.union(bought.tolist())
 
 
 def _kept(board: Board, cell: Cell, one: PodClass, at: int, least: Mapping[int, int]) -> bool:

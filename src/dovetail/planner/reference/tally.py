@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.asks import Ask
-from dovetail.planner.cells import Axis, Cell
+from dovetail.planner.cells import Axis, Cell, honoured
 from dovetail.planner.classes import PodClass
 from dovetail.planner.clauses import holds
 from dovetail.planner.flavours import pool_clauses
@@ -42,7 +42,6 @@ class Tally:
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
         self._owners: dict[int, dict[int, int]] = {}
-        self._universe: dict[int, int] = {}
         self.feared = {group for one in problem.classes for group in one.levels[0].hard if group.kind == ANTI}
         for group, cell in problem.cells.items():
             self._members[cell.index] = _counted(cell.counts.tolist())
@@ -50,9 +49,7 @@ class Tally:
             if self._owners[cell.index]:
                 self.feared.add(group)
             if not cell.host:
-                there = bits({int(at) for at in problem.axes[cell.place].nodes if at >= 0})
-                self._known[cell.index] |= there
-                self._universe[cell.index] = bits(cell.universe.nonzero()[0].tolist()) & self._known[cell.index]
+                self._known[cell.index] |= bits(cell.there)
 
     def host_admits(self, ask: Ask, place: Place) -> bool:
         """Whether hostname rules let a pod onto a machine."""
@@ -109,7 +106,7 @@ class Tally:
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
         counts = self._members[cell.index]
-        universe = self._universe[cell.index] | self._unsold[cell.place]
+        universe = self._known[cell.index] | self._unsold[cell.place]
         universe |= bits(counts)  # where a pod is, there is a domain
         seen = [counts.get(at, 0) for at in places(universe & strict)]
         least = min(seen) if seen and len(seen) >= cell.group.min_domains else 0
@@ -154,7 +151,8 @@ class Tally:
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     """The domains of pools that each group knows of, where pools name these on every axis.
 
-    An affinity knows those alone whose taints the first pod tolerates that asks for it, before it gives anything up.
+    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not such a pool has
+    anything to sell there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
     """
     first: dict[Group, PodClass] = {}
     for one in problem.classes:
@@ -163,12 +161,17 @@ def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     found: dict[int, int] = {}
     for group, cell in problem.cells.items():
         if not cell.host:
-            owner = first.get(group) if group.kind != SPREAD else None
-            borne = [owner is None or bears(owner.shape.tolerations, pool.taints, prefer=False)
-                     for pool in problem.pools]  # fmt: skip
+            borne = [_bears(group, first.get(group), pool) for pool in problem.pools]
             values = set[str]().union(*itertools.compress(named[cell.place], borne))
             found[cell.index] = _places_of(problem.axes[cell.place], values)
     return found
+
+
+def _bears(group: Group, first: PodClass | None, pool: Pool) -> bool:
+    if group.kind == SPREAD:
+        tolerations = honoured(group)
+        return tolerations is None or bears(tolerations, pool.taints, prefer=True)
+    return first is None or bears(first.shape.tolerations, pool.taints, prefer=False)
 
 
 def _named(pool: Pool, key: str) -> set[str]:
