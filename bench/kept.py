@@ -147,6 +147,10 @@ def holds(need: Object, value: str | None) -> bool:
             return value is not None and int(value) > int(values[0])
         case "Lt":
             return value is not None and int(value) < int(values[0])
+        case "Gte":
+            return value is not None and int(value) >= int(values[0])
+        case "Lte":
+            return value is not None and int(value) <= int(values[0])
     raise ValueError(need["operator"])
 
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from bench.kept import ZONE, Scene, holds, kept
 from bench.scenarios import scenario
+from bench.unrolled import unrolled
 from dovetail.cli import plan_input, plan_objects
 from dovetail.cli.plan_output import as_json
 from dovetail.model.fit.podinfo import pod_info
@@ -66,7 +67,7 @@ class Problem:
         self.theirs = theirs
         theirs["errors"] |= dict.fromkeys(theirs["ignored"], "ignored")
         self.by_kind: dict[str, list[Object]] = {}
-        for each in given["objects"]:
+        for each in unrolled(given["objects"]):
             self.by_kind.setdefault(each["kind"], []).append(each)
         self.snapshot = self._snapshot(folder)
         allowed = deadline if deadline is not None else min(2.5, 0.5 + len(self.snapshot.pending) / 100)
@@ -209,7 +210,7 @@ def problems(count: int, first: int, deadline: float | None) -> Iterator[Problem
         for seed in range(first, first + count):
             given = scenario(seed)
             file = folder / "problem.json"
-            file.write_text(json.dumps(given))
+            file.write_text(json.dumps({**given, "objects": unrolled(given["objects"])}))
             solved = subprocess.run([oracle(), file], capture_output=True, text=True)
             if solved.returncode:
                 raise SystemExit(f"{given['name']}: {solved.stderr}")

@@ -3,7 +3,8 @@
 `scenario(seed)` gives {"name", "objects", "catalog"} in the format of `dovetail plan`; the same seed, the same problem.
 From seed 1,000 on problems have a few twists on top, from seed 10,000 on rarer ones instead, and
 from seed 20,000 on corners; from seed 30,000 on they are about one constraint each. From seed 40,000 on any of
-these is moved to another market, and from seed 50,000 on they are about volumes in every state.
+these is moved to another market, from seed 50,000 on they are about volumes in every state, and from seed 60,000 on
+they are the stacks of whole companies.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from bench.scenarios.cluster import Fleet, daemonset, node_pool, overlays
 from bench.scenarios.corners import cornered
 from bench.scenarios.markets import moved
 from bench.scenarios.singles import single
+from bench.scenarios.stacks import stacked
 from bench.scenarios.turns import turned
 from bench.scenarios.twists import twisted
 from bench.scenarios.volumes import voluminous
@@ -24,6 +26,7 @@ from bench.scenarios.workloads import Workloads
 Object = dict[str, Any]
 
 _TWISTED, _TURNED, _CORNERED, _SINGLE, _MOVED, _VOLUMINOUS = 1000, 10_000, 20_000, 30_000, 40_000, 50_000
+_STACKED = 60_000
 #: The first seeds of each kind that are moved to another market, beyond those usually compared.
 _ELSEWHERE = (500, 2_500, 12_500, 22_500, 32_500)
 _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
@@ -32,6 +35,8 @@ _SIZES = (5, 10, 20, 40, 80, 150, 250, 400)
 def scenario(seed: int) -> Object:
     """A problem of 5 to 400 pods that mixes a few constraints; over some hundred seeds all meet."""
     chance = random.Random(seed)
+    if seed >= _STACKED:
+        return stacked(seed)
     if seed >= _VOLUMINOUS:
         return voluminous(seed)
     if seed >= _MOVED:

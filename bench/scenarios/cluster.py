@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from bench.scenarios.catalogue import EBS, ZONES
+from dovetail.model.quantity import resources
 
 Object = dict[str, Any]
 
@@ -159,8 +160,8 @@ def node(name: str, labels: Object, kind: Object, template: Object, zone: str, s
 
 
 def allocatable(kind: Object) -> Object:
-    """Capacity less overhead, in the catalogue's own units."""
-    capacity, overhead = kind["capacity"], kind["overhead"]
-    cpu = 1000 * int(capacity["cpu"]) - int(overhead["cpu"].removesuffix("m"))
-    memory = 1024 * int(capacity["memory"].removesuffix("Gi")) - int(overhead["memory"].removesuffix("Mi"))
-    return {**capacity, "cpu": f"{cpu}m", "memory": f"{memory}Mi"}
+    """Capacity less overhead."""
+    left = resources(kind["capacity"])
+    for name, amount in resources(kind["overhead"]).items():
+        left[name] -= amount
+    return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in left.items()}

@@ -35,10 +35,10 @@ def moved(problem: Object, chance: random.Random) -> Object:
 
 def _region(problem: Object, chance: random.Random) -> None:
     """All of EC2 in a region."""
-    problem["catalog"] = [_as_written(kind) for kind in load(_REGION)]
+    problem["catalog"] = [as_written(kind) for kind in load(_REGION)]
 
 
-def _as_written(kind: InstanceType) -> Object:
+def as_written(kind: InstanceType) -> Object:
     offers = [{"zone": each.zone, "capacityType": each.capacity_type, "available": each.available, "price": each.price}
               for each in kind.offerings if each.price is not None]  # fmt: skip
     return {"name": kind.name, "capacity": _amounts(kind.capacity), "overhead": _amounts(kind.overhead),

@@ -67,7 +67,7 @@ class Cell:
         self.owners: Ints = np.zeros(0, dtype=np.int64)
         self.universe: Bools = np.zeros(0, dtype=np.bool_)
         self.there: frozenset[int] = frozenset()
-        """The domains of the machines that stand and that it looks at, also of those that none of the pods could use."""
+        """The domains of the machines that stand and that it looks at, also where those are full."""
         self.counted_nodes: Bools | None = None
         self.counted_columns: Bools | None = None
         self.everywhere = True

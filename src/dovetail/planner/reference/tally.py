@@ -151,8 +151,8 @@ class Tally:
 def _offered(problem: Problem, named: list[list[set[str]]]) -> dict[int, int]:
     """The domains of pools that each group knows of, where pools name these on every axis.
 
-    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not such a pool has
-    anything to sell there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
+    A spread that honours taints knows those alone whose taints its pods tolerate, whether or not anything is for sale
+    there; an affinity those that the first pod tolerates that asks for it, before it gives anything up.
     """
     first: dict[Group, PodClass] = {}
     for one in problem.classes:
