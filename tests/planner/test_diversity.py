@@ -5,12 +5,13 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
+from dovetail.model.labels import CAPACITY_TYPE
 from dovetail.planner.plan import Cost, Placement
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
+from .conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
 
 TYPES = ({"key": "node.kubernetes.io/instance-type", "operator": "Exists", "min_values": 2},)
 
@@ -67,6 +68,17 @@ def test_a_wish_to_be_spread_gives_way_to_variety(solve: Solve) -> None:
 
 
 ZONES_VARY = ({"key": ZONE, "operator": "Exists", "min_values": 2},)
+
+
+def test_a_wish_for_kinds_of_capacity_keeps_nobody_from_a_reservation_that_has_others_to_fall_back_on(
+    solve: Solve,
+) -> None:
+    """To settle the kind of capacity would leave one type; so nobody is counted who gives the wish up."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
+    types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
+    even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
+    plan = solve(*pods(8, **even), pools=(pool(types=types, requirements=TYPES),))
+    assert [machine.choice.reservation_id for machine in plan.machines] == ["cr-1", None]
 
 
 def test_pods_that_must_be_in_one_zone_share_a_machine_that_may_be_in_any(solve: Solve) -> None:

@@ -218,6 +218,14 @@ def various(columns: Columns, mask: int, needs: Iterable[tuple[str, int]]) -> bo
     return True
 
 
+def varying(columns: Columns, choosy: Mapping[int, Iterable[tuple[str, int]]]) -> set[str]:
+    """The labels that vary on machines of choosy pools: what they ask for, and where they have reservations the kind of
+    capacity, because a reserved machine varies by those that are not reserved."""
+    found = {key for needs in choosy.values() for key, _ in needs}
+    reserved = any(columns.of_pool[pool] & columns.reserved for pool in choosy)
+    return found | {CAPACITY_TYPE} if reserved else found
+
+
 def huddled(
     kinds: Iterable[Kind], columns: Columns, accepted: Callable[[Kind, Level], int],
     choosy: Mapping[int, Sequence[tuple[str, int]]],

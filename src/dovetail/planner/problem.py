@@ -18,7 +18,7 @@ from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.demand import demand_of
-from dovetail.planner.diversity import Diversity, breadth, huddled
+from dovetail.planner.diversity import Diversity, breadth, huddled, varying
 from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
@@ -286,7 +286,7 @@ class Problem:
 
         To count a pod is to settle the label on its machine, and then it would vary no more.
         """
-        varied = {key for needs in self.min_values.values() for key, _ in needs}
+        varied = varying(self.columns, self.min_values)
         needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
         return frozenset(group for group in self.cells if group.key in varied and group not in needed)
 
