@@ -166,7 +166,7 @@ def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
         assert answer.line.startswith("pending: ")
         assert any(line.startswith("nodepool default: ") for line in answer.details)
         assert any(line.startswith("cure: ") for line in answer.details)
-        assert any("0 left after cpu 64; turned away: " in line and "m.large" in line for line in answer.deep)
+        assert any("0 left after cpu 64 (at most 7900m); turned away: " in line and "m.large" in line for line in answer.deep)
 
     tell(story)
 
@@ -182,7 +182,7 @@ def test_every_one_of_many_pods_that_fit_nowhere_is_told_why(tell: Tell) -> None
         await asyncio.sleep(30)
         lines = {ask(world, "pod", f"default/p{number}").line for number in range(60)}
         assert len(lines) == 1
-        assert "cpu 64 left none" in lines.pop()
+        assert "cpu 64 (at most 7900m) left none" in lines.pop()
 
     tell(story)
 

@@ -44,7 +44,7 @@ def test_a_pool_that_can_buy_nothing_says_which_requirement_of_its_own_is_to_bla
                                 {"key": ZONE, "operator": "In", "values": ("nowhere",)}))  # fmt: skip
     funnel = the_funnel(solve(pod("a"), pools=(barren,)))
     assert funnel.code == "NO_TYPE_MATCHES"
-    assert funnel.emptied_by == f"its own requirement {ZONE} In [nowhere]"
+    assert funnel.emptied_by == f"its own requirement {ZONE} In [nowhere] (there are z1, z2, z3)"
     assert funnel.start == 9, "the offerings that it would have without"
 
 
@@ -56,12 +56,13 @@ def test_limits_are_told_in_the_units_that_people_write(solve: Solve) -> None:
 
 def test_daemons_that_take_the_room_are_named(solve: Solve) -> None:
     funnel = the_funnel(solve(pod("a", cpu="15500m"), daemons=(daemon("log", cpu="1"),)))
-    assert funnel.nearest_lacks == "cpu 500m (daemons take 1)"
+    assert funnel.emptied_by == "cpu 15500m (at most 15, daemons take 1)"
+    assert funnel.nearest_lacks == "cpu 500m"
 
 
 def test_a_resource_that_no_type_has_is_not_a_matter_of_size(solve: Solve) -> None:
     funnel = the_funnel(solve(pod("a", requests={"example.com/dongle": "1"})))
-    assert funnel.emptied_by == "example.com/dongle (no type has any)"
+    assert funnel.emptied_by == "example.com/dongle 1 (no type has any)"
 
 
 @pytest.mark.parametrize(

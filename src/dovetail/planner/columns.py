@@ -283,12 +283,31 @@ def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[t
     return offering.capacity_type != "reserved" or offering.reservation_capacity != 0
 
 
-def _columns_of(index: int, pool: Pool, asked: Asked) -> list[Column]:
-    clauses = pool_clauses(pool)
-    defined = {key for kind in pool.types for key in kind.labels}
-    by_key: dict[str, list[Clause]] = {}
+def sold(pool: Pool, clauses: Iterable[Clause]) -> bool:
+    """Whether any offering of a pool's types meets clauses of the pool's own."""
+    by_key, defined = _by_key(clauses), _defined(pool)
+    return any(
+        _offering_allowed(offering, by_key)
+        for kind in pool.types
+        if all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
+        for offering in kind.offerings
+    )
+
+
+def _by_key(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
+    found: dict[str, list[Clause]] = {}
     for each in clauses:
-        by_key.setdefault(each[0], []).append(each)
+        found.setdefault(each[0], []).append(each)
+    return found
+
+
+def _defined(pool: Pool) -> set[str]:
+    """The labels that types of a pool have."""
+    return {key for kind in pool.types for key in kind.labels}
+
+
+def _columns_of(index: int, pool: Pool, asked: Asked) -> list[Column]:
+    defined, by_key = _defined(pool), _by_key(pool_clauses(pool))
     kinds = [kind for kind in pool.types if kind.offerings
              and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
     left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]

@@ -1,7 +1,8 @@
 """Why a pod has no place: for each pool, how many offerings each question left, and which one took the last.
 
 The nearest miss is the cheapest of what the last question turned away, as far as possible of what lacks nothing else:
-the price of the cure. Where all are too small, it is the cheapest of the largest.
+the price of the cure. Where all are too small, it is the cheapest of the largest. Blamed is the pool that is nearest to
+a place; if it forbids a machine that would do, that machine is the nearest miss.
 """
 
 from __future__ import annotations
@@ -9,48 +10,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from dovetail.model.reasons import reason
+from dovetail.planner import hints
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Columns, lowest
+from dovetail.planner.cures import barren, cure, widened
 from dovetail.planner.obstacles import at_last, in_the_way
-from dovetail.planner.plan import Choice, Funnel, Step, Unschedulable
+from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
-from dovetail.planner.questions import Question, of_offerings, own_requirements, shown
-from dovetail.planner.sharing import ATTACH
-from dovetail.planner.snapshot import Pool
+from dovetail.planner.questions import Question, of_offerings, size_words
 
-#: Further along is nearer to a place.
-_PROGRESS = ("UNTOLERATED_TAINT", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
-             "NO_TYPE_FITS", "NO_PRICE", "NO_OFFERING", "AFFINITY", "ANTI_AFFINITY", "SPREAD", "RESERVATION_FULL",
+#: Of pools that lack one thing each, further along is nearer to a place.
+_PROGRESS = ("NO_TYPE_FITS", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
+             "UNTOLERATED_TAINT", "NO_PRICE", "NO_OFFERING", "AFFINITY", "ANTI_AFFINITY", "SPREAD", "RESERVATION_FULL",
              "LIMIT_REACHED", "MIN_VALUES")  # fmt: skip
 #: Of those that a question turned away, how many types are named, and how many offerings are looked at for them.
 _NAMED, _LOOKED_AT = 10, 200
 
 
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
-    """The reason for a class, with every pool's funnel."""
+    """The reason for a class, with every pool's funnel; the pool to blame comes first."""
     if one.error:
         code = "UNREADABLE" if one.shape.error else one.storage.code
-        return Unschedulable(code=code, message=f"{one.error}; {reason(code).cure}")
+        return _plainly(code, one.error)
     if not problem.pools:
-        known = reason("NO_NODEPOOL")
-        return Unschedulable(code=known.code, message=f"{known.text}; {known.cure}")
+        return _plainly("NO_NODEPOOL", reason("NO_NODEPOOL").text)
     ask = problem.ask(one, len(one.levels) - 1)
-    funnels = {pool.name: _funnel(problem, board, ask, index) for index, pool in enumerate(problem.pools)}
-    name, best = max(funnels.items(), key=lambda item: (_PROGRESS.index(item[1].code), item[0]))
-    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {reason(best.code).cure}"
+    funnels = {index: _funnel(problem, board, ask, index) for index in range(len(problem.pools))}
+    order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), -at))
+    blamed = order[0]
+    best = funnels[blamed] = widened(problem, ask, blamed, funnels[blamed])
+    name = problem.pools[blamed].name
+    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
     if best.nearest is not None:
-        message += f" (nearest: {_told(best.nearest)}{f', lacks {best.nearest_lacks}' if best.nearest_lacks else ''})"
-    return Unschedulable(code=best.code, message=message, pools=funnels)
+        message += f" (nearest: {best.miss})"
+    pools = {problem.pools[at].name: funnels[at] for at in order}
+    return Unschedulable(code=best.code, message=message, cure=best.cure, pools=pools)
 
 
-def _told(choice: Choice) -> str:
-    price = "unknown price" if choice.price is None else f"${choice.price:.4f}/h"
-    return f"{choice.instance_type} in {choice.zone}, {price}"
+def _plainly(code: str, text: str) -> Unschedulable:
+    known = reason(code)
+    return Unschedulable(code=code, message=f"{text}; {known.cure}", cure=known.cure)
 
 
 def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
@@ -58,7 +63,7 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     left = columns.of_pool[pool]
     start = left.bit_count()
     if not start:
-        return _nothing_to_offer(problem.pools[pool])
+        return barren(problem.pools[pool])
     questions = [*of_offerings(problem, ask, pool), *in_the_way(problem, board, ask, pool)]
     steps: list[Step] = []
     for question in (*questions, at_last(problem, pool)):
@@ -69,13 +74,15 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
             break
     more = questions[len(steps) :]
     at = _nearest(problem, ask, before, more)
-    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=question.words,
-                  nearest=columns.rows[at].choice, nearest_lacks=_lacking(problem, ask, at, more))  # fmt: skip
-
-
-def _nothing_to_offer(pool: Pool) -> Funnel:
-    words, sold = own_requirements(pool), sum(len(kind.offerings) for kind in pool.types)
-    return Funnel(start=sold, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words)
+    short = _short_of(problem, ask, at)
+    others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
+    told = (hints.of_amounts(columns, problem.pools[pool], question.resource, at) if question.resource
+            else hints.of_labels(columns, problem.pools[pool], question.clauses, before))  # fmt: skip
+    words = f"{question.words} ({told})" if told else question.words
+    steps[-1] = replace(steps[-1], clause=words)
+    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words, cure=cure(question),
+                  nearest=columns.rows[at].choice, nearest_lacks=", ".join([*short.values(), *others]),
+                  misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
 
 
 def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
@@ -103,25 +110,17 @@ def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -
         among = among & question.mask or among
     columns = problem.columns
     for name, amount in sorted(ask.cls.requests.items()):
-        if not name.startswith((PORT, ATTACH)) and not among & columns.holding(name, amount):
+        if not name.startswith(PORT) and not among & columns.holding(name, amount):
             held = columns.amounts(name)
             return int(np.where(columns.bools(among), held, held.min() - 1).argmax())
     return lowest(among)
 
 
-def _lacking(problem: Problem, ask: Ask, at: int, more: Sequence[Question]) -> str:
-    """What a nearest miss is short of, and what else it would be asked in vain."""
+def _short_of(problem: Problem, ask: Ask, at: int) -> dict[str, str]:
+    """What a nearest miss has too little of, in words."""
     columns = problem.columns
-    found = [
-        _short(columns, at, name, amount - int(columns.amounts(name)[at]))
+    return {
+        name: size_words(name, amount - int(columns.amounts(name)[at]))
         for name, amount in ask.cls.requests.items()
-        if amount > columns.amounts(name)[at] and not name.startswith((PORT, ATTACH))
-    ]
-    found += [each.words for each in more if not each.size and not each.mask >> at & 1]
-    return ", ".join(found)
-
-
-def _short(columns: Columns, at: int, name: str, amount: int) -> str:
-    daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
-    taken = f" (daemons take {shown(name, daemons)})" if daemons else ""
-    return f"{name} {shown(name, amount)}{taken}"
+        if amount > columns.amounts(name)[at] and not name.startswith(PORT)
+    }

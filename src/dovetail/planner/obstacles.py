@@ -28,7 +28,7 @@ def in_the_way(problem: Problem, board: Board, ask: Ask, pool: int) -> Iterator[
     """What may stand in the way of a new machine for the ask, in order."""
     for cell in ask.ties.host_owned:
         if cell.kind == AFFINITY:
-            yield _beside(problem, board, cell, cell in ask.ties.own)
+            yield _beside(problem, board, ask, cell)
     for cell in ask.ties.domain_owned:
         yield _owned(problem, board, ask, cell)
     for cell in ask.ties.domain_members:
@@ -45,23 +45,30 @@ def at_last(problem: Problem, pool: int) -> Question:
     return Question("SPREAD", "what it and other pods ask of each other", 0)
 
 
-def _beside(problem: Problem, board: Board, cell: Cell, mine: bool) -> Question:
+def _beside(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
     """Company on one machine: a new machine has none, unless the first pod of its own kind opens it."""
     there = bool((board.host_counts[cell.slot, : board.size] > 0).any())
-    why = "no room beside it" if there else "no such pod"
-    words = f"{_words(cell.group)} ({why})"
-    return Question("AFFINITY", words, 0 if there or not mine else problem.columns.everything)
+    why = "no room beside it" if there else _missed(problem, cell)
+    opens = not there and cell in ask.ties.own
+    return Question("AFFINITY", f"{_words(cell.group, ask)} ({why})", problem.columns.everything if opens else 0)
+
+
+def _missed(problem: Problem, cell: Cell) -> str:
+    """Why company is not there."""
+    waiting = any(cell.group in one.kind.members for one in problem.classes)
+    return "such pods have no place either" if waiting else "no such pod"
 
 
 def _owned(problem: Problem, board: Board, ask: Ask, cell: Cell) -> Question:
     assert cell.axis is not None
+    words = _words(cell.group, ask)
     if not cell.axis.values and cell.kind != ANTI:
-        return Question("UNKNOWN_LABEL", f"{_words(cell.group)} (no machine has that label)", 0)
+        return Question("UNKNOWN_LABEL", f"{words} (no machine has that label)", 0)
     allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
     allow_owner(ask, cell, board.counts[cell.slot], allowed)
     if cell.kind == AFFINITY and not any(allowed):
-        return Question("AFFINITY", f"{_words(cell.group)} (no such pod)", 0)
-    return _domains(problem, cell, _words(cell.group), allowed)
+        return Question("AFFINITY", f"{words} ({_missed(problem, cell)})", 0)
+    return _domains(problem, cell, words, allowed)
 
 
 def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
@@ -83,12 +90,14 @@ def _domains(problem: Problem, cell: Cell, words: str, allowed: list[int]) -> Qu
     return Question(_CODES[cell.kind], f"{words} (room {told})", mask)
 
 
-def _words(group: Group) -> str:
+def _words(group: Group, ask: Ask) -> str:
     if group.kind == SPREAD:
         least = f", minDomains {group.min_domains}" if group.min_domains > 1 else ""
         return f"topology spread over {group.key}, maxSkew {group.max_skew}{least}"
     rule = "affinity" if group.kind == AFFINITY else "anti-affinity"
-    return f"pod {rule} to {_selected(group.selector)} by {group.key}"
+    spaces = group.namespaces or ()
+    elsewhere = f" in {', '.join(sorted(spaces))}" if {*spaces} - {ask.cls.shape.namespace} else ""
+    return f"pod {rule} to {_selected(group.selector)}{elsewhere} by {group.key}"
 
 
 def _selected(selector: Term) -> str:

@@ -64,19 +64,33 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Funnel(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a pool has no offering for a pod: candidates after each clause, the one that emptied it, the nearest miss."""
+    """Why a pool has no offering for a pod: candidates after each clause, the one that emptied it, the nearest miss.
+
+    `misses` are the things that keep the nearest miss from the pod.
+    """
 
     start: int
     steps: tuple[Step, ...]
     code: str
     emptied_by: str
+    cure: str
     nearest: Choice | None = None
     nearest_lacks: str = ""
+    misses: int = 1
 
     @property
     def barren(self) -> bool:
         """Whether what the pool itself says leaves nothing, whoever asks."""
         return self.emptied_by.startswith("its ")
+
+    @property
+    def miss(self) -> str:
+        """The nearest miss in words."""
+        if self.nearest is None:
+            return ""
+        price = "unknown price" if self.nearest.price is None else f"${self.nearest.price:.4f}/h"
+        lacks = f", lacks {self.nearest_lacks}" if self.nearest_lacks else ""
+        return f"{self.nearest.instance_type} in {self.nearest.zone}, {price}{lacks}"
 
 
 class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +98,9 @@ class Unschedulable(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     message: str
+    cure: str = ""
     pools: Mapping[str, Funnel] = {}
+    """The funnel of each pool, that of the pool to blame first."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):

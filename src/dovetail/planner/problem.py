@@ -23,10 +23,11 @@ from dovetail.planner.fleet import daemons_of
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu
-from dovetail.planner.ports import EVERYWHERE, PORT, port_requests, with_ports
+from dovetail.planner.ports import EVERYWHERE, PORT, port_requests
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
 from dovetail.planner.sharing import ATTACH, driver_of
+from dovetail.planner.shelf import on_sale
 from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.storage import Volume, held
 from dovetail.planner.tolerance import bears
@@ -150,10 +151,7 @@ class Problem:
         if known is None:
             if len(table) > 8:
                 table.clear()
-            columns = Columns(self.pools, asked, self.snapshot.unavailable)
-            for daemon in self.daemons:
-                mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
-                columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
+            columns = on_sale(self.pools, asked, self.snapshot.unavailable, self.daemons)
             known = table[key] = (columns, self.pools, self.snapshot.daemons)
         self.columns: Columns = known[0]
 

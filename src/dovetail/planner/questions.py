@@ -10,23 +10,22 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.quantity import format_resources
 from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
 from dovetail.planner.asks import Ask
 from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, text
-from dovetail.planner.columns import Asked, Columns
-from dovetail.planner.flavours import pool_clauses
-from dovetail.planner.ports import PORT
+from dovetail.planner.ports import EVERYWHERE, PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
 
 #: So many alternatives are told in words.
 _TOLD = 3
+#: Amounts that take more letters than this are rounded, to one of these units.
+_LONG = 6
+_UNITS = {"Ti": 1 << 40, "Gi": 1 << 30, "Mi": 1 << 20}
 
 
 class Question(NamedTuple):
@@ -35,8 +34,11 @@ class Question(NamedTuple):
     code: str
     words: str
     mask: int
-    size: bool = False
-    """Whether it asks for an amount of something."""
+    resource: str = ""
+    """What it asks for an amount of; `absent` if the pool has none at all."""
+    absent: bool = False
+    clauses: Term = ()
+    """What it asks of one label."""
 
 
 def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
@@ -44,25 +46,27 @@ def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
     columns = problem.columns
     yield from of_kind(problem, ask, pool)
     for name, amount in sorted(ask.cls.requests.items()):
-        words = _size_words(name, amount) if columns.holding(name, 1) else f"{name} (no type has any)"
-        yield Question(_size_code(name), words, columns.holding(name, amount), size=True)
-    yield Question("NO_TYPE_FITS", "all requests together", columns.fits(ask.cls.requests), size=True)
+        absent = not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & columns.of_pool[pool]
+        words, mask = size_words(name, amount), columns.holding(name, amount)
+        yield Question(_size_code(name), words, mask, resource=name, absent=absent)
     priced = columns.recall("priced", lambda: columns.mask(each.offering.price is not None for each in columns.rows))
-    if priced != columns.everything:
-        yield Question("NO_PRICE", "a known price", columns.available | priced)
-    yield Question("NO_OFFERING", "capacity to be had now", columns.available)
+    unpriced = columns.everything & ~priced & ~columns.available
+    if unpriced:
+        yield Question("NO_PRICE", "a known price", columns.everything & ~unpriced)
+    yield Question("NO_OFFERING", "capacity to be had now", columns.available | unpriced)
 
 
 def of_kind(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
     """The questions about the kind of machine, whatever its size: taints, labels, where volumes are."""
     columns, template = problem.columns, problem.pools[pool]
     missing = untolerated(template.taints, ask.cls.shape.tolerations, ("NoSchedule", "NoExecute"))
-    words = f"taint {taint_text(missing[0])}" if missing else "taints"
+    words = f"taint{'s' * (len(missing) != 1)} {', '.join(map(taint_text, missing))}".rstrip()
     yield Question("UNTOLERATED_TAINT", words, 0 if missing else columns.everything)
     terms = ask.level.terms
     if len(terms) == 1:
-        for each in terms[0]:
-            yield Question(_label_code(template, (each,)), _asked(each), columns.clause(each))
+        for together in _by_key(terms[0]):
+            words = _all_of(together)
+            yield Question(_label_code(template, together), words, columns.term(together), clauses=together)
     else:
         unknown = all(_label_code(template, term) == "UNKNOWN_LABEL" for term in terms)
         yield Question("UNKNOWN_LABEL" if unknown else "NO_TYPE_MATCHES", _any_of(terms), columns.any_term(terms))
@@ -78,27 +82,23 @@ def known(pool: Pool, key: str) -> bool:
     return any(need.key == key for need in pool.requirements) or any(key in kind.labels for kind in pool.types)
 
 
-def own_requirements(pool: Pool) -> str:
-    """Why a pool has nothing to offer to anybody, in words."""
-    if not pool.types:
-        return "its NodeClass (it offers no types)"
-    for need, words in zip(pool.requirements, map(text, pool_clauses(pool)), strict=True):
-        alone = Columns([_only(pool, need.key)], Asked((), ()), frozenset())
-        if not alone.size:
-            return f"its own requirement {words}"
-    return "its own requirements together"
+def _by_key(term: Term) -> list[Term]:
+    """What is asked of each label: questions of one label may contradict each other."""
+    found: dict[str, list[Clause]] = {}
+    for each in term:
+        found.setdefault(each[0], []).append(each)
+    return [tuple(together) for together in found.values()]
 
 
-def _only(pool: Pool, key: str) -> Pool:
-    return replace(pool, requirements=tuple(each for each in pool.requirements if each.key == key))
-
-
-def _asked(each: Clause) -> str:
-    return text(each) if each != NEVER else "an empty node selector"
+def _all_of(together: Term) -> str:
+    """What is asked of one label, with its name once."""
+    first, *others = together
+    told = text(first) if first != NEVER else "an empty node selector"
+    return " and ".join([told, *(text(each).removeprefix(f"{each[0]} ") for each in others)])
 
 
 def _any_of(terms: tuple[Term, ...]) -> str:
-    told = [", ".join(map(_asked, term)) for term in terms[:_TOLD]]
+    told = [", ".join(map(_all_of, _by_key(term))) for term in terms[:_TOLD]]
     return " or ".join([*told, "others"] if len(terms) > _TOLD else told)
 
 
@@ -112,15 +112,19 @@ def _size_code(name: str) -> str:
     return "HOST_PORT_TAKEN" if name.startswith(PORT) else "NO_TYPE_FITS"
 
 
-def _size_words(name: str, amount: int) -> str:
+def size_words(name: str, amount: int) -> str:
     if name.startswith(ATTACH):
-        return f"{amount} volumes of {name.removeprefix(ATTACH)}"
+        return f"{amount} volume{'s' * (amount != 1)} of {name.removeprefix(ATTACH)}"
     if name.startswith(PORT):
-        return f"host port {name.removeprefix(PORT)}"
+        protocol, number, address = name.removeprefix(PORT).split("/")
+        return f"host port {number}/{protocol}{'' if address == EVERYWHERE else f' of {address}'}"
     return f"{name} {shown(name, amount)}"
 
 
 @lru_cache(maxsize=4096)
 def shown(name: str, amount: int) -> str:
-    """An amount of a resource as people write it."""
-    return format_resources({name: amount})[name]
+    """An amount of a resource as people write it; bytes that would take a long number are rounded."""
+    text = format_resources({name: amount})[name]
+    unit = next((unit for unit, size in _UNITS.items() if amount >= size), "")
+    long = len(text) > _LONG and name in ("memory", "ephemeral-storage")
+    return f"{amount / _UNITS[unit]:.1f}{unit}" if long and unit else text

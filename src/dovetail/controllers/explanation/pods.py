@@ -64,8 +64,9 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         details.append(_funnel(name, funnel))
         steps = funnel.get("steps") or ()
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
+    blamed = next(iter(refusal.pools.values()), {})
     if refusal.code in REASONS:
-        details.append(f"cure: {REASONS[refusal.code].cure}")
+        details.append(f"cure: {blamed.get('cure') or REASONS[refusal.code].cure}")
     return Answer(
         subject=f"pod/{key}",
         line=f"pending: {refusal.message} ({refusal.code})",

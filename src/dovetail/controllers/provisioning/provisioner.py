@@ -387,6 +387,6 @@ class Provisioner:
 
 def _told(why: Unschedulable, left_out: Mapping[str, str]) -> str:
     """The reason, its cure and its code, as `kubectl describe pod` shows them, and which pools were not even asked."""
-    cure = REASONS[why.code].cure if why.code in REASONS else ""
+    cure = why.cure or (REASONS[why.code].cure if why.code in REASONS else "")
     text = f"{why.message}; {cure} ({why.code})" if cure and cure not in why.message else f"{why.message} ({why.code})"
     return text + "".join(f"; nodepool {pool!r} is left out: {problem}" for pool, problem in left_out.items())

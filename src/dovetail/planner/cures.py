@@ -1,0 +1,80 @@
+"""Cures: what would give a pod a place, as far as it can be told for the very pod and pool.
+
+The vocabulary has a cure for every reason. Here are the cases in which more is known: a machine that would do, which
+the pool forbids; an amount that no larger machine has; requirements that contradict each other.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from dovetail.model.labels import HOSTNAME
+from dovetail.model.reasons import reason
+from dovetail.planner.asks import Ask
+from dovetail.planner.clauses import NODE_NAME, text
+from dovetail.planner.columns import sold
+from dovetail.planner.flavours import pool_clauses
+from dovetail.planner.hints import contradictory, of_values, values
+from dovetail.planner.plan import Funnel, Step
+from dovetail.planner.problem import Problem
+from dovetail.planner.questions import Question
+from dovetail.planner.shelf import Need, forbidden
+from dovetail.planner.snapshot import Pool
+
+#: Reasons about the offering alone, and what else the pod's owner could do where the pool forbids one that would do.
+_INSTEAD = {
+    "NO_TYPE_FITS": "ask for less",
+    "NO_TYPE_MATCHES": "ask for another",
+    "VOLUME_ZONE": "move the volume",
+    "VOLUME_LIMIT": "use fewer volumes",
+}
+_DISK = "ephemeral-storage"
+
+
+def cure(question: Question) -> str:
+    """What helps where a question turned away the last."""
+    if any(each[0] in (HOSTNAME, NODE_NAME) for each in question.clauses):
+        return "name a machine that is there, or none"
+    if contradictory(question.clauses):
+        return "leave one of them"
+    if question.resource == _DISK:
+        return "ask for less, or let the NodeClass give machines a larger disk"
+    if question.absent:
+        return "correct its name, or give types some of it with a NodeOverlay"
+    return reason(question.code).cure
+
+
+def widened(problem: Problem, ask: Ask, pool: int, funnel: Funnel) -> Funnel:
+    """The funnel with the machine that would do if its pool allowed it, if there is one."""
+    if funnel.code not in _INSTEAD or funnel.barren:
+        return funnel
+    own, snapshot = problem.pools[pool], problem.snapshot
+    need = Need((ask.level.terms, ask.cls.storage.alternatives), ask.cls.requests)
+    key = ("forbidden", pool, need.terms, *need.requests.items())
+    (found,) = problem.columns.recall(key, lambda: (forbidden(own, need, snapshot.unavailable, problem.daemons),))
+    if found is None:
+        return funnel
+    rules = " and ".join(map(text, found.clauses))
+    instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
+    return replace(funnel, nearest=found.choice, nearest_lacks="", cure=instead)
+
+
+def barren(pool: Pool) -> Funnel:
+    """A pool that has nothing to offer to anybody, and what of its own is to blame."""
+    words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
+    return Funnel(start=start, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words,
+                  cure="widen what the NodePool requires" if pool.types else "see why its NodeClass offers none",
+                  misses=1)  # fmt: skip
+
+
+def _to_blame(pool: Pool) -> str:
+    if not pool.types:
+        return "its NodeClass (it offers no types)"
+    clauses = pool_clauses(pool)
+    for each in clauses:
+        if not sold(pool, (each,)):
+            there = values(pool, each[0])
+            told = of_values((each,), there, there)
+            return f"its own requirement {text(each)}{f' ({told})' if told else ''}"
+    needed = [each for each in clauses if sold(pool, (other for other in clauses if other != each))]
+    return f"its own requirements {' and '.join(map(text, needed)) or 'together'}"
