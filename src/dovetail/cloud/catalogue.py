@@ -14,6 +14,7 @@ from importlib import resources
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail.cloud.aws import capacity, typelabels
 from dovetail.cloud.aws.spec import Spec
@@ -158,3 +159,29 @@ def load(region_name: str) -> tuple[InstanceType, ...]:
     """The instance types sold in a region, by name."""
     sold = set().union(*_offered(region_name).values())
     return tuple(instance_type(spec, region_name) for name, spec in specs().items() if name in sold)
+
+
+def of_class(region_name: str, node_class: Mapping[str, Any]) -> tuple[InstanceType, ...]:
+    """The instance types sold in a region, as machines of an EC2NodeClass show them.
+
+    Which subnets and reservations it selects is for the cloud to say.
+    """
+    from dovetail.cloud.aws.machinekind import machine_kind
+    from dovetail.cloud.aws.suits import suits
+
+    asked: Mapping[str, Any] = node_class.get("spec") or {}
+    kind = machine_kind(asked, capacity.Settings())
+    return tuple(
+        replace(
+            each,
+            capacity=kind.capacity(spec),
+            overhead=kind.overhead(spec),
+            labels={**each.labels, **kind.labels(spec)},
+            offerings=each.offerings if suits(spec, asked) else tuple(map(_withheld, each.offerings)),
+        )
+        for each, spec in ((each, specs()[each.name]) for each in load(region_name))
+    )
+
+
+def _withheld(offering: Offering) -> Offering:
+    return replace(offering, available=False)

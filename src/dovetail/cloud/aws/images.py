@@ -13,12 +13,9 @@ from dovetail.cloud.aws.ageing import Ageing, Steady
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import is_not_found
 from dovetail.cloud.aws.network import Term, filters
-from dovetail.cloud.aws.typelabels import ARCHES
+from dovetail.cloud.aws.typelabels import ARCHES, WINDOWS_BUILDS
 from dovetail.cloud.protocol import CloudError, Remedy
 from dovetail.model.labels import ACCELERATOR_COUNT, ARCH, GPU_COUNT, OS, WELL_KNOWN, WINDOWS_BUILD
-
-#: Windows' own number of each release.
-WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 
 #: The architecture of an image that does not say.
 _USUAL = "x86_64"

@@ -6,11 +6,13 @@ A type that cannot is still a type, with labels and capacity; nobody sells it to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cloud.aws.nodeclass import family_name
-from dovetail.cloud.aws.placement import Group
 from dovetail.cloud.aws.spec import Spec
+
+if TYPE_CHECKING:
+    from dovetail.cloud.aws.placement import Group
 
 
 def suits(spec: Spec, asked: Mapping[str, Any], group: Group | None = None) -> bool:

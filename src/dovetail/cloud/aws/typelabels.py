@@ -10,6 +10,8 @@ from dovetail.model.labels import ARCH, AWS_GROUP, INSTANCE_TYPE, OS, TENANCY
 _NAME = re.compile(r"^([a-z]+)(?:-[0-9]+tb)?([0-9]+).*\.")
 #: EC2's names of architectures, and Kubernetes'.
 ARCHES = {"x86_64": "amd64", "arm64": "arm64"}
+#: Windows' own number of each release.
+WINDOWS_BUILDS = {"2019": "10.0.17763", "2022": "10.0.20348", "2025": "10.0.26100"}
 
 
 def _kebab(text: str) -> str:

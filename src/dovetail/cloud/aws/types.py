@@ -9,10 +9,10 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cloud import catalogue
-from dovetail.cloud.aws import capacity, nodeclass, typelabels
+from dovetail.cloud.aws import capacity
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.images import WINDOWS_BUILDS
+from dovetail.cloud.aws.machinekind import MachineKind, machine_kind
 from dovetail.cloud.aws.placement import Group
 from dovetail.cloud.aws.pricing import Pricing
 from dovetail.cloud.aws.reservations import Reservation
@@ -20,7 +20,7 @@ from dovetail.cloud.aws.spec import Limits, Spec, from_ec2
 from dovetail.cloud.aws.suits import suits
 from dovetail.cloud.unavailable import Unavailable
 from dovetail.model.instancetype import InstanceType, Offering
-from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, WINDOWS_BUILD, ZONE, ZONE_ID
+from dovetail.model.labels import CAPACITY_TYPE, ON_DEMAND, REGION, RESERVED, SPOT, ZONE, ZONE_ID
 
 REFRESH = 12 * 3600.0
 DERIVED = 300.0
@@ -118,21 +118,13 @@ class Types:
     ) -> tuple[InstanceType, ...]:
         specs = await self._specs.get("specs", self._describe)
         offered = await self._zones.get("zones", self._offered)
-        kind = nodeclass.family(spec)
-        limits = nodeclass.kubelet(spec)
-        room = nodeclass.disk(spec)
+        kind = machine_kind(spec, self._settings)
         placed = group.labels() if group else {}
-        own = [nic for nic in spec.get("networkInterfaces") or () if nic.get("interfaceType") == "efa-only"]
-        settings = msgspec.structs.replace(
-            self._settings,
-            efa_only_interfaces=sum(nic["networkCardIndex"] == 0 for nic in own),
-            efa=None if spec.get("networkInterfaces") is None else len(own),
-        )
         return tuple(
             InstanceType(
                 name=name,
-                capacity=capacity.capacity(found, kind, limits, room, settings),
-                overhead=capacity.overhead(found, kind, limits, room, settings),
+                capacity=kind.capacity(found),
+                overhead=kind.overhead(found),
                 labels=self._labels(found, kind, offered.get(name, frozenset()), zones) | placed,
                 offerings=self._offerings(found, suits(found, spec, group), offered.get(name, frozenset()), zones),
                 attach_limits=catalogue.attach_limits(found),
@@ -142,15 +134,12 @@ class Types:
         )
 
     def _labels(
-        self, spec: Spec, kind: capacity.Family, offered: Iterable[str], zones: Mapping[str, str]
+        self, spec: Spec, kind: MachineKind, offered: Iterable[str], zones: Mapping[str, str]
     ) -> dict[str, tuple[str, ...]]:
-        system = ("windows" if kind.windows else "linux",) if kind.runs_on(spec) else ()
-        labels = typelabels.labels(spec, system)
+        labels = kind.labels(spec)
         labels[REGION] = (self._calls.region,)
         labels[ZONE] = tuple(sorted(set(offered) & zones.keys()))
         labels[CAPACITY_TYPE] = tuple(k for k in (ON_DEMAND, SPOT) if k in spec.usage_classes)
-        if kind.windows:
-            labels[WINDOWS_BUILD] = (WINDOWS_BUILDS[kind.name.removeprefix("Windows")],)
         return labels
 
     def _offerings(
