@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.columns import Bools, Floats, Ints
+from dovetail.planner.columns import Bools, Floats, Ints, Table
 from dovetail.planner.menu import frontier
-from dovetail.planner.optimise.linear import Model, minimise
+from dovetail.planner.optimise.linear import Model, Solved, minimise
 from dovetail.planner.problem import Problem
 
 #: More shares than this and classes are poured together first; it hardly ever costs the bound anything.
@@ -24,6 +24,7 @@ _LARGEST = 3000
 _SAFETY = 1e-6
 #: As good as no limit, beside those that are one: the solver takes no numbers as large as that.
 _PLENTY = 1e6
+_NONE, _NO_TABLE = np.zeros(0), np.zeros((0, 0))
 
 
 class Flow(msgspec.Struct):
@@ -33,15 +34,19 @@ class Flow(msgspec.Struct):
     amounts: dict[int, float]
 
 class Fluid(msgspec.Struct):
-    """`price` is proven. `machines` has the fraction of each column bought, `slack` what columns cost too much.
+    """`price` is proven, unless cuts were offered. `machines` has the fraction of each column bought, `slack` what
+    columns cost too much.
 
-    `cuts` has how many of each cut that was offered are taken.
+    `worth` is what the pods of each flow are worth together on this market, and `rates` what a unit of each dimension
+    costs on each of some columns. `cuts` has how many of each cut that was offered are taken.
     """
 
     price: float
     flows: list[Flow]
     machines: dict[int, float] = {}
     slack: dict[int, float] = {}
+    worth: Floats = _NONE
+    rates: Table = _NO_TABLE
     cuts: list[float] = []
 
 
@@ -129,7 +134,7 @@ def _poured(
     demands: list[Demand], shown: list[Ints], totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     keys: list[object],
 ) -> dict[object, _Pool]:  # fmt: skip
-    """Demands with the same key as one: the price can only fall, and does not where the requests are the same."""
+    """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
     for each, columns, total, key in zip(demands, shown, totals, keys, strict=True):
         known = pools.get(key)
@@ -158,8 +163,8 @@ class _Programme:
         self._buy({rule for each in pools for rule in each.caps})
         self.spare: Ints | None = None
         if standing:
-            free = np.maximum(problem.free[self.dims], 0).sum(axis=1)
-            self.spare = self.model.rows(len(self.dims), upper=free / self.total)
+            self.standing = np.maximum(problem.free[self.dims], 0).sum(axis=1) / self.total
+            self.spare = self.model.rows(len(self.dims), upper=self.standing)
         self.served = self.model.rows(len(pools), lower=1.0)
         self.shares = [self._pour(number, each) for number, each in enumerate(pools)]
         self.offered: list[Ints] = []
@@ -167,7 +172,7 @@ class _Programme:
     def _buy(self, rules: set[tuple[int, int]]) -> None:
         """Machines: they have room for what flows there, and for so many of those that refuse each other."""
         model, menu, high, wide = self.model, self.problem.menu, len(self.used), len(self.dims)
-        room = np.clip(menu.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
+        room = self.room = np.clip(menu.capacity[self.dims][:, self.used].T / self.total, 0.0, _PLENTY)
         self.rows = model.rows(high * wide, upper=0.0).reshape(high, wide)
         self.bought = model.columns(menu.prices[self.used])
         model.entries(self.rows.ravel(), np.repeat(self.bought, wide), -room.ravel())
@@ -207,7 +212,38 @@ class _Programme:
         flows = [_flow(one, each, values[mine]) for each, mine in zip(self.pools, self.shares, strict=True)
                  for one in each.members]  # fmt: skip
         cuts = [float(values[at][0]) for at in self.offered]
-        return Fluid(max(0.0, solved.price * (1 - _SAFETY) - 1e-9), flows, machines, slack, cuts)
+        price, worth, rates = (solved.price, _NONE, _NO_TABLE) if cuts else self._proof(solved)
+        return Fluid(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
+
+    def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
+        """What all demands are worth, each alone at the cheapest column for it, and the rates that say so.
+
+        Rates at which no machine holds more than it costs prove a price, however they were come by: also where
+        demands were poured together that are not quite the same.
+        """
+        menu, free = self.problem.menu, 0.0
+        rates = np.maximum(-solved.duals[self.rows], 0.0)
+        lonely = {rule: np.maximum(-solved.duals[at], 0.0) for rule, at in self.limits.items()}
+        held = (rates * self.room).sum(axis=1) + sum((rule[1] * each for rule, each in lonely.items()), 0.0)
+        fair = np.minimum(1.0, menu.prices[self.used] / np.maximum(held, 1e-12))
+        rates *= fair[:, None]
+        there = _NONE
+        if self.spare is not None:
+            there = np.maximum(-solved.duals[self.spare], 0.0)
+            free = float((there * self.standing).sum())
+        worth = []
+        for pool in self.pools:
+            places = self.place[pool.columns]
+            asked = np.array([one.ask.request[self.dims] * one.count for one in pool.members]) / self.total
+            costs = asked @ rates[places].T
+            for rule in pool.caps:
+                costs += np.array([[one.count] for one in pool.members]) * (lonely[rule] * fair)[places]
+            cheapest = costs.min(axis=1, initial=np.inf)
+            worth.append(cheapest if self.spare is None else np.minimum(cheapest, asked @ there))
+        each: Floats = np.concatenate(worth)
+        spread = np.zeros((len(self.used), len(self.problem.dims)))
+        spread[:, self.dims] = rates / self.total
+        return float(each.sum()) - free, each, spread
 
 
 def _flow(one: Demand, pool: _Pool, shares: Floats) -> Flow:
