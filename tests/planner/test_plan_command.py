@@ -12,7 +12,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from dovetail.cli.plan import plan
+from dovetail.cli.plan_output import as_json, json_pieces, yaml_pieces
 from dovetail.planner.optimise import better
+from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 
 TYPE = {
     "name": "m5.large",
@@ -204,6 +206,32 @@ def test_text_and_yaml_say_the_same(run: Any) -> None:
     assert "a month" in text
     found = yaml.safe_load(run(POOL, _deployment("web", 3, "900m"), args=("-o", "yaml")).stdout)
     assert found["cost"]["perHour"] == pytest.approx(0.236)
+
+
+def _many(count: int) -> Plan:
+    """Machines that may become any of many types."""
+    offers = tuple(Choice(instance_type=f"t{n}", zone="z", capacity_type="spot", price=0.01 + n) for n in range(50))
+    machines = tuple(Machine(name=f"m-{n}", pool="p", offerings=offers, requirements=(), requests={"cpu": 5},
+                             pods=(f"default/a-{n}",)) for n in range(count))  # fmt: skip
+    places = {f"default/a-{n}": Placement(machine=f"m-{n}") for n in range(count)}
+    return Plan(placements=places, machines=machines, cost=Cost(per_hour=0.39052, lower_bound=0.0007999))
+
+
+@pytest.mark.parametrize("count", [0, 1, 30])
+def test_programs_are_told_a_machine_at_a_time(count: int) -> None:
+    """What thousands of machines may become would fill the memory."""
+    made = _many(count)
+    told = list(json_pieces(made, consolidating=False))
+    assert json.loads("".join(told)) == as_json(made, consolidating=False)
+    assert all(piece.count("instanceType") <= 51 for piece in told)
+    in_yaml = list(yaml_pieces(made, consolidating=False))
+    assert yaml.safe_load("".join(in_yaml)) == as_json(made, consolidating=False)
+    assert all(piece.count("instanceType") <= 51 for piece in in_yaml)
+
+
+def test_the_gap_is_that_of_the_numbers_beside_it() -> None:
+    cost = as_json(_many(0), consolidating=False)["cost"]
+    assert cost["gap"] == pytest.approx(cost["perHour"] / cost["lowerBound"] - 1, rel=1e-6)
 
 
 def test_people_read_what_machines_are_for_and_why_a_pod_has_none(run: Any) -> None:

@@ -81,7 +81,8 @@ def plan(
         click.echo(f"note: {note}", err=True)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, consolidating)
-    click.echo(_printed(found, output, consolidating, verbose))
+    for piece in _printed(found, output, consolidating, verbose):
+        click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
 
 
@@ -129,19 +130,15 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating:
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
-def _printed(found: Plan, output: str, consolidating: bool, verbose: bool) -> str:
+def _printed(found: Plan, output: str, consolidating: bool, verbose: bool) -> Iterator[str]:
     if output == "text":
         from dovetail.cli.plan_text import as_text
 
-        return as_text(found, consolidating, verbose)
-    from dovetail.cli.plan_output import as_json
+        yield as_text(found, consolidating, verbose)
+        yield "\n"
+        return
+    from dovetail.cli.plan_output import json_pieces, yaml_pieces
 
-    plain = as_json(found, consolidating)
+    yield from (json_pieces if output == "json" else yaml_pieces)(found, consolidating)
     if output == "json":
-        import json
-
-        return json.dumps(plain, indent=1)
-    import yaml
-
-    text: str = yaml.safe_dump(plain, sort_keys=False)
-    return text.rstrip()
+        yield "\n"

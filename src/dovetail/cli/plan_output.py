@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from math import floor
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
@@ -17,12 +22,10 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
         cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
     if plan.cost.unpriced:
         cost["unpriced"] = plan.cost.unpriced
-    bound, gap = plan.cost.lower_bound, plan.cost.gap
-    cost |= {
-        "lowerBound": None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6,
-        "gap": None if gap is None else round(gap, 6),
-        "boundOf": plan.cost.bound_of,
-    }
+    bound = plan.cost.lower_bound
+    shown = None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6
+    gap = replace(plan.cost, per_hour=cost["perHour"], lower_bound=shown).gap
+    cost |= {"lowerBound": shown, "gap": None if gap is None else round(gap, 6), "boundOf": plan.cost.bound_of}
     found: dict[str, Any] = {
         "pods": {pod: _place(place) for pod, place in plan.placements.items()},
         "machines": [_machine(machine) for machine in plan.machines],
@@ -37,6 +40,40 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
         }
         found["evictions"] = plan.evictions
     return found
+
+
+def json_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
+    """The same as JSON text, a machine at a time: what thousands of them may become fills gigabytes."""
+    opening = "{"
+    for name, part in as_json(replace(plan, machines=()), consolidating).items():
+        yield f'{opening}\n "{name}": '
+        if name == "machines" and plan.machines:
+            for at, machine in enumerate(plan.machines):
+                yield ("," if at else "[") + "\n  " + _indented(_machine(machine, _encoded), 2)
+            yield "\n ]"
+        else:
+            yield _indented(part, 1)
+        opening = ","
+    yield "\n}"
+
+
+def yaml_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
+    """The same as YAML, a machine at a time as well."""
+    import yaml
+
+    def text(part: Any) -> str:
+        return str(yaml.dump(part, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False))
+
+    for name, part in as_json(replace(plan, machines=()), consolidating).items():
+        if name == "machines" and plan.machines:
+            yield "machines:\n"
+            yield from (text([_machine(machine)]) for machine in plan.machines)
+        else:
+            yield text({name: part})
+
+
+def _indented(part: Any, depth: int) -> str:
+    return msgspec.json.format(msgspec.json.encode(part), indent=1).decode().replace("\n", "\n" + depth * " ")
 
 
 def _place(place: Placement) -> dict[str, Any]:
@@ -77,14 +114,20 @@ def _choice(choice: Choice) -> dict[str, Any]:
     return found
 
 
-def _machine(machine: Machine) -> dict[str, Any]:
+@cache
+def _encoded(choice: Choice) -> msgspec.Raw:
+    """An offering as JSON already: many machines may become the same."""
+    return msgspec.Raw(msgspec.json.encode(_choice(choice)))
+
+
+def _machine(machine: Machine, offering: Callable[[Choice], Any] = _choice) -> dict[str, Any]:
     found = {
         "name": machine.name,
         "nodePool": machine.pool,
         **_choice(machine.choice),
         "requests": format_resources(machine.requests),
         "requirements": [dict(each) for each in machine.requirements],
-        "offerings": [_choice(choice) for choice in machine.offerings],
+        "offerings": [offering(choice) for choice in machine.offerings],
     }
     if machine.cheaper:
         found["cheaper"] = [{**_choice(lost.choice), "because": lost.because} for lost in machine.cheaper]
