@@ -30,6 +30,7 @@ def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         (7, "7 is not an object"),
         ({"kind": "List", "items": ["a"]}, '"a" is not an object'),
         ({"kind": "PodList", "items": [None]}, "null is not an object"),
+        ({"kind": "List", "items": "pods.yaml"}, 'List: items: "pods.yaml" is not a list'),
         (_pods("Deployment", {"replicas": "many"}), 'Deployment "x": spec.replicas: "many" is not a whole number'),
         (_pods("Deployment", {"replicas": -3}), 'Deployment "x": spec.replicas: -3 is below zero'),
         (_pods("Pod", {"nodeSelector": {"disk": "ssd", "zone": 7}}), 'Pod "x": spec.nodeSelector.zone: 7 is not text'),
@@ -50,6 +51,46 @@ def test_what_is_wrong_is_told_with_object_field_and_value(source: Any, told: st
     with pytest.raises(Problem) as caught:
         Objects().add(source)
     assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("kind: Pod\nmetadata: &m {name: a, labels: *m}\n", "aliases make it endless"),
+        ("kind: List\nitems: &i [{kind: List, items: *i}]\n", "aliases make it endless"),
+        ("\n".join(["kind: Pod", "a0: &a0 [x, x]", *(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]" for n in range(40))]),
+         "aliases make it endless"),
+        ('{"kind": "Pod", "spec": ' + 50_000 * "[" + 50_000 * "]" + "}", "nested too deeply"),
+    ],
+)  # fmt: skip
+def test_what_has_no_end_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "endless.yaml").write_text(text)
+    with pytest.raises(Problem, match=rf"endless\.yaml: {told}"):
+        read([str(tmp_path)])
+
+
+def test_aliases_that_end_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("kind: Pod\nmetadata: {name: a, labels: &l {app: a}, annotations: *l}\n")
+    (pod,) = read([str(tmp_path)]).of(Pod)
+    assert pod.metadata.labels == pod.metadata.annotations == {"app": "a"}
+
+
+def test_more_pods_than_any_cluster_runs_are_refused() -> None:
+    objects = Objects()
+    objects.add(_pods("Deployment", {"replicas": 2_000_000_000}))
+    with pytest.raises(Problem, match='Deployment "x": with its 2000000000 pods'):
+        snapshot(objects, (), any_type=True)
+
+
+@pytest.mark.parametrize(("deployment", "count"), [("web", 2), ("other", 3)])
+def test_a_replicaset_makes_its_pods_unless_its_deployment_does(deployment: str, count: int) -> None:
+    """Whoever asks a cluster for ReplicaSets alone has no Deployments in the input."""
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u", "controller": True}
+    made = _pods("ReplicaSet", {"replicas": 1})
+    objects = Objects()
+    objects.add({**made, "metadata": {"name": "web-5d", "ownerReferences": [owner]}})
+    objects.add({**_pods("Deployment", {"replicas": 2}), "metadata": {"name": deployment}})
+    assert len(snapshot(objects, (), any_type=True).pending) == count
 
 
 def test_a_slip_in_yaml_is_told_with_file_and_place(tmp_path: Path) -> None:

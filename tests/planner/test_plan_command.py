@@ -129,6 +129,14 @@ def test_a_missing_file_and_no_file_are_wrong_input() -> None:
     assert CliRunner().invoke(plan, []).exit_code == 2
 
 
+@pytest.mark.parametrize("deadline", ["nan", "inf", "-1"])
+def test_a_deadline_that_is_no_time_is_wrong_input(run: Any, deadline: str) -> None:
+    result = run(POOL, _deployment("web", 1, "1"), deadline=deadline)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "--deadline" in result.stderr
+
+
 def test_unknown_kinds_are_noted_and_ignored(run: Any) -> None:
     result = run(POOL, _object("ConfigMap", "c", {}), _deployment("web", 1, "1"))
     assert result.exit_code == 0

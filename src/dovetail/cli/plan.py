@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import nullcontext
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import click
@@ -67,6 +68,8 @@ def plan(
     from dovetail.cli import plan_input
     from dovetail.cli.plan_objects import read
 
+    if deadline is not None and not isfinite(deadline):
+        raise Problem(f"--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5")
     asking = bool(kubeconfig or context) or (consolidating and not paths and not more)
     if not (paths or more or asking):
         raise Problem("nothing to plan: name files with -f PATH, or a cluster with --kubeconfig or --context")

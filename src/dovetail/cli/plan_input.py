@@ -25,11 +25,11 @@ from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError
 from dovetail.model.taints import DISRUPTED, same
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
-from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
+from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
 from dovetail.planner.fleet import defaulted
 from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
-from dovetail.planner.workloads import pods_of
+from dovetail.planner.workloads import count, pods_of
 
 
 def catalogue(path: str) -> tuple[InstanceType, ...]:
@@ -54,6 +54,10 @@ DEFAULT_POOL = Pool(
 )
 
 
+#: More pods than any cluster runs; a slip of the hand asks for billions.
+MOST_PODS = 1_000_000
+
+
 def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
     """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought."""
     try:
@@ -64,6 +68,7 @@ def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) 
 
 def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
     pools = _pools(objects, types, any_type)
+    _check_crowd(objects)
     made, claims = pods_of(objects.of)
     pods = [*map(_stored, objects.of(Pod)), *made]
     values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
@@ -83,6 +88,16 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
         budgets=tuple(objects.of(PodDisruptionBudget)),
         priorities=values,
     )
+
+
+def _check_crowd(objects: Objects) -> None:
+    asked = 0
+    for kind in (Deployment, ReplicaSet, StatefulSet, Job):
+        for each in objects.of(kind):
+            asked += count(each)
+            if asked > MOST_PODS:
+                raise Problem(f'{kind.__name__} "{each.metadata.name}": with its {count(each)} pods there are {asked}; '
+                              f"plans are for at most {MOST_PODS}")  # fmt: skip
 
 
 def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> tuple[Pool, ...]:

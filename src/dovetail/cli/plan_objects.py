@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import count
+from math import inf
 from typing import Any, TypeVar
 
 import msgspec
@@ -60,6 +61,8 @@ _PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSe
                                         "spec.template.spec")  # fmt: skip
 #: How many of them there are to be.
 _COUNTS = ("replicas", "parallelism", "completions")
+#: More values than this, with every alias written out, nobody has written: a list of 100,000 pods has a tenth of them.
+_MOST_WRITTEN = 100_000_000
 #: msgspec's names of what it expected.
 _WORDS = {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
           "object": "a mapping", "array": "a list", "datetime": "a time"}  # fmt: skip
@@ -83,8 +86,11 @@ class Objects:
         kind = source.get("kind")
         if not isinstance(kind, str):
             raise Problem(f"an object ({_name(source)}) has no kind; every document needs apiVersion and kind")
-        if kind.endswith("List") and isinstance(source.get("items"), list):
-            for each in source["items"]:
+        if kind.endswith("List") and "items" in source:
+            items = source["items"] or []
+            if not isinstance(items, list):
+                raise Problem(f"{kind}: items: {_shown(items)} is not a list")
+            for each in items:
                 typed = kind != "List" and isinstance(each, dict)
                 self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
             return
@@ -229,6 +235,8 @@ def read(paths: Iterable[str]) -> Objects:
                     objects.add(each)
         except Problem as problem:
             raise Problem(f"{name}: {problem.message}") from problem
+        except RecursionError as problem:
+            raise Problem(f"{name}: nested too deeply to be a manifest") from problem
     return objects
 
 
@@ -240,9 +248,23 @@ def _documents(text: str) -> list[Any]:
             return list(_in_a_row(text))
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+        found = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
     except yaml.YAMLError as problem:
         raise Problem(f"not YAML: {told(problem)}") from problem
+    if _written(found, {}) > _MOST_WRITTEN:
+        raise Problem("aliases make it endless, or nearly so; write out what they stand for")
+    return found
+
+
+def _written(value: Any, known: dict[int, float]) -> float:
+    """How many values there are once every alias is written out: no end of them where one is part of itself."""
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = inf
+        members = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_written(each, known) for each in members)
+    return known[id(value)]
 
 
 def _in_a_row(text: str) -> Iterator[Any]:

@@ -22,16 +22,18 @@ def pods_of(objects: Lookup) -> tuple[list[Pod], list[PersistentVolumeClaim]]:
     Those of StatefulSets are named first: their numbers mean something, and others of the same name go on from there.
     """
     owned = _owned(objects)
+    deployments = {(each.metadata.namespace or "default", each.metadata.name) for each in objects(Deployment)}
     pods: list[Pod] = []
     claims: list[PersistentVolumeClaim] = []
     taken = {f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}" for pod in objects(Pod)}
     for kind in (StatefulSet, Deployment, ReplicaSet, Job):
         for each in objects(kind):
-            if (kind.__name__, each.metadata.namespace or "default", each.metadata.name) in owned:
+            namespace, owner = each.metadata.namespace or "default", each.metadata.controller
+            if (kind.__name__, namespace, each.metadata.name) in owned:
                 continue
-            if kind is ReplicaSet and each.metadata.controller is not None:
+            if kind is ReplicaSet and owner is not None and (namespace, owner.name) in deployments:
                 continue
-            made = _made(each, kind.__name__, _count(each), taken)
+            made = _made(each, kind.__name__, count(each), taken)
             taken.update(pod.metadata.key for pod in made)
             if isinstance(each, StatefulSet):
                 made, more = _with_claims(each, made)
@@ -60,7 +62,8 @@ def _owned(objects: Lookup) -> set[tuple[str, str, str]]:
     return found
 
 
-def _count(each: Any) -> int:
+def count(each: Any) -> int:
+    """How many pods a workload is to have at a time."""
     if isinstance(each, Job):
         wanted = each.spec.parallelism if each.spec.completions is None else each.spec.completions
         return 0 if each.spec.suspend else max(0, min(each.spec.parallelism, wanted))
