@@ -166,7 +166,8 @@ def test_a_pod_that_fits_nowhere_tells_the_cure(tell: Tell) -> None:
         assert answer.line.startswith("pending: ")
         assert any(line.startswith("nodepool default: ") for line in answer.details)
         assert any(line.startswith("cure: ") for line in answer.details)
-        assert any("0 left after cpu 64 (at most 7900m); turned away: " in line and "m.large" in line for line in answer.deep)
+        told = "0 left after cpu 64 (at most 7900m); turned away: "
+        assert any(told in line and "m.large" in line for line in answer.deep)
 
     tell(story)
 

@@ -248,8 +248,12 @@ def test_people_read_what_machines_are_for_and_why_a_pod_has_none(run: Any) -> N
     heads, row = text.splitlines()[:2]
     assert row[heads.index("FOR") :] == "2 web, lone"
     assert "$0.1180 an hour, $86.14 a month, 1 machine\n" in text
-    assert "no place for 1 pod: default/big-0\n  NO_TYPE_FITS (change): NodePool default: cpu 64 left none" in text
-    assert "  NodePool default: 3 offerings, 0 left by cpu 64" in text
+    assert """
+no place for 1 pod: default/big-0
+  NO_TYPE_FITS (change), NodePool default: ask for less, or allow larger types
+  NodePool default: 3 offerings, none left by cpu 64 (at most 1930m)
+    nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 62070m
+""" in text
 
 
 def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import nullcontext
 from math import isfinite
@@ -16,16 +15,12 @@ from dovetail.cli.waiting import waiting
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from dovetail.cli.plan_objects import Objects
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
     from dovetail.planner.snapshot import Snapshot
 
-_DEFAULT_REGION = "ap-northeast-2"
 #: So many pods take a while.
 MANY = 200
-#: So many nodes are told of one by one.
-FEW = 5
 #: Up to so many pods the work to be done is known well enough to do without a clock.
 STEADY = 500
 
@@ -34,7 +29,8 @@ STEADY = 500
 @click.option("-f", "--filename", "paths", multiple=True, metavar="PATH", help="A file, a folder, or - for the input.")
 @click.argument("more", nargs=-1, metavar="[PATH]...")
 @click.option("--catalog", metavar="FILE", help="Instance types as a JSON array, instead of the packaged catalogue.")
-@click.option("--region", help="Region of the packaged catalogue; AWS_REGION, else ap-northeast-2.")
+@click.option("--region",
+              help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")  # fmt: skip
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS",
               help="Time to better the quick answer in; by default 0.5 to 2.5, by the number of pods.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -66,7 +62,10 @@ def plan(
     Exit status: 0 every pod has a place, 1 some pod has none, 2 the input is wrong.
     """
     from dovetail.cli import plan_input
+    from dovetail.cli.plan_notes import notes
     from dovetail.cli.plan_objects import read
+    from dovetail.cli.plan_region import region_of
+    from dovetail.cloud.catalogue import load
 
     if deadline is not None and not isfinite(deadline):
         raise Problem(f"--deadline: {deadline} is no number of seconds; leave it out for the usual 0.5 to 2.5")
@@ -78,43 +77,16 @@ def plan(
         from dovetail.cli import plan_cluster
 
         plan_cluster.read(objects, kubeconfig, context)
-    types = plan_input.catalogue(catalog) if catalog else _packaged(region)
-    snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog))
-    for note in _notes(objects, snapshot, consolidating):
+    region = "" if catalog else region_of(region, objects)
+    types = plan_input.catalogue(catalog) if catalog else load(region)
+    snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog), region=region)
+    for note in notes(objects, region, snapshot, consolidating):
         click.echo(f"note: {note}", err=True)
     with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, consolidating)
-    for piece in _printed(found, output, consolidating, verbose):
+    for piece in _printed(found, types, output, consolidating, verbose):
         click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
-
-
-def _packaged(region: str | None) -> tuple[InstanceType, ...]:
-    from dovetail.cloud import catalogue
-
-    try:
-        return catalogue.load(region or os.environ.get("AWS_REGION") or _DEFAULT_REGION)
-    except catalogue.UnknownRegion as error:
-        raise Problem(f"{'--region' if region else 'AWS_REGION'}: {error}") from error
-
-
-def _notes(objects: Objects, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
-    """What a reader of the plan should know about the input."""
-    for kind, count in sorted(objects.ignored.items()):
-        yield f"{count} {kind} ignored"
-    for name in objects.twice:
-        yield f"{name} is in the input more than once; the last counts"
-    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
-        yield "volumes are claimed, and no StorageClass is in the input that could make them"
-    if not consolidating:
-        if not snapshot.pending:
-            yield "no pod waits, and nothing in the input would make one"
-        return
-    held = [node for node in snapshot.nodes if node.held_by and not node.deleting]
-    for node in held[:FEW]:
-        yield f"{node.name} stays: {node.held_by}"
-    if len(held) > FEW:
-        yield f"{len(held) - FEW} more nodes stay for such reasons"
 
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating: bool) -> Plan:
@@ -125,7 +97,6 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating:
     optimiser = better_by_work if deadline is None and len(snapshot.pending) <= STEADY else better
     if deadline is None:
         deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
-
     if consolidating:
         from dovetail.planner.consolidate import consolidate
 
@@ -133,15 +104,20 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating:
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
-def _printed(found: Plan, output: str, consolidating: bool, verbose: bool) -> Iterator[str]:
+def _printed(
+    found: Plan, types: tuple[InstanceType, ...], output: str, consolidating: bool, verbose: bool
+) -> Iterator[str]:
+    from dovetail.cli.plan_prices import sources_of
+
+    sources = sources_of(found, types)
     if output == "text":
         from dovetail.cli.plan_text import as_text
 
-        yield as_text(found, consolidating, verbose)
+        yield as_text(found, consolidating, verbose, sources)
         yield "\n"
         return
     from dovetail.cli.plan_output import json_pieces, yaml_pieces
 
-    yield from (json_pieces if output == "json" else yaml_pieces)(found, consolidating)
+    yield from (json_pieces if output == "json" else yaml_pieces)(found, consolidating, sources)
     if output == "json":
         yield "\n"

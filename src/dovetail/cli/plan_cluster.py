@@ -10,10 +10,10 @@ from dovetail.kube.errors import NotFound
 _READ = (
     kinds.NODES, kinds.PODS, kinds.NAMESPACES, kinds.DAEMONSETS, kinds.PERSISTENTVOLUMECLAIMS,
     kinds.PERSISTENTVOLUMES, kinds.STORAGECLASSES, kinds.CSINODES, kinds.PDBS, kinds.PRIORITYCLASSES,
-    kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS,
+    kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS, kinds.EC2NODECLASSES,
 )  # fmt: skip
 #: What a cluster may be without: our own definitions.
-_OPTIONAL = frozenset({kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS})
+_OPTIONAL = frozenset({kinds.NODEPOOLS, kinds.NODECLAIMS, kinds.NODEOVERLAYS, kinds.EC2NODECLASSES})
 
 
 def read(objects: Objects, kubeconfig: str | None, context: str | None) -> None:

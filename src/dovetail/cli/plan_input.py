@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from dovetail.cli.plan_claims import claims_of
 from dovetail.cli.plan_objects import Objects
+from dovetail.cli.plan_region import of_class
 from dovetail.cli.problem import Problem
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
@@ -58,16 +59,19 @@ DEFAULT_POOL = Pool(
 MOST_PODS = 1_000_000
 
 
-def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
-    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought."""
+def snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str = "") -> Snapshot:
+    """The objects as a snapshot. `any_type`: without a NodePool, everything in the catalogue may be bought.
+
+    Types that are packaged for a `region` are as the NodeClass of each pool makes them.
+    """
     try:
-        return _snapshot(objects, types, any_type)
+        return _snapshot(objects, types, any_type, region)
     except QuantityError as problem:
         raise Problem(f"a quantity cannot be read: {problem}") from problem
 
 
-def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> Snapshot:
-    pools = _pools(objects, types, any_type)
+def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> Snapshot:
+    pools = _pools(objects, types, any_type, region)
     _check_crowd(objects)
     made, claims = pods_of(objects.of)
     pods = [*map(_stored, objects.of(Pod)), *made]
@@ -92,23 +96,35 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool)
 
 def _check_crowd(objects: Objects) -> None:
     asked = 0
-    for kind in (Deployment, ReplicaSet, StatefulSet, Job):
-        for each in objects.of(kind):
-            asked += count(each)
-            if asked > MOST_PODS:
-                raise Problem(f'{kind.__name__} "{each.metadata.name}": with its {count(each)} pods there are {asked}; '
-                              f"plans are for at most {MOST_PODS}")  # fmt: skip
+    made = (*objects.of(Deployment), *objects.of(ReplicaSet), *objects.of(StatefulSet), *objects.of(Job))
+    for each in made:
+        asked += count(each)
+        if asked > MOST_PODS:
+            raise Problem(f'{type(each).__name__} "{each.metadata.name}": with its {count(each)} pods there are {asked}; '
+                          f"plans are for at most {MOST_PODS}")  # fmt: skip
 
 
-def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool) -> tuple[Pool, ...]:
+def _pools(objects: Objects, types: tuple[InstanceType, ...], any_type: bool, region: str) -> tuple[Pool, ...]:
     """The pools with what they may buy, at the prices and capacities that overlays give them."""
     overlays = objects.of(NodeOverlay)
     if not objects.of(NodePool):
         requirements = () if any_type else DEFAULT_POOL.requirements
         return (replace(DEFAULT_POOL, types=overlaid(types, overlays), requirements=requirements),)
-    wanted = [pool for pool in objects.of(NodePool) if not pool.static and not pool.metadata.deletion_timestamp]
-    valid = agreed(overlays, [(labels(pool), types) for pool in objects.of(NodePool)]) if overlays else ()
-    return tuple(for_planner(pool, overlaid(types, valid, labels(pool))) for pool in wanted)
+    sold = {pool.name: of_class(pool, objects.node_classes, region) if region else types
+            for pool in objects.of(NodePool)}
+    valid = agreed(overlays, [(labels(pool), sold[pool.name]) for pool in objects.of(NodePool)]) if overlays else ()
+    buying = [pool for pool in objects.of(NodePool) if not why_idle(pool)]
+    return tuple(for_planner(pool, overlaid(sold[pool.name], valid, labels(pool))) for pool in buying)
+
+
+def why_idle(pool: NodePool) -> str:
+    """Why a pool buys nothing for pods; empty if it does."""
+    if pool.metadata.deletion_timestamp is not None:
+        return "it is being deleted"
+    if pool.static:
+        return "it has replicas, and buys nothing for pods"
+    troubles = [each for each in pool.status.conditions if each.type == "Ready" and each.status == "False"]
+    return f"it is not ready ({troubles[0].message or troubles[0].reason})" if troubles else ""
 
 
 def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:

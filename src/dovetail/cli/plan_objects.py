@@ -47,9 +47,10 @@ _KINDS: dict[str, type[Any]] = {
 #: What lives in no namespace; anything else that names none lives in the default one.
 _CLUSTERED = frozenset({"Node", "NodePool", "NodeClaim", "NodeOverlay", "PersistentVolume", "StorageClass", "CSINode",
                         "PriorityClass", "Namespace"})  # fmt: skip
-_SILENT = frozenset({"EC2NodeClass", "AWSNodeTemplate", "KWOKNodeClass"})
-#: What people write by hand and a plan depends on.
-_POOLS = frozenset({"NodePool", "Provisioner"})
+_SILENT = frozenset({"KWOKNodeClass"})
+_POOL, _CLASS = "NodePool is in karpenter.sh/v1", "EC2NodeClass is in karpenter.k8s.aws/v1"
+#: What people write by hand and a plan depends on, and where it is.
+_CHECKED = {"NodePool": _POOL, "Provisioner": _POOL, "EC2NodeClass": _CLASS, "AWSNodeTemplate": _CLASS}
 #: Where amounts stand that planning reads, beside those of containers.
 _AMOUNTS = {
     "NodePool": ("spec.limits",),
@@ -76,6 +77,8 @@ class Objects:
 
     def __init__(self) -> None:
         self._by_kind: dict[str, dict[tuple[str, str], Any]] = {}
+        self.node_classes: dict[str, Json] = {}
+        """EC2NodeClasses by name."""
         self.ignored: dict[str, int] = {}
         self.twice: list[str] = []
         """What came more than once: the last counts, as when manifests are applied one after the other."""
@@ -100,7 +103,9 @@ class Objects:
     def _add_one(self, source: Json) -> None:
         kind = source["kind"]
         if kind not in _KINDS:
-            if kind not in _SILENT:
+            if kind == "EC2NodeClass":
+                self.node_classes[_name(source)] = source
+            elif kind not in _SILENT:
                 self.ignored[kind] = self.ignored.get(kind, 0) + 1
             return
         try:
@@ -133,19 +138,19 @@ def _current(kind: str, source: Json) -> list[Json]:
     """An object of ours in the newest generation, others as they are."""
     if kind not in _OURS:
         return [source]
-    if kind in _POOLS and "apiVersion" in source:
-        _check_pool(source)
+    if kind in _CHECKED and "apiVersion" in source:
+        _check(source)
     try:
         return list(expand(source))
     except ConversionError as problem:
         raise Problem(f"{_named(source)}: {problem}") from problem
 
 
-def _check_pool(source: Json) -> None:
-    """A pool that the API server would not take, or take for another, buys what nobody meant."""
+def _check(source: Json) -> None:
+    """A pool or class that the API server would not take, or take for another, buys what nobody meant."""
     if struct_of(source["apiVersion"], source["kind"]) is None:
         raise Problem(f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
-                      f"NodePool is in karpenter.sh/v1")  # fmt: skip
+                      f"{_CHECKED[source['kind']]}")  # fmt: skip
     for problem in check(source):
         if problem.kind in ("type", "enum"):
             raise Problem(f"{_named(source)}: {problem}; dovetail lint says more")

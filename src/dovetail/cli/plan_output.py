@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from math import floor
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from dovetail.cli.plan_prices import Sources
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.planner.plan import Choice, Funnel, Machine, Placement, Plan
 
+_UNKNOWN: Sources = MappingProxyType({})
 
-def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
-    """The plan by its contract."""
+
+def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dict[str, Any]:
+    """The plan by its contract; `sources` say where prices are from."""
     cost: dict[str, Any] = {"perHour": round(plan.cost.per_hour, 6)}
     if plan.cost.before is not None:
         cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
@@ -28,7 +32,7 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
     cost |= {"lowerBound": shown, "gap": None if gap is None else round(gap, 6), "boundOf": plan.cost.bound_of}
     found: dict[str, Any] = {
         "pods": {pod: _place(place) for pod, place in plan.placements.items()},
-        "machines": [_machine(machine) for machine in plan.machines],
+        "machines": [_machine(machine, sources) for machine in plan.machines],
         "cost": cost,
         "took": {"seconds": round(plan.seconds, 4), "tier": plan.tier},
     }
@@ -42,14 +46,14 @@ def as_json(plan: Plan, consolidating: bool) -> dict[str, Any]:
     return found
 
 
-def json_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
+def json_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
     """The same as JSON text, a machine at a time: what thousands of them may become fills gigabytes."""
     opening = "{"
     for name, part in as_json(replace(plan, machines=()), consolidating).items():
         yield f'{opening}\n "{name}": '
         if name == "machines" and plan.machines:
             for at, machine in enumerate(plan.machines):
-                yield ("," if at else "[") + "\n  " + _indented(_machine(machine, _encoded), 2)
+                yield ("," if at else "[") + "\n  " + _indented(_machine(machine, sources, _encoded), 2)
             yield "\n ]"
         else:
             yield _indented(part, 1)
@@ -57,7 +61,7 @@ def json_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
     yield "\n}"
 
 
-def yaml_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
+def yaml_pieces(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> Iterator[str]:
     """The same as YAML, a machine at a time as well."""
     import yaml
 
@@ -67,7 +71,7 @@ def yaml_pieces(plan: Plan, consolidating: bool) -> Iterator[str]:
     for name, part in as_json(replace(plan, machines=()), consolidating).items():
         if name == "machines" and plan.machines:
             yield "machines:\n"
-            yield from (text([_machine(machine)]) for machine in plan.machines)
+            yield from (text([_machine(machine, sources)]) for machine in plan.machines)
         else:
             yield text({name: part})
 
@@ -86,8 +90,8 @@ def _place(place: Placement) -> dict[str, Any]:
     assert why is not None
     pools = {name: _funnel(funnel) for name, funnel in why.pools.items()}
     known = reason(why.code)
-    return {"unschedulable": {"code": why.code, "class": known.kind, "message": why.message, "cure": known.cure,
-                              "nodePools": pools}}  # fmt: skip
+    return {"unschedulable": {"code": why.code, "class": known.kind, "message": why.message,
+                              "cure": why.cure or known.cure, "nodePools": pools}}  # fmt: skip
 
 
 def _funnel(funnel: Funnel) -> dict[str, Any]:
@@ -96,6 +100,7 @@ def _funnel(funnel: Funnel) -> dict[str, Any]:
         "after": [{"clause": step.clause, "left": step.left} for step in funnel.steps],
         "code": funnel.code,
         "emptiedBy": funnel.emptied_by,
+        "cure": funnel.cure,
     }
     if funnel.nearest is not None:
         found["nearest"] = {**_choice(funnel.nearest), "lacks": funnel.nearest_lacks}
@@ -120,11 +125,15 @@ def _encoded(choice: Choice) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(_choice(choice)))
 
 
-def _machine(machine: Machine, offering: Callable[[Choice], Any] = _choice) -> dict[str, Any]:
+def _machine(
+    machine: Machine, sources: Sources, offering: Callable[[Choice], Any] = _choice
+) -> dict[str, Any]:
+    source = sources.get(machine.choice)
     found = {
         "name": machine.name,
         "nodePool": machine.pool,
         **_choice(machine.choice),
+        **({"priceSource": source} if source else {}),
         "requests": format_resources(machine.requests),
         "requirements": [dict(each) for each in machine.requirements],
         "offerings": [offering(choice) for choice in machine.offerings],

@@ -3,72 +3,100 @@
 from __future__ import annotations
 
 import re
+import shutil
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
+from dovetail.cli.plan_prices import Sources
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Plan
 
 HOURS_A_MONTH = 730
-_HEADS = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "CPU", "MEMORY", "OTHER", "OPTIONS",
-          "FOR")  # fmt: skip
+_HEADS = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "CPU", "MEMORY", "OTHER", "TYPES", "FOR")
 #: Amounts that have a column of their own.
 _SHOWN = frozenset({"cpu", "memory", "pods"})
 #: What controllers put behind the name of a workload: an ordinal, or what a ReplicaSet, a DaemonSet or a Job makes up.
 _MADE_UP = re.compile(r"-(\d+|([a-f0-9]{8,10}-)?[bcdfghjklmnpqrstvwxz2456789]{5})$")
-#: So many names, or offerings, are told.
-_FEW, _BEST = 3, 10
+#: So many names, pools, or offerings, are told.
+_FEW, _POOLS, _BEST = 3, 5, 10
 #: Less than this is nothing to speak of.
 _NO_GAP = 0.0005
+#: As wide as text is where nobody says how wide the terminal is, and as narrow as a column of it may be.
+_WIDE, _NARROW = 100, 20
 
 
-def as_text(plan: Plan, consolidating: bool, verbose: bool = False) -> str:
-    """The plan for people; `verbose` says of each machine what else it may become, and why nothing cheaper would do."""
-    lines = [*_machines(plan, verbose), *_on_nodes(plan), *_given_up(plan)]
+def as_text(plan: Plan, consolidating: bool, verbose: bool = False, sources: Sources = MappingProxyType({})) -> str:
+    """The plan for people; `verbose` says of each machine what else it may become, and why nothing cheaper would do.
+
+    `sources` say where prices are from.
+    """
+    width = shutil.get_terminal_size((_WIDE, 24)).columns
+    lines = [*_on_nodes(plan), *_given_up(plan)]
     if consolidating:
         lines += _given_back(plan)
-    lines += [*([""] if lines else []), *_cost(plan.cost, plan.machines)]
-    return "\n".join([*lines, *_reasons(plan)])
+    table = list(_machines(plan, verbose, width))
+    lines += [*([""] if table or lines else []), *_cost(plan.cost, plan.machines)]
+    if sources:
+        lines.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
+    lines += _reasons(plan, verbose)
+    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
 
 
-def _machines(plan: Plan, verbose: bool) -> Iterator[str]:
+def _wrapped(line: str, width: int) -> list[str]:
+    """A line in as many as it takes, further ones further in."""
+    indent = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False) or [""]
+
+
+def _machines(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
     alike: dict[tuple[str, ...], list[Machine]] = {}
     for machine in plan.machines:
         choice = machine.choice
         alike.setdefault((machine.pool, choice.instance_type, choice.zone, choice.capacity_type), []).append(machine)
     if alike:
-        yield from _table([_row(group) for group in alike.values()])
+        yield from _table([_row(group) for group in alike.values()], width)
     for group in alike.values() if verbose else ():
-        yield from ("", *_story(group[0]))
+        for line in ("", *_story(group[0])):
+            yield from _wrapped(line, width)
 
 
 def _row(group: Sequence[Machine]) -> tuple[str, ...]:
+    """Machines that are alike, with what is on them in total."""
     machine, total = group[0], Counter[str]()
     for each in group:
         total.update(each.requests)
-    mean = {name: amount // len(group) for name, amount in total.items()}
     options = {choice.instance_type for each in group for choice in each.offerings}
     pods = [pod for each in group for pod in each.pods]
     price = "unknown" if machine.choice.price is None else f"{machine.choice.price:.4f}"
-    others = format_resources({name: mean[name] for name in sorted(mean) if name not in _SHOWN and mean[name]})
+    others = format_resources({name: total[name] for name in sorted(total) if name not in _SHOWN and total[name]})
     return (str(len(group)), machine.choice.instance_type, machine.choice.zone, machine.choice.capacity_type,
-            machine.pool, price, str(len(pods)), format_resources({"cpu": mean.get("cpu", 0)})["cpu"],
-            _mebibytes(mean.get("memory", 0)), ", ".join(f"{amount} {name}" for name, amount in others.items()),
-            _count(len(options), "type"), _workloads(pods))  # fmt: skip
+            machine.pool, price, str(len(pods)), format_resources({"cpu": total["cpu"]})["cpu"],
+            _mebibytes(total["memory"]), ", ".join(f"{amount} {name}" for name, amount in others.items()),
+            str(len(options)), _workloads(pods))  # fmt: skip
 
 
-def _table(rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """Rows under their heads, without columns that nobody has anything in."""
-    columns = [column for column in zip(_HEADS, *rows, strict=True) if any(column[1:])]
+def _table(rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
+    """Rows under their heads, without columns that nobody has anything in; the last goes on below itself."""
+    *columns, last = [column for column in zip(_HEADS, *rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
-    for row in zip(*columns, strict=True):
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    start = sum(widths) + 2 * len(widths)
+    for *row, end in zip(*columns, last, strict=True):
+        cells = "".join(f"{cell.ljust(size)}  " for cell, size in zip(row, widths, strict=True))
+        first, *more = textwrap.wrap(end, max(_NARROW, width - start), break_long_words=False, break_on_hyphens=False)
+        yield f"{cells}{first}"
+        yield from (f"{' ' * start}{part}" for part in more)
+
+
+def _workload(pod: str) -> str:
+    return _MADE_UP.sub("", pod)
 
 
 def _workloads(pods: Iterable[str]) -> str:
     """Whose pods they are, as far as their names tell."""
-    found = Counter(_MADE_UP.sub("", pod.partition("/")[2]) for pod in pods)
+    found = Counter(_workload(pod.partition("/")[2]) for pod in pods)
     told = [name if count == 1 else f"{count} {name}" for name, count in found.most_common(_FEW)]
     return ", ".join(told) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
 
@@ -129,26 +157,45 @@ def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
         yield f"  the bound: {cost.bound_of}"
 
 
-def _reasons(plan: Plan) -> Iterator[str]:
+def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
     why: dict[tuple[str, str], list[str]] = {}
     for pod, each in plan.unschedulable.items():
         why.setdefault((each.code, each.message), []).append(pod)
+    totals = Counter(map(_workload, plan.placements)) if why else Counter[str]()
     for (code, message), pods in why.items():
-        names = ", ".join(pods[:_FEW]) + (f" and {len(pods) - _FEW} more" if len(pods) > _FEW else "")
-        yield from ("", f"no place for {_count(len(pods), 'pod')}: {names}")
-        yield f"  {code} ({reason(code).kind}): {message}"
-        for name, funnel in plan.unschedulable[pods[0]].pools.items():
-            yield f"  NodePool {name}: {_funnel(funnel)}"
+        yield from ("", f"no place for {_count(len(pods), 'pod')}: {_left_out(pods, totals)}")
+        each = plan.unschedulable[pods[0]]
+        if not each.pools:
+            yield f"  {code} ({reason(code).kind}): {message}"
+            continue
+        yield f"  {code} ({reason(code).kind}), NodePool {next(iter(each.pools))}: {each.cure}"
+        told = len(each.pools) if verbose else _POOLS
+        for name in list(each.pools)[:told]:
+            yield from _funnel(name, each.pools[name])
+        if len(each.pools) > told:
+            yield f"  and {_count(len(each.pools) - told, 'NodePool')} more, see -v"
 
 
-def _funnel(funnel: Funnel) -> str:
-    """How many offerings were left by each question that turned some away."""
+def _left_out(pods: Sequence[str], totals: Mapping[str, int]) -> str:
+    """Whose pods they are, and how many of how many."""
+    if len(pods) == 1:
+        return pods[0]
+    found = Counter(map(_workload, pods)).most_common()
+    told = [name if count == 1 == totals[name] else f"{count}{f' of {totals[name]}' * (count < totals[name])} {name}"
+            for name, count in found[:_FEW]]  # fmt: skip
+    return ", ".join(told) + (f" and {len(found) - _FEW} more" if len(found) > _FEW else "")
+
+
+def _funnel(pool: str, funnel: Funnel) -> Iterator[str]:
+    """How many offerings were left by each question that turned some away, and the nearest miss."""
     told, before = [_count(funnel.start, "offering")], funnel.start
     for step in funnel.steps:
-        if step.left != before:
-            told.append(f"{step.left} left by {step.clause}")
+        if step.left != before or not step.left:
+            told.append(f"{step.left or 'none'} left by {step.clause}")
         before = step.left
-    return ", ".join(told)
+    yield f"  NodePool {pool}: {', '.join(told)}"
+    if funnel.miss:
+        yield f"    nearest: {funnel.miss}"
 
 
 def _mebibytes(amount: int) -> str:

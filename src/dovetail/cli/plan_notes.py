@@ -1,0 +1,45 @@
+"""What `dovetail plan` says about its input beside the plan: what was left out, and what was taken for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dovetail.cli.plan_input import why_idle
+from dovetail.cli.plan_objects import Objects
+from dovetail.model.kinds.nodepool import NodePool
+from dovetail.model.pods import Pod
+from dovetail.planner.snapshot import Snapshot
+
+#: So many nodes are told of one by one.
+_FEW = 5
+
+
+def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
+    """What a reader of the plan should know about the input."""
+    pools = objects.of(NodePool)
+    if region and not pools and snapshot.pending:
+        yield f"no NodePool in the input: on-demand c, m and r machines for linux/amd64 in {region} are taken"
+    for pool in pools:
+        name = pool.spec.template.spec.node_class_ref.name
+        if why := why_idle(pool):
+            yield f"NodePool {pool.name} is left out: {why}"
+        elif objects.node_classes and name not in objects.node_classes:
+            yield f"NodePool {pool.name}: EC2NodeClass {name} is not in the input; AL2023 machines are taken"
+    gated = sum(1 for pod in objects.of(Pod) if pod.spec.scheduling_gates and not pod.spec.node_name)
+    if gated:
+        yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
+    for kind, count in sorted(objects.ignored.items()):
+        yield f"{count} {kind} ignored"
+    for name in objects.twice:
+        yield f"{name} is in the input more than once; the last counts"
+    if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
+        yield "volumes are claimed, and no StorageClass is in the input that could make them"
+    if not consolidating:
+        if not snapshot.pending and not gated:
+            yield "no pod waits, and nothing in the input would make one"
+        return
+    held = [node for node in snapshot.nodes if node.held_by and not node.deleting]
+    for node in held[:_FEW]:
+        yield f"{node.name} stays: {node.held_by}"
+    if len(held) > _FEW:
+        yield f"{len(held) - _FEW} more nodes stay for such reasons"
