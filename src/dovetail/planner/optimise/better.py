@@ -13,6 +13,7 @@ import msgspec
 
 from dovetail.clock import stopwatch
 from dovetail.planner.optimise.bound import proven
+from dovetail.planner.optimise.filling import filled
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
 from dovetail.planner.optimise.search import improve
@@ -60,6 +61,11 @@ def better(
     return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, tell).run()
 
 
+def poured(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    """The least of betterment: room that is there and machines to buy filled along the relaxation, and no search."""
+    return _Attempt(problem, packing, seed, 0, None, None).along()
+
+
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
     """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a machine is."""
     return better(problem, packing, seed, deadline, clocked=False)
@@ -84,12 +90,30 @@ class _Attempt:
         problem = self.problem
         self.bound = proven(problem, self.best.left, self.left() / 3)
         self._say()
+        if pourable(problem):
+            self._fill()
         poured = pourable(problem) and self._pour()
         self._say()
         self._walk(0, self.budget, afresh=not poured or (few(problem) and len(problem.classes) <= _ALIKE))
         self.best = Packing(widened(self.best.board, self.best.left), self.best.left)
         self._say()
         return Bettered(self.best, self.bound)
+
+    def along(self) -> Bettered:
+        """The packing along the relaxation alone."""
+        if pourable(self.problem):
+            self._fill()
+            found = rounded(self.problem, self.best, self.left, COARSE)
+            if found is not None and sound(found.board):
+                self._try(found)
+        return Bettered(self.best)
+
+    def _fill(self) -> None:
+        """Fill machines that are there anew, where something is bought beside them."""
+        if self.problem.nodes and self.best.board.bought():
+            found = filled(self.problem, self.best, COARSE)
+            if found is not None:
+                self._try(found)
 
     def left(self) -> float:
         """How many seconds are left."""
