@@ -1,228 +1,151 @@
 """Consolidation: the same problem from the other side. Which machines could go, and what would hold their pods?
 
 A machine's pods are planned as if it were going; removing is worth it when what must be bought costs less than what
-is given back, by more than the evictions are charged. Machines go one at a time, the least useful for its price
-first, then replacements for several at once are tried, and the cheapest whole is kept.
+is given back, by more than the evictions are charged. Whole sets of machines are proposed by room and price
+(`proposals`) and planned by the same engine that buys; the best is bettered machine by machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
-from dovetail.model.labels import INSTANCE_TYPE, ZONE
-from dovetail.model.pods import Pod
+from dovetail.planner.choices import Choice, Fleet
 from dovetail.planner.classes import pod_key
-from dovetail.planner.optimise.bound import WORDS, proven
-from dovetail.planner.plan import Cost, Move, Plan
-from dovetail.planner.problem import Problem
-from dovetail.planner.provision import provision
+from dovetail.planner.narrowing import cheaper
+from dovetail.planner.optimise.better import better, poured
+from dovetail.planner.plan import Cost, Machine, Move, Plan
+from dovetail.planner.proposals import Proposals
 from dovetail.planner.snapshot import NodeState, Snapshot
+from dovetail.planner.terms import Terms
 
-#: A plan must save this share of what is removed, or nobody is disturbed for it.
-_WORTH_IT = 1e-6
+#: Quick plans for each second of the deadline, for each thousand pods and machines; an idle core makes twice as many.
+_ASKED = 25
+#: A plan with effort is paid for like so many quick ones, and may take such a share of the deadline.
+_EFFORT, _SHARE = 10, 0.25
+#: So many of the best sets are planned with effort.
+_SEARCHED = 2
+_DEADLINE, _BRISK = 5.0, 0.1
+#: Savings that differ by less are the same.
+_CENT = 1e-6
 
 
-def consolidate(
-    snapshot: Snapshot,
-    seed: int = 0,
-    deadline: float | None = None,
-    charge: float = 0.0,
-    budgets: dict[str, int] | None = None,
-) -> Plan:
-    """What to give back. `charge` is dollars an hour for each eviction, `budgets` the machines each pool may lose."""
+def consolidate(snapshot: Snapshot, seed: int = 0, deadline: float | None = None, terms: Terms | None = None) -> Plan:
+    """What to give back, on what terms. The clock only stops the search early."""
     start = stopwatch()
-    limit = deadline or 5.0
-    before = sum(node.price or 0.0 for node in snapshot.nodes if not node.deleting)
-    candidates = sorted((node for node in snapshot.nodes if _may_go(node)), key=_usefulness)
-    best = _Choice((), provision(snapshot), snapshot, charge)
-    left = dict(budgets) if budgets is not None else None
-    best = _one_by_one(best, candidates, left, lambda: stopwatch() - start > limit * 0.6)
-    best = _together(best, candidates, left, seed, lambda: stopwatch() - start > limit * 0.9)
-    best = _spared(best, lambda: stopwatch() - start > limit)
-    plan = _plan(best, before, stopwatch() - start)
-    bound = _bound(snapshot, candidates, max(0.2, limit * 0.1))
-    if bound is None:
+    fleet = Fleet(snapshot, terms or Terms())
+    search = _Search(fleet, seed, deadline or _DEADLINE, start)
+    best = search.run()
+    floor = fleet.floor(max(0.2, search.deadline * _SHARE))
+    plan = _plan(fleet, best, stopwatch() - start)
+    if floor is None:
         return plan
-    told = f"the whole fleet bought anew, where {WORDS}"
-    return replace(plan, cost=replace(plan.cost, lower_bound=bound, bound_of=told))
+    return replace(plan, cost=replace(plan.cost, lower_bound=floor.price, bound_of=floor.words))
 
 
-def _bound(snapshot: Snapshot, candidates: list[NodeState], seconds: float) -> float | None:
-    """What the fleet would cost at least if everything movable were bought anew; None where keeping might be cheaper.
+class _Search:
+    """The best choice so far, and how many more may be asked about."""
 
-    Keeping a machine must not beat buying it again, so every machine's own offering must still be for sale.
-    """
-    if not all(_for_sale(node, snapshot) for node in candidates):
-        return None
-    problem = Problem(_world(replace(snapshot, pending=()), tuple(candidates)))
-    bought = proven(problem, {}, seconds)
-    going = {node.name for node in candidates}
-    staying = sum(node.price or 0.0 for node in snapshot.nodes if not node.deleting and node.name not in going)
-    return None if bought is None else staying + bought
+    def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float) -> None:
+        self.fleet = fleet
+        self.seed = seed
+        self.deadline = deadline
+        self.end = start + deadline
+        self.left = int(_ASKED * deadline * 1000 / (100 + fleet.pods + len(fleet.candidates)))
+        self.best = fleet.nothing
+        self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
+        self.searched: set[frozenset[str]] = set()
 
+    def run(self) -> Choice:
+        fleet = self.fleet
+        self._consider(fleet.within(node for node in fleet.candidates if not fleet.moved[node.name]))
+        proposals = Proposals(fleet)
+        for going in proposals.sets():
+            self._consider(going)
+        self._effort()
+        self._one_by_one(proposals)
+        self._spare()
+        self._effort()
+        return self.best
 
-def _for_sale(node: NodeState, snapshot: Snapshot) -> bool:
-    zone, kind = node.labels.get(ZONE), node.labels.get(INSTANCE_TYPE)
-    for pool in snapshot.pools:
-        for each in pool.types if pool.name == node.pool else ():
-            enough = all(each.allocatable.get(name, 0) >= amount for name, amount in node.allocatable.items())
-            if each.name == kind and enough:
-                return any(
-                    o.zone == zone and o.available and o.price is not None and o.price <= (node.price or 0.0)
-                    for o in each.offerings
-                )
-    return False
+    def over(self) -> bool:
+        return self.left <= 0 or stopwatch() > self.end
 
-
-class _Choice:
-    """A set of machines to remove and the plan that follows; `worth` is dollars an hour saved, evictions charged."""
-
-    def __init__(self, gone: tuple[NodeState, ...], plan: Plan, snapshot: Snapshot, charge: float) -> None:
-        self.gone = gone
-        self.plan = plan
-        self.snapshot = snapshot
-        self.charge = charge
-        evicted = sum(len(movable_pods(node)) for node in gone)
-        saved = sum(node.price or 0.0 for node in gone)
-        self.worth = saved - plan.cost.per_hour - charge * evicted
-
-    def with_gone(self, more: tuple[NodeState, ...], deadline: float | None = None, seed: int = 0) -> _Choice | None:
-        gone = (*self.gone, *more)
-        plan = provision(_world(self.snapshot, gone), seed=seed, deadline=deadline)
-        moved = {pod_key(pod) for node in gone for pod in movable_pods(node)}
-        if any(pod in moved for pod in plan.unschedulable):
-            return None
-        return _Choice(gone, plan, self.snapshot, self.charge)
-
-
-def _may_go(node: NodeState) -> bool:
-    return node.movable and not node.deleting and node.initialized and node.price is not None
-
-
-def movable_pods(node: NodeState) -> list[Pod]:
-    """The pods that would need another place: not daemons, not finished."""
-    found = []
-    for pod in node.pods:
-        owner = pod.metadata.controller
-        if not pod.finished and not pod.terminating and (owner is None or owner.kind not in ("DaemonSet", "Node")):
-            found.append(pod)
-    return found
-
-
-def _usefulness(node: NodeState) -> tuple[float, str]:
-    """Pods held for each dollar: who holds few for much goes first."""
-    return (len(movable_pods(node)) / max(node.price or 0.0, 1e-9), node.name)
-
-
-def _world(snapshot: Snapshot, gone: tuple[NodeState, ...]) -> Snapshot:
-    names = {node.name for node in gone}
-    nodes = tuple(replace(node, deleting=True) if node.name in names else node for node in snapshot.nodes)
-    moved = tuple(pod for node in gone for pod in movable_pods(node))
-    return replace(snapshot, nodes=nodes, pending=(*snapshot.pending, *moved))
-
-
-def _allowed(node: NodeState, left: dict[str, int] | None) -> bool:
-    return left is None or left.get(node.pool or "", 0) > 0
-
-
-def _one_by_one(
-    best: _Choice, candidates: list[NodeState], left: dict[str, int] | None, out_of_time: Callable[[], bool]
-) -> _Choice:
-    for node in candidates:
-        if out_of_time():
-            break
-        if not _allowed(node, left) or not _evictable(best, node):
-            continue
-        tried = best.with_gone((node,))
-        if tried is not None and tried.worth > best.worth + (node.price or 0.0) * _WORTH_IT:
-            best = tried
-            if left is not None:
-                left[node.pool or ""] -= 1
-    return best
-
-
-def _together(
-    best: _Choice,
-    candidates: list[NodeState],
-    left: dict[str, int] | None,
-    seed: int,
-    out_of_time: Callable[[], bool],
-) -> _Choice:
-    """Several of the rest for several cheaper ones: growing prefixes of the ranking, and all at once."""
-    gone = {node.name for node in best.gone}
-    rest = [node for node in candidates if node.name not in gone and _evictable(best, node)]
-    sizes = sorted({2, 3, 5, 8, 13, 21, 34, 55, len(rest) // 2, len(rest)})
-    base = best
-    for size in (each for each in reversed(sizes) if 2 <= each <= len(rest)):
-        if out_of_time():
-            break
-        group = _within_budget(rest[:size], left)
-        tried = base.with_gone(tuple(group), deadline=0.5, seed=seed) if len(group) > 1 else None
-        if tried is not None and tried.worth > best.worth + _WORTH_IT:
-            best = tried
-    return best
-
-
-def _spared(best: _Choice, out_of_time: Callable[[], bool]) -> _Choice:
-    """Machines whose going saves nothing, now that the others go, stay: the same saving with fewer evictions."""
-    for node in sorted(best.gone, key=lambda each: (-len(movable_pods(each)), each.name)):
-        if out_of_time():
-            break
-        fewer = tuple(each for each in best.gone if each.name != node.name)
-        base = _Choice((), best.plan, best.snapshot, best.charge)
-        tried = base.with_gone(fewer)
-        if tried is not None and tried.worth >= best.worth - _WORTH_IT:
-            best = tried
-    return best
-
-
-def _within_budget(nodes: list[NodeState], left: dict[str, int] | None) -> list[NodeState]:
-    if left is None:
-        return nodes
-    room = dict(left)
-    found = []
-    for node in nodes:
-        if room.get(node.pool or "", 0) > 0:
-            room[node.pool or ""] -= 1
-            found.append(node)
-    return found
-
-
-def _evictable(best: _Choice, node: NodeState) -> bool:
-    """Whether the disruption budgets of its pods allow them all to go, on top of those already chosen."""
-    taken: dict[str, int] = {}
-    for pod in (pod for each in (*best.gone, node) for pod in movable_pods(each)):
-        matching = [
-            budget for budget in best.snapshot.budgets
-            if budget.metadata.namespace == pod.metadata.namespace and budget.spec.selector is not None
-            and budget.spec.selector.matches(pod.metadata.labels)
-        ]  # fmt: skip
-        if len(matching) > 1:
+    def _consider(self, gone: Sequence[NodeState]) -> bool:
+        """Whether it is the best so far to remove these machines."""
+        key = frozenset(node.name for node in gone)
+        if key in self.tried or self.over():
             return False
-        for budget in matching:
-            key = budget.metadata.key
-            taken[key] = taken.get(key, 0) + 1
-            if taken[key] > budget.status.disruptions_allowed:
-                return False
-    return True
+        self.left -= 1
+        found = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, poured)
+        return self._keep(found)
+
+    def _keep(self, found: Choice | None) -> bool:
+        if found is None or found.worth <= self.best.worth + _CENT:
+            return False
+        self.best = found
+        return True
+
+    def _effort(self) -> None:
+        """The most promising sets once more, with effort: it may find what to buy for them cheaper."""
+        found = [(-each.worth, sorted(key)) for key, each in self.tried.items() if each and each.plan.machines]
+        for _, names in sorted(found)[:_SEARCHED]:
+            key = frozenset(names)
+            known = self.tried[key]
+            if known is None or key in self.searched or self.over():
+                continue
+            self.left -= _EFFORT
+            self.searched.add(key)
+            self._keep(self.fleet.without(known.gone, self.seed, self.deadline * _SHARE, better))
+
+    def _one_by_one(self, proposals: Proposals) -> None:
+        """Machines that stayed, the least useful for their price first."""
+        for node in proposals.ranked():
+            if self.over():
+                return
+            gone = {each.name for each in self.best.gone}
+            if node.name not in gone and self.fleet.allowed((*self.best.gone, node)):
+                self._consider((*self.best.gone, node))
+
+    def _spare(self) -> None:
+        """Machines whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""
+        moved = self.fleet.moved
+        parts = [sorted(self.best.gone, key=lambda each: (-len(moved[each.name]), each.name))]
+        while parts and not self.over():
+            part = parts.pop(0)
+            names = {node.name for node in part}
+            kept = tuple(node for node in self.best.gone if node.name not in names)
+            if not self._consider(kept) and len(part) > 1:
+                middle = (len(part) + 1) // 2
+                parts[:0] = [part[:middle], part[middle:]]
 
 
-def _plan(best: _Choice, before: float, seconds: float) -> Plan:
+def _plan(fleet: Fleet, best: Choice, seconds: float) -> Plan:
+    before = sum(node.price or 0.0 for node in fleet.snapshot.nodes if not node.deleting)
     moves = {}
     for node in best.gone:
-        for pod in movable_pods(node):
+        for pod in fleet.moved[node.name]:
             place = best.plan.placements[pod_key(pod)]
             moves[pod_key(pod)] = Move(source=node.name, node=place.node, machine=place.machine)
-    unpriced = sum(node.price is None and not node.deleting for node in best.snapshot.nodes)
-    after = before - sum(node.price or 0.0 for node in best.gone) + best.plan.cost.per_hour
+    unpriced = sum(node.price is None and not node.deleting for node in fleet.snapshot.nodes)
+    given = sum(node.price or 0.0 for node in best.gone)
     return replace(
         best.plan,
-        cost=Cost(per_hour=after, before=before, unpriced=unpriced),
+        machines=tuple(_affordable(best.plan.machines, given + fleet.nothing.plan.cost.per_hour, fleet.snapshot)),
+        cost=Cost(per_hour=before - given + best.plan.cost.per_hour, before=before, unpriced=unpriced),
         remove=tuple(sorted(node.name for node in best.gone)),
         moves=dict(sorted(moves.items())),
         evictions=len(moves),
+        stays=fleet.stays(best),
         seconds=seconds,
     )
+
+
+def _affordable(machines: Sequence[Machine], most: float, snapshot: Snapshot) -> Iterable[Machine]:
+    """The machines with only those offerings at which they cost less together than what they replace."""
+    cost = sum(machine.price for machine in machines)
+    types = {kind.name: kind for pool in snapshot.pools for kind in pool.types}
+    for machine in machines:
+        yield (cheaper(machine, machine.price * most / cost, types) if cost else None) or machine

@@ -142,7 +142,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `provision` and `consolidate` answer. `remove`, `moves` and `evictions` are consolidation's."""
+    """What `provision` and `consolidate` answer.
+
+    `remove`, `moves`, `evictions` and `stays` (why machines do) are consolidation's.
+    """
 
     placements: Mapping[str, Placement]
     machines: tuple[Machine, ...]
@@ -152,6 +155,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     remove: tuple[str, ...] = ()
     moves: Mapping[str, Move] = {}
     evictions: int = 0
+    stays: Mapping[str, str] = {}
 
     @property
     def unschedulable(self) -> dict[str, Unschedulable]:
