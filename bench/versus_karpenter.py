@@ -40,7 +40,8 @@ from dovetail.planner.verify import verify
 
 HERE = Path(__file__).parent
 Object = dict[str, Any]
-_LABELS = "karpenter.sh/nodepool"
+_LABELS, _CAPACITY = "karpenter.sh/nodepool", "karpenter.sh/capacity-type"
+_TYPE = "node.kubernetes.io/instance-type"
 #: Up to here a plan may cost more than Karpenter's, for another zone; more is named.
 _DEARER = 1.02
 
@@ -155,16 +156,18 @@ class Problem:
         return kept(self._our_scene(), both, open_to), kept(self._their_scene(), both, open_to)
 
     def _open_zones(self) -> set[str]:
-        """The zones in which some pool may buy."""
-        sold = {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"]}
-        asked = [[need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] == ZONE]
+        """The zones in which some pool may buy something."""
+        described = {ZONE, _CAPACITY, _TYPE}.union(*(kind["labels"] for kind in self.given["catalog"]))
+        asked = [[need for need in pool["spec"]["template"]["spec"]["requirements"] if need["key"] in described]
                  for pool in self.by_kind["NodePool"]]  # fmt: skip
-        return {zone for zone in sold for needs in asked if all(holds(need, zone) for need in needs)}
+        return {offer["zone"] for kind in self.given["catalog"] for offer in kind["offerings"] for needs in asked
+                if offer["available"] and all(_met(need, kind, offer) for need in needs)}  # fmt: skip
 
     @property
     def zones(self) -> tuple[int, int]:
-        """Zones of the machines that each buys."""
-        return len({m["zone"] for m in self.ours["machines"]}), len({m["zone"] for m in self.theirs["machines"] or ()})
+        """Zones of the machines that each buys; of theirs, those that somebody may run on."""
+        kept = [each for each in self.theirs["machines"] or () if not self.broken.keys() >= {*each["pods"]}]
+        return len({each["zone"] for each in self.ours["machines"]}), len({each["zone"] for each in kept})
 
     def _scene(self, machines: dict[str, tuple[Object, str]], places: dict[str, str]) -> Scene:
         taints = {pool["metadata"]["name"]: pool["spec"]["template"]["spec"].get("taints", [])
@@ -187,9 +190,8 @@ class Problem:
         machines = {}
         for machine in self.ours["machines"]:
             labels = {key: values[0] for key, values in known[machine["instanceType"]]["labels"].items()}
-            labels |= {ZONE: machine["zone"], "karpenter.sh/capacity-type": machine["capacityType"],
-                       "node.kubernetes.io/instance-type": machine["instanceType"], _LABELS: machine["nodePool"],
-                       **teams[machine["nodePool"]]}  # fmt: skip
+            labels |= {ZONE: machine["zone"], _CAPACITY: machine["capacityType"], _TYPE: machine["instanceType"],
+                       _LABELS: machine["nodePool"], **teams[machine["nodePool"]]}  # fmt: skip
             labels |= {each["key"]: each["values"][0] for each in machine["requirements"]
                        if each["operator"] == "In" and each["key"] not in labels}  # fmt: skip
             machines[machine["name"]] = (labels, machine["nodePool"])
@@ -202,6 +204,12 @@ class Problem:
             machines[f"m-{at}"] = (machine["labels"], machine["nodePool"])
             places |= dict.fromkeys(machine["pods"], f"m-{at}")
         return self._scene(machines, places)
+
+
+def _met(need: Object, kind: Object, offer: Object) -> bool:
+    """Whether a machine of an offering could be as a pool requires."""
+    sold = {ZONE: [offer["zone"]], _CAPACITY: [offer["capacityType"]], _TYPE: [kind["name"]]}
+    return any(holds(need, value) for value in sold.get(need["key"]) or kind["labels"].get(need["key"], [None]))
 
 
 def problems(count: int, first: int, deadline: float | None) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ import (
 	"github.com/awslabs/operatorpkg/status"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
@@ -53,7 +54,18 @@ func (o offering) convert() *cloudprovider.Offering {
 	}
 }
 
-func (it instanceType) convert() *cloudprovider.InstanceType {
+// described are the labels that any type of the catalogue has. Whoever lacks one does not have it, as EC2's types say.
+func described(catalog []instanceType) []string {
+	found := sets.New[string]()
+	for _, it := range catalog {
+		for key := range it.Labels {
+			found.Insert(key)
+		}
+	}
+	return sets.List(found)
+}
+
+func (it instanceType) convert(described []string) *cloudprovider.InstanceType {
 	requirements := scheduling.NewRequirements(
 		scheduling.NewRequirement(corev1.LabelInstanceTypeStable, corev1.NodeSelectorOpIn, it.Name))
 	for key, values := range it.Labels {
@@ -86,8 +98,10 @@ func (it instanceType) convert() *cloudprovider.InstanceType {
 		}
 		requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpIn, available...))
 	}
-	if seen[reservationID] == nil {
-		requirements.Add(scheduling.NewRequirement(reservationID, corev1.NodeSelectorOpDoesNotExist))
+	for _, key := range append(described, reservationID) {
+		if !requirements.Has(key) {
+			requirements.Add(scheduling.NewRequirement(key, corev1.NodeSelectorOpDoesNotExist))
+		}
 	}
 	return &cloudprovider.InstanceType{
 		Name: it.Name, Requirements: requirements, Offerings: offerings, Capacity: amounts(it.Capacity),

@@ -51,8 +51,9 @@ func solve(given problem) answer {
 		FeatureGates: options.FeatureGates{ReservedCapacity: true, NodeOverlay: true}, IgnoreDRARequests: true,
 	})
 	var sold market
+	labels := described(given.Catalog)
 	for _, each := range given.Catalog {
-		sold = append(sold, each.convert())
+		sold = append(sold, each.convert(labels))
 	}
 	kube := clusterOf(given.Objects)
 	store := nodeoverlay.NewInstanceTypeStore()
