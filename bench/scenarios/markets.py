@@ -15,10 +15,13 @@ from bench.scenarios.catalogue import EBS, ZONES
 from bench.scenarios.twists import some, waiting
 from dovetail.cloud.catalogue import load
 from dovetail.model.instancetype import InstanceType
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 
 Object = dict[str, Any]
 
 _REGION = "ap-northeast-2"
+#: Labels that follow from a type's name and its offerings.
+_FOLLOWING = (INSTANCE_TYPE, ZONE, CAPACITY_TYPE)
 _MEMORY_PER_CPU = {"c": 2, "m": 4, "r": 8}
 
 
@@ -41,9 +44,9 @@ def _region(problem: Object, chance: random.Random) -> None:
 def as_written(kind: InstanceType) -> Object:
     offers = [{"zone": each.zone, "capacityType": each.capacity_type, "available": each.available, "price": each.price}
               for each in kind.offerings if each.price is not None]  # fmt: skip
+    labels = {key: list(values) for key, values in kind.labels.items() if key not in _FOLLOWING}
     return {"name": kind.name, "capacity": _amounts(kind.capacity), "overhead": _amounts(kind.overhead),
-            "labels": {key: list(values) for key, values in kind.labels.items()}, "offerings": offers,
-            "attachLimits": dict(kind.attach_limits)}  # fmt: skip
+            "labels": labels, "offerings": offers, "attachLimits": dict(kind.attach_limits)}  # fmt: skip
 
 
 def _amounts(given: Any) -> Object:
