@@ -47,7 +47,7 @@ def test_a_machine_of_unknown_price_stays_and_is_told_apart_from_a_free_one() ->
     plan = _consolidated(unknown, node("n2", "small"))
     assert plan.remove == ("n2",)
     assert plan.cost.unpriced == 1
-    assert "not counted: 1 node whose price is unknown" in as_text(plan, consolidating=True)
+    assert "not counted: 1 node whose price is unknown" in as_text(plan, (unknown, node("n2", "small")))
 
 
 def test_pods_move_to_machines_that_stay() -> None:

@@ -14,10 +14,12 @@ from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from datetime import datetime
 
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
     from dovetail.planner.snapshot import Snapshot
+    from dovetail.planner.terms import Terms
 
 #: So many pods take a while.
 MANY = 200
@@ -32,7 +34,7 @@ STEADY = 500
 @click.option("--region",
               help="Region of the packaged catalogue; else the input's, AWS_REGION, or ap-northeast-2.")  # fmt: skip
 @click.option("--deadline", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="Time to better the quick answer in; by default 0.5 to 2.5, by the number of pods.")  # fmt: skip
+              help="Time to better the quick answer in; by default 0.5 to 4, by the number of pods.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 @click.option("-v", "--verbose", is_flag=True,
@@ -80,32 +82,50 @@ def plan(
     region = "" if catalog else region_of(region, objects)
     types = plan_input.catalogue(catalog) if catalog else load(region)
     snapshot = plan_input.snapshot(objects, types, any_type=bool(catalog), region=region)
+    terms = None
+    if consolidating:
+        from dovetail.cli.plan_fleet import fleet
+
+        snapshot, terms = fleet(objects, snapshot, _now())
     for note in notes(objects, region, snapshot, consolidating):
         click.echo(f"note: {note}", err=True)
-    with waiting(f"planning for {len(snapshot.pending)} pods …") if len(snapshot.pending) > MANY else nullcontext():
-        found = _solve(snapshot, seed, deadline, consolidating)
-    for piece in _printed(found, types, output, consolidating, verbose):
+    pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
+    with waiting(f"planning for {pods} pods …") if pods > MANY else nullcontext():
+        found = _solve(snapshot, seed, deadline, pods, terms)
+    for piece in _printed(found, types, snapshot, output, consolidating, verbose):
         click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
 
 
-def _solve(snapshot: Snapshot, seed: int, deadline: float | None, consolidating: bool) -> Plan:
+def _now() -> datetime:
+    import asyncio
+
+    from dovetail.clock import Clock
+
+    async def ask() -> datetime:
+        return Clock(asyncio.get_running_loop()).now()
+
+    return asyncio.run(ask())
+
+
+def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
     """A deadline that is asked for is kept by the clock; else few pods get the same plan however busy the machine."""
     from dovetail.planner.optimise.better import better, better_by_work
     from dovetail.planner.provision import provision
 
-    optimiser = better_by_work if deadline is None and len(snapshot.pending) <= STEADY else better
-    if deadline is None:
-        deadline = min(2.5, 0.5 + len(snapshot.pending) / 100)
-    if consolidating:
+    if terms is not None:
         from dovetail.planner.consolidate import consolidate
 
-        return consolidate(snapshot, seed=seed, deadline=deadline or None)
+        usual = min(4.0, 1.0 + pods / 1000)
+        return consolidate(snapshot, seed=seed, deadline=(usual if deadline is None else deadline) or None, terms=terms)
+    optimiser = better_by_work if deadline is None and pods <= STEADY else better
+    if deadline is None:
+        deadline = min(2.5, 0.5 + pods / 100)
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 
 def _printed(
-    found: Plan, types: tuple[InstanceType, ...], output: str, consolidating: bool, verbose: bool
+    found: Plan, types: tuple[InstanceType, ...], snapshot: Snapshot, output: str, consolidating: bool, verbose: bool
 ) -> Iterator[str]:
     from dovetail.cli.plan_prices import sources_of
 
@@ -113,7 +133,7 @@ def _printed(
     if output == "text":
         from dovetail.cli.plan_text import as_text
 
-        yield as_text(found, consolidating, verbose, sources)
+        yield as_text(found, snapshot.nodes if consolidating else None, verbose, sources)
         yield "\n"
         return
     from dovetail.cli.plan_output import json_pieces, yaml_pieces

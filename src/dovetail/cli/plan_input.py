@@ -16,6 +16,7 @@ from dovetail.cli.plan_region import of_class
 from dovetail.cli.problem import Problem
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
+from dovetail.cluster.keys import NODEPOOL
 from dovetail.cluster.pools import for_planner, labels, types_by_name
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -174,21 +175,10 @@ def _nodes(objects: Objects, pods: list[Pod], types: Mapping[str, InstanceType])
         going = going or (claim is not None and claim.metadata.deletion_timestamp is not None)
         name = node.metadata.name
         state = views.of_node(node, claim, on.get(name, ()), csi.get(name), types, deleting=going)
-        found.append(_settled(state, node))
+        found.append(replace(state, pool=state.pool or node.metadata.labels.get(NODEPOOL)))
     for claim in claims:
         if claim.name not in seen:
             going = claim.metadata.deletion_timestamp is not None
             found.append(views.of_claim(claim, on.get(claim.name, ()), types, deleting=going))
     return found
 
-
-def _settled(state: NodeState, node: Node) -> NodeState:
-    """A node of a pool is the pool's even without its claim, and may be taken unless something holds it."""
-    pool = state.pool or node.metadata.labels.get("karpenter.sh/nodepool")
-    held = "" if pool else "it belongs to no NodePool"
-    if node.metadata.annotations.get("karpenter.sh/do-not-disrupt") == "true":
-        held = "the node asks not to be disrupted"
-    for pod in state.pods:
-        if pod.metadata.annotations.get("karpenter.sh/do-not-disrupt") == "true":
-            held = f"pod {pod.metadata.key} asks not to be disrupted"
-    return replace(state, pool=pool, movable=not held, held_by=held)

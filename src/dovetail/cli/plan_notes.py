@@ -10,9 +10,6 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import Snapshot
 
-#: So many nodes are told of one by one.
-_FEW = 5
-
 
 def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
     """What a reader of the plan should know about the input."""
@@ -34,12 +31,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield f"{name} is in the input more than once; the last counts"
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
         yield "volumes are claimed, and no StorageClass is in the input that could make them"
-    if not consolidating:
-        if not snapshot.pending and not gated:
-            yield "no pod waits, and nothing in the input would make one"
-        return
-    held = [node for node in snapshot.nodes if node.held_by and not node.deleting]
-    for node in held[:_FEW]:
-        yield f"{node.name} stays: {node.held_by}"
-    if len(held) > _FEW:
-        yield f"{len(held) - _FEW} more nodes stay for such reasons"
+    if consolidating and not snapshot.nodes:
+        yield "no Node is in the input that could be given back"
+    if not consolidating and not snapshot.pending and not gated:
+        yield "no pod waits, and nothing in the input would make one"

@@ -82,6 +82,10 @@ class Objects:
         self.ignored: dict[str, int] = {}
         self.twice: list[str] = []
         """What came more than once: the last counts, as when manifests are applied one after the other."""
+        self.budgeted: set[str] = set()
+        """NodePools that say how many of their machines may go at once."""
+        self.counted: set[str] = set()
+        """PodDisruptionBudgets that say how many pods may go now."""
 
     def add(self, source: object) -> None:
         if not isinstance(source, dict):
@@ -128,6 +132,10 @@ class Objects:
         if same.pop((namespace, name), None) is not None:
             self.twice.append(_named(source))
         home = "" if kind in _CLUSTERED else namespace
+        if kind == "NodePool" and "budgets" in _at(source, "spec.disruption"):
+            self.budgeted.add(name)
+        if kind == "PodDisruptionBudget" and "disruptionsAllowed" in _at(source, "status"):
+            self.counted.add(f"{home}/{name}")
         same[namespace, name] = replace(found, metadata=replace(found.metadata, name=name, namespace=home))
 
     def of(self, kind: type[T]) -> list[T]:

@@ -43,6 +43,7 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
             for pod, move in plan.moves.items()
         }
         found["evictions"] = plan.evictions
+        found["stays"] = dict(plan.stays)
     return found
 
 

@@ -10,12 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from dovetail.cli.plan_prices import Sources
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.quantity import format_resources
 from dovetail.model.reasons import reason
 from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Plan
+from dovetail.planner.snapshot import NodeState
 
 HOURS_A_MONTH = 730
 _HEADS = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "CPU", "MEMORY", "OTHER", "TYPES", "FOR")
+_GOING = ("N", "TYPE", "ZONE", "CAPACITY", "NODEPOOL", "$/H EACH", "PODS", "NODES")
 #: Amounts that have a column of their own.
 _SHOWN = frozenset({"cpu", "memory", "pods"})
 #: What controllers put behind the name of a workload: an ordinal, or what a ReplicaSet, a DaemonSet or a Job makes up.
@@ -28,21 +31,27 @@ _NO_GAP = 0.0005
 _WIDE, _NARROW = 100, 20
 
 
-def as_text(plan: Plan, consolidating: bool, verbose: bool = False, sources: Sources = MappingProxyType({})) -> str:
-    """The plan for people; `verbose` says of each machine what else it may become, and why nothing cheaper would do.
+def as_text(
+    plan: Plan, nodes: Sequence[NodeState] | None = None, verbose: bool = False, sources: Sources = MappingProxyType({})
+) -> str:
+    """The plan for people; with `nodes` it is about what of them is given back.
 
+    `verbose` says of each machine what else it may become, and why nothing cheaper would do, and names every node.
     `sources` say where prices are from.
     """
     width = shutil.get_terminal_size((_WIDE, 24)).columns
-    lines = [*_on_nodes(plan), *_given_up(plan)]
-    if consolidating:
-        lines += _given_back(plan)
-    table = list(_machines(plan, verbose, width))
-    lines += [*([""] if table or lines else []), *_cost(plan.cost, plan.machines)]
+    bought, lines = list(_machines(plan, verbose, width)), list[str]()
+    if nodes is None:
+        told = [*_on_nodes(plan), *_given_up(plan)]
+        told += [*([""] if bought or told else []), *_cost(plan.cost, plan.machines)]
+    else:
+        lines = list(_given_back(plan, nodes, verbose, width))
+        lines += ["", f"buy {_count(len(plan.machines), 'machine')}"] if bought else []
+        told = [*_given_up(plan), "", *_saving(plan)]
     if sources:
-        lines.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
-    lines += _reasons(plan, verbose)
-    return "\n".join([*table, *(part for line in lines for part in _wrapped(line, width))])
+        told.append(f"  the prices: {', '.join(sorted(set(sources.values())))}")
+    told += _reasons(plan, verbose)
+    return "\n".join([*lines, *bought, *(part for line in told for part in _wrapped(line, width))])
 
 
 def _wrapped(line: str, width: int) -> list[str]:
@@ -57,7 +66,7 @@ def _machines(plan: Plan, verbose: bool, width: int) -> Iterator[str]:
         choice = machine.choice
         alike.setdefault((machine.pool, choice.instance_type, choice.zone, choice.capacity_type), []).append(machine)
     if alike:
-        yield from _table([_row(group) for group in alike.values()], width)
+        yield from _table(_HEADS, [_row(group) for group in alike.values()], width)
     for group in alike.values() if verbose else ():
         for line in ("", *_story(group[0])):
             yield from _wrapped(line, width)
@@ -78,9 +87,9 @@ def _row(group: Sequence[Machine]) -> tuple[str, ...]:
             str(len(options)), _workloads(pods))  # fmt: skip
 
 
-def _table(rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
+def _table(heads: Sequence[str], rows: Iterable[tuple[str, ...]], width: int) -> Iterator[str]:
     """Rows under their heads, without columns that nobody has anything in; the last goes on below itself."""
-    *columns, last = [column for column in zip(_HEADS, *rows, strict=True) if any(column[1:])]
+    *columns, last = [column for column in zip(heads, *rows, strict=True) if any(column[1:])]
     widths = [max(map(len, column)) for column in columns]
     start = sum(widths) + 2 * len(widths)
     for *row, end in zip(*columns, last, strict=True):
@@ -133,13 +142,56 @@ def _given_up(plan: Plan) -> Iterator[str]:
         yield f"given up for {_count(count, 'pod')}: {wish}"
 
 
-def _given_back(plan: Plan) -> Iterator[str]:
-    names = f": {', '.join(plan.remove)}" if plan.remove else ""
-    yield f"remove {_count(len(plan.remove), 'node')}{names}; {_count(plan.evictions, 'eviction')}"
-    if plan.cost.before is not None:
-        yield f"${plan.cost.before:.4f}/h before, ${plan.cost.per_hour:.4f}/h after"
-    if plan.cost.unpriced:
-        yield f"not counted: {_count(plan.cost.unpriced, 'node')} whose price is unknown"
+def _given_back(plan: Plan, nodes: Sequence[NodeState], verbose: bool, width: int) -> Iterator[str]:
+    """What goes, where its pods move, and why the others stay."""
+    by_name = {node.name: node for node in nodes}
+    there = sum(move.node is not None for move in plan.moves.values())
+    places = [f"{_count(there, 'pod')} to nodes that stay"] if there else []
+    places += [f"{_count(plan.evictions - there, 'pod')} to machines to buy"] if plan.evictions > there else []
+    moving = f", {_count(plan.evictions, 'eviction')}" + (f": {', '.join(places)}" if places else "")
+    yield from _wrapped(f"remove {len(plan.remove)} of {_count(len(nodes), 'node')}{moving}", width)
+    pods = Counter(move.source for move in plan.moves.values())
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name in plan.remove:
+        node = by_name[name]
+        price = "unknown" if node.price is None else f"{node.price:.4f}"
+        labels = tuple(node.labels.get(key, "") for key in (INSTANCE_TYPE, ZONE, CAPACITY_TYPE))
+        alike.setdefault((*labels, node.pool or "", price), []).append(name)
+    if alike:
+        yield from _table(_GOING, [
+            (str(len(names)), *key, str(sum(pods[name] for name in names)), _names(names, verbose))
+            for key, names in alike.items()
+        ], width)  # fmt: skip
+    for line in _staying(plan, verbose):
+        yield from _wrapped(line, width)
+
+
+def _staying(plan: Plan, verbose: bool) -> Iterator[str]:
+    why: dict[str, list[str]] = {}
+    for name, reason_ in plan.stays.items():
+        why.setdefault(reason_, []).append(name)
+    told = sorted(why.items(), key=lambda each: -len(each[1]))
+    for text, names in told if verbose else told[:_BEST]:
+        stay = "1 node stays" if len(names) == 1 else f"{len(names)} nodes stay"
+        yield f"{stay}, {text}: {_names(names, verbose)}"
+    if len(told) > _BEST and not verbose:
+        yield f"{_count(sum(len(names) for _, names in told[_BEST:]), 'more node')} for other reasons (-v names them)"
+
+
+def _names(names: Sequence[str], every: bool) -> str:
+    shown = names if every else names[:_FEW]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+
+
+def _saving(plan: Plan) -> Iterator[str]:
+    cost = plan.cost
+    before, after = cost.before or 0.0, cost.per_hour
+    less = f"{1 - after / before:.1%} less" if before and after < before else "nothing saved"
+    month = f", ${(before - after) * HOURS_A_MONTH:,.2f} a month" if after < before else ""
+    yield f"${before:.4f} an hour before, ${after:.4f} after: {less}{month}"
+    if cost.unpriced:
+        yield f"not counted: {_count(cost.unpriced, 'node')} whose price is unknown"
+    yield from _bound(cost)
 
 
 def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
@@ -151,7 +203,12 @@ def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
     unpriced = sum(1 for machine in machines if machine.choice.price is None)
     if unpriced:
         yield f"not counted: {_count(unpriced, 'machine')} whose price is unknown"
-    if cost.lower_bound and cost.gap is not None and machines:
+    if machines:
+        yield from _bound(cost)
+
+
+def _bound(cost: Cost) -> Iterator[str]:
+    if cost.lower_bound and cost.gap is not None:
         gap = "the cheapest possible" if cost.gap < _NO_GAP else f"at most {cost.gap:.1%} above the cheapest possible"
         yield f"nothing below ${cost.lower_bound:.4f} can hold these pods ({gap})"
         yield f"  the bound: {cost.bound_of}"

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from msgspec.structs import replace
 
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
 from dovetail.model.meta import condition
 from dovetail.model.pods import Pod
@@ -75,10 +76,11 @@ class Fleet:
 
     def floor(self, seconds: float) -> Floor | None:
         """What no choice can make the fleet cost less than."""
+        kinds = {(pool.name, kind.name): kind for pool in self.snapshot.pools for kind in pool.types}
         stands = [
             Stand(
                 node.pool or "", node.price or 0.0, [self.classes[pod_key(pod)] for pod in self.moved[node.name]],
-                free, _resold(node, self.snapshot),
+                free, _resold(node, kinds),
             )
             for node, free in zip(self.candidates, self.free, strict=True)
         ]  # fmt: skip
@@ -126,27 +128,10 @@ class Fleet:
 
     # -- who may go together --------------------------------------------------------------------------------------
 
-    def allowed(self, gone: Iterable[NodeState]) -> bool:
-        """Whether budgets allow all of them to go."""
-        listed = tuple(gone)
-        return len(self.within(listed)) == len(listed)
-
     def within(self, gone: Iterable[NodeState]) -> tuple[NodeState, ...]:
         """As many of them as the budgets of pools and of pods allow, in order; empty ones first."""
-        found: list[NodeState] = []
-        taken, evicted = Counter[str](), Counter[str]()
-        for node in sorted(gone, key=lambda each: bool(self.moved[each.name])):
-            quota, pool = self.terms.budgets.get(node.pool or ""), node.pool or ""
-            most = None if quota is None else quota.used if self.moved[node.name] else quota.empty
-            if most is not None and taken[pool] >= most:
-                continue
-            more = self.guarded[node.name]
-            if any(evicted[key] + count > self.spare[key] for key, count in more.items()):
-                continue
-            taken[pool] += 1
-            evicted += more
-            found.append(node)
-        return tuple(found)
+        taken = Taken(self)
+        return tuple(node for node in sorted(gone, key=lambda each: bool(self.moved[each.name])) if taken.take(node))
 
     @cached_property
     def spare(self) -> dict[str, int]:
@@ -155,18 +140,48 @@ class Fleet:
 
     def stays(self, best: Choice) -> dict[str, str]:
         """Why machines that are not going stay."""
-        gone = {node.name for node in best.gone}
-        found = {}
+        taken, gone, found = Taken(self), {node.name for node in best.gone}, {}
+        for node in best.gone:
+            taken.take(node)
         for node in self.snapshot.nodes:
             if node.name in gone or node.deleting:
                 continue
             if node.name not in self.moved:
                 found[node.name] = node.held_by or _unfit(node)
-            elif not self.allowed((*best.gone, node)):
+            elif not taken.fits(node):
                 found[node.name] = "budgets let no more go at once"
             else:
-                found[node.name] = "what it holds would cost no less elsewhere"
+                found[node.name] = "no cheaper place for the pods there"
         return found
+
+
+class Taken:
+    """What machines that go use up of the budgets of their pools and of their pods."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._pools: Counter[tuple[str, bool]] = Counter()
+        self._pods: Counter[str] = Counter()
+
+    def fits(self, node: NodeState) -> bool:
+        """Whether another machine may go as well."""
+        fleet, pool, used = self._fleet, node.pool or "", bool(self._fleet.moved[node.name])
+        quota = fleet.terms.budgets.get(pool)
+        if quota is not None:
+            both = self._pools[pool, True] + self._pools[pool, False]
+            if (used or self._pools[pool, True]) and both >= quota.used:
+                return False
+            if not used and self._pools[pool, False] >= quota.empty:
+                return False
+        return all(self._pods[key] + count <= fleet.spare[key] for key, count in fleet.guarded[node.name].items())
+
+    def take(self, node: NodeState) -> bool:
+        """Let a machine go, if it may."""
+        if not self.fits(node):
+            return False
+        self._pools[node.pool or "", bool(self._fleet.moved[node.name])] += 1
+        self._pods += self._fleet.guarded[node.name]
+        return True
 
 
 def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
@@ -177,18 +192,14 @@ def _free(node: NodeState, name: str, facts: NodeFacts) -> float:
     return float(node.allocatable.get(name, 0) - facts.used.get(name, 0) - facts.unserved[name])
 
 
-def _resold(node: NodeState, snapshot: Snapshot) -> bool:
+def _resold(node: NodeState, kinds: Mapping[tuple[str, str], InstanceType]) -> bool:
     """Whether a machine like it can be bought for no more: then keeping it cannot beat buying it again."""
-    zone, kind, capacity = (node.labels.get(key) for key in (ZONE, INSTANCE_TYPE, CAPACITY_TYPE))
-    for each in (kind_of for pool in snapshot.pools if pool.name == node.pool for kind_of in pool.types):
-        enough = all(each.allocatable.get(name, 0) >= amount for name, amount in node.allocatable.items())
-        if each.name == kind and enough:
-            return any(
-                o.available and o.price is not None and o.price <= (node.price or 0.0)
-                and (o.zone, o.capacity_type) == (zone, capacity)
-                for o in each.offerings
-            )  # fmt: skip
-    return False
+    zone, name, capacity = (node.labels.get(key, "") for key in (ZONE, INSTANCE_TYPE, CAPACITY_TYPE))
+    kind = kinds.get((node.pool or "", name))
+    if kind is None or any(kind.allocatable.get(what, 0) < amount for what, amount in node.allocatable.items()):
+        return False
+    prices = [o.price for o in kind.offerings if o.available and (o.zone, o.capacity_type) == (zone, capacity)]
+    return any(price is not None and price <= (node.price or 0.0) for price in prices)
 
 
 def _may_go(node: NodeState) -> bool:

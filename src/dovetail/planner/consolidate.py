@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
@@ -21,12 +22,12 @@ from dovetail.planner.proposals import Proposals
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.terms import Terms
 
-#: Quick plans for each second of the deadline, for each thousand pods and machines; an idle core makes twice as many.
-_ASKED = 25
-#: A plan with effort is paid for like so many quick ones, and may take such a share of the deadline.
-_EFFORT, _SHARE = 10, 0.25
-#: So many of the best sets are planned with effort.
-_SEARCHED = 2
+#: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and machine on top.
+_PLAN, _EACH = 0.05, 20e-6
+#: What of the deadline is spent on quick plans by that reckoning, and on each plan with effort.
+_QUICK, _SHARE = 0.4, 0.2
+#: So many sets are asked about in any case, and so many of the best planned with effort.
+_LEAST, _SEARCHED = 6, 2
 _DEADLINE, _BRISK = 5.0, 0.1
 #: Savings that differ by less are the same.
 _CENT = 1e-6
@@ -53,10 +54,9 @@ class _Search:
         self.seed = seed
         self.deadline = deadline
         self.end = start + deadline
-        self.left = int(_ASKED * deadline * 1000 / (100 + fleet.pods + len(fleet.candidates)))
+        self.left = max(_LEAST, int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates)))))
         self.best = fleet.nothing
         self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
-        self.searched: set[frozenset[str]] = set()
 
     def run(self) -> Choice:
         fleet = self.fleet
@@ -65,13 +65,19 @@ class _Search:
         for going in proposals.sets():
             self._consider(going)
         self._effort()
+        self._swap()
         self._one_by_one(proposals)
         self._spare()
-        self._effort()
+        if self.best.plan.machines and not self.late():
+            left = max(self.deadline * _SHARE, self.end - stopwatch())
+            self._keep(fleet.without(self.best.gone, self.seed, left, better))
         return self.best
 
     def over(self) -> bool:
-        return self.left <= 0 or stopwatch() > self.end
+        return self.left <= 0 or self.late()
+
+    def late(self) -> bool:
+        return stopwatch() > self.end
 
     def _consider(self, gone: Sequence[NodeState]) -> bool:
         """Whether it is the best so far to remove these machines."""
@@ -92,13 +98,9 @@ class _Search:
         """The most promising sets once more, with effort: it may find what to buy for them cheaper."""
         found = [(-each.worth, sorted(key)) for key, each in self.tried.items() if each and each.plan.machines]
         for _, names in sorted(found)[:_SEARCHED]:
-            key = frozenset(names)
-            known = self.tried[key]
-            if known is None or key in self.searched or self.over():
-                continue
-            self.left -= _EFFORT
-            self.searched.add(key)
-            self._keep(self.fleet.without(known.gone, self.seed, self.deadline * _SHARE, better))
+            known = self.tried[frozenset(names)]
+            if known is not None and not self.late():
+                self._keep(self.fleet.without(known.gone, self.seed, self.deadline * _SHARE, better))
 
     def _one_by_one(self, proposals: Proposals) -> None:
         """Machines that stayed, the least useful for their price first."""
@@ -106,8 +108,24 @@ class _Search:
             if self.over():
                 return
             gone = {each.name for each in self.best.gone}
-            if node.name not in gone and self.fleet.allowed((*self.best.gone, node)):
-                self._consider((*self.best.gone, node))
+            more = (*self.best.gone, node)
+            if node.name not in gone and len(self.fleet.within(more)) == len(more):
+                self._consider(more)
+
+    def _swap(self) -> None:
+        """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""
+        gone = sorted(self.best.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
+        names = sorted({name for machine in self.best.plan.machines for name in machine.requests})
+        room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone])
+        prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
+        for machine in sorted(self.best.plan.machines, key=lambda each: -each.price):
+            asked = [machine.requests.get(name, 0) for name in names]
+            would = np.flatnonzero((prices <= machine.price + _CENT) & (room >= asked).all(axis=1))
+            if len(would):
+                kept.add(gone[int(would[0])].name)
+                prices[would[0]] = np.inf
+        if self._consider([node for node in self.best.gone if node.name not in kept]):
+            self._swap()
 
     def _spare(self) -> None:
         """Machines whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from dovetail.planner.snapshot import NodeState
 
 #: How much of machines that stay may be asked for, and of those that are bought: whole pods fit less well than their
 #: sums, and less well beside others who do not move.
-_MARGINS = ((1.0, 1.0), (0.98, 0.99), (0.96, 0.98), (0.93, 0.98), (0.9, 0.98))
+_MARGINS = ((1.0, 1.0), (0.96, 0.98), (0.98, 0.99), (0.93, 0.98), (0.9, 0.98))
 #: How many times over evictions are charged.
 _WEIGHTS = (1.0, 4.0)
 
@@ -56,14 +57,13 @@ class Proposals:
         wanted = problem.requests[:, self.dims].T @ problem.counts
         wanted = (wanted - np.maximum(problem.free[self.dims], 0).sum(axis=1)) / scale
         nothing = np.zeros(len(sold))
-        for weight in _WEIGHTS:
-            for old, new in _MARGINS:
-                whole = np.concatenate([self.room / scale * old, sizes * new])
-                needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
-                needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
-                stays = cheapest(self.prices - weight * self.charges, needs, menu.prices[sold])
-                going = [node for node, kept in zip(self.fleet.candidates, stays, strict=True) if not kept]
-                yield self.fleet.within(going)
+        for (old, new), weight in product(_MARGINS, _WEIGHTS):
+            whole = np.concatenate([self.room / scale * old, sizes * new])
+            needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
+            needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
+            stays = cheapest(self.prices - weight * self.charges, needs, menu.prices[sold])
+            going = [node for node, kept in zip(self.fleet.candidates, stays, strict=True) if not kept]
+            yield self.fleet.within(going)
 
     def _limits(self) -> list[Need]:
         """How many must stay by the budgets of their pools, and how many pods by their own."""

@@ -17,6 +17,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.columns import Bools, Floats, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.optimise.fluid import Demand, Fluid, fluid
+from dovetail.planner.optimise.wholes import stretched
 from dovetail.planner.problem import UNLIMITED, Problem
 
 WORDS = (
@@ -45,7 +46,8 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
             ask = problem.ask(one, len(one.levels) - 1)
             columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
             found.append(Demand(ask, float(count), columns, _lonely(ask)))
-    return fluid(problem, found, seconds, standing=True) or fluid(problem, found, max(seconds, 1.0), True, _COARSE)
+    poured = fluid(problem, found, seconds, True) or fluid(problem, found, max(seconds, 1.0), True, _COARSE)
+    return None if poured is None else stretched(problem, poured)
 
 
 def whole(problem: Problem, left: dict[int, int]) -> float:

@@ -49,6 +49,11 @@ class Fluid(msgspec.Struct):
     rates: Table = _NO_TABLE
     cuts: list[float] = []
 
+    def scaled(self, factor: float) -> Fluid:
+        """The same with everything worth so many times more."""
+        return Fluid(self.price * factor, self.flows, self.machines, self.slack, self.worth * factor,
+                     self.rates * factor, self.cuts)  # fmt: skip
+
 
 class Demand(msgspec.Struct, eq=False):
     """`count` pods of an ask, to stand on some columns. `caps` are rules on how many share a machine."""
