@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.problem import Problem
@@ -26,8 +27,8 @@ def _prefers(key: str, *values: str) -> dict[str, Any]:
 
 
 def test_a_type_that_nobody_sells_is_a_wish_of_every_pod() -> None:
-    assert _unkept(*pods(3, **_prefers("node.kubernetes.io/instance-type", "none"))) == 3
-    assert _unkept(*pods(3, **_prefers("node.kubernetes.io/instance-type", "small"))) == 0
+    assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "none"))) == 3
+    assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "small"))) == 0
 
 
 def test_nothing_is_missed_where_nobody_wishes() -> None:
@@ -69,13 +70,23 @@ def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
     assert _unkept(*pods(3, **rule), nodes=(*full, node("n1", labels={"row": "a"})), pools=(shut,)) == 3
 
 
-def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
-    """All zones cost the same, so the second wish costs nothing but a thought."""
-    terms = {10: ("node.kubernetes.io/instance-type", "medium"), 1: (ZONE, "z2")}
-    wishes = [{"weight": weight, "preference": {"matchExpressions": [
-        {"key": key, "operator": "In", "values": [value]}]}} for weight, (key, value) in terms.items()]  # fmt: skip
-    snapshot = Snapshot(pools=(pool(),), pending=pods(3, affinity={"nodeAffinity": {_SOFT: wishes}}))
+def _offered(shop: Pool, *wishes: tuple[str, ...]) -> set[tuple[str, str]]:
+    """What the machines for pods with such wishes may be, the heaviest wish first."""
+    terms = [{"weight": 100 - at, "preference": {"matchExpressions": [
+        {"key": key, "operator": "In", "values": values}]}} for at, (key, *values) in enumerate(wishes)]  # fmt: skip
+    snapshot = Snapshot(pools=(shop,), pending=pods(3, affinity={"nodeAffinity": {_SOFT: terms}}))
     plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)
     assert verify(plan, snapshot) == []
-    choices = {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
-    assert choices == {("medium", "z2")}
+    return {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
+
+
+def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
+    """All zones cost the same, so the second wish costs nothing but a thought."""
+    assert _offered(pool(), (INSTANCE_TYPE, "medium"), (ZONE, "z2")) == {("medium", "z2")}
+
+
+def test_wishes_are_kept_by_every_offering_as_far_as_they_leave_the_variety_that_a_pool_asks_for() -> None:
+    """In one zone there are two types; of one type there are not."""
+    varied = pool(requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},))
+    assert _offered(varied, (INSTANCE_TYPE, "medium", "large"), (ZONE, "z2")) == {("medium", "z2"), ("large", "z2")}
+    assert _offered(varied, (ZONE, "z2"), (INSTANCE_TYPE, "medium")) == {("medium", "z2"), ("large", "z2")}

@@ -9,8 +9,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
-from functools import reduce
-from operator import and_
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -20,6 +18,7 @@ from dovetail.planner.board import Board
 from dovetail.planner.bulk import used_by_all
 from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
+from dovetail.planner.diversity import various
 from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, kind_mask
 from dovetail.planner.losers import cheaper
@@ -45,7 +44,6 @@ class Launcher:
         self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
         self._stories = 0
         self._fitting: dict[tuple[int, Company], int] = {}
-        self._wished: dict[object, int] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
         self._used = used_by_all(board)
@@ -81,12 +79,11 @@ class Launcher:
         mask = self._fitting.get((column.index, these))
         if mask is None:
             mask = self._fitting[column.index, these] = self._fit_for(these, column)
-        if self.problem.wishes and column.pool not in self.problem.min_values:
-            mask &= self._as_wished(at, column)
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
-        return self._within_limits(mask, column, self.board.standing(at))
+        mask = self._within_limits(mask, column, self.board.standing(at))
+        return self._as_wished(mask, at, column) if self.problem.wishes else mask
 
     def _fit_for(self, these: Company, column: Column) -> int:
         """What a machine on a column may become, whatever its size, for the company on it."""
@@ -95,16 +92,17 @@ class Launcher:
             mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
         return mask
 
-    def _as_wished(self, at: int, column: Column) -> int:
-        """The columns that keep every wish about machines which the machine keeps where it stands."""
-        mask, columns = -1, self.columns
-        for preferred in {self.board.asks[number].cls.shape.preferred for number in self.board.contents[at]}:
-            key = (preferred, column.index)
-            known = self._wished.get(key)
-            if known is None:
-                kept = [where for _, term in preferred if (where := columns.term(term)) >> column.index & 1]
-                known = self._wished[key] = reduce(and_, kept, -1)
-            mask &= known
+    def _as_wished(self, mask: int, at: int, column: Column) -> int:
+        """Of some columns those that keep every wish about machines which the machine keeps where it stands.
+
+        Where its pool asks for variety, the heaviest come first, as far as they leave enough.
+        """
+        needs, contents = self.problem.min_values.get(column.pool), self.board.contents[at]
+        wished = {each for number in contents for each in self.board.asks[number].cls.shape.preferred}
+        for _, term in sorted(wished, key=lambda each: (-each[0], each[1])):
+            where = self.columns.term(term)
+            if where >> column.index & 1 and (needs is None or various(self.columns, mask & where, needs)):
+                mask &= where
         return mask
 
     def _within_limits(self, mask: int, column: Column, at: int) -> int:
