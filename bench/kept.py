@@ -37,15 +37,15 @@ class Scene:
         return found
 
 
-def kept(scene: Scene, waiting: Iterable[str], zones: Iterable[str]) -> int:
-    """How many soft wishes of the waiting pods hold where they are now."""
-    names = set(waiting)
-    return sum(
-        _of_pod(scene, pod, node, list(zones))
+def kept(scene: Scene, waiting: Container[str], zones: Iterable[str]) -> dict[str, int]:
+    """How many soft wishes of each of the waiting pods hold where it is now."""
+    among = list(zones)
+    return {
+        name: _of_pod(scene, pod, node, among)
         for node, held in scene.pods.items()
         for pod in held
-        if f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" in names
-    )
+        if (name := f"{pod['metadata']['namespace']}/{pod['metadata']['name']}") in waiting
+    }
 
 
 def _of_pod(scene: Scene, pod: Object, node: str, zones: list[str]) -> int:

@@ -149,11 +149,14 @@ class Problem:
 
     @property
     def wishes(self) -> tuple[int, int]:
-        """Soft wishes kept by us and by them, over the pods that both place."""
-        both = [pod for pod, place in self.ours["pods"].items()
-                if "unschedulable" not in place and pod not in self.theirs["errors"]]  # fmt: skip
+        """Soft wishes kept by us and by them, over as many pods of each workload as both place: those with most."""
         open_to = self._open_zones()
-        return kept(self._our_scene(), both, open_to), kept(self._their_scene(), both, open_to)
+        places = [pod for pod, place in self.ours["pods"].items() if "unschedulable" not in place]
+        ours = _by_workload(kept(self._our_scene(), set(places), open_to))
+        theirs = _by_workload(kept(self._their_scene(), self.ours["pods"].keys() - self.theirs["errors"], open_to))
+        both = {name: min(len(ours[name]), len(theirs[name])) for name in ours.keys() & theirs.keys()}
+        return (sum(sum(ours[name][:count]) for name, count in both.items()),
+                sum(sum(theirs[name][:count]) for name, count in both.items()))  # fmt: skip
 
     def _open_zones(self) -> set[str]:
         """The zones in which some pool may buy something."""
@@ -204,6 +207,14 @@ class Problem:
             machines[f"m-{at}"] = (machine["labels"], machine["nodePool"])
             places |= dict.fromkeys(machine["pods"], f"m-{at}")
         return self._scene(machines, places)
+
+
+def _by_workload(counts: dict[str, int]) -> dict[str, list[int]]:
+    """Counts of pods by their workload, the largest first."""
+    found: dict[str, list[int]] = {}
+    for name in sorted(counts, key=lambda name: -counts[name]):
+        found.setdefault(name.rpartition("-")[0], []).append(counts[name])
+    return found
 
 
 def _met(need: Object, kind: Object, offer: Object) -> bool:
