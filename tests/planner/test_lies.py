@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
 from dovetail.planner.consolidate import consolidate
@@ -170,7 +171,9 @@ def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Seq
             for name, amount in resources(each.spec.containers[0].resources.requests).items():
                 used[name] += amount
         choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price)
-        machines.append(Machine(name=f"m-{number}", pool="default", offerings=(choice,), requirements=(), requests=used,
+        said = ((INSTANCE_TYPE, kind.name), (ZONE, zone))
+        machines.append(Machine(name=f"m-{number}", pool="default", offerings=(choice,), requests=used,
+                                requirements=tuple({"key": k, "operator": "In", "values": [v]} for k, v in said),
                                 pods=tuple(each.metadata.key for each in mine)))  # fmt: skip
     placements = {each.metadata.key: Placement(machine=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
     cost = Cost(per_hour=sum(machine.price for machine in machines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dovetail.model.instancetype import Offering
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
 from dovetail.planner.snapshot import MinValues, Preferences
 
 from .conftest import (
@@ -65,6 +66,22 @@ def test_any_required_affinity_term_will_do(solve: Solve) -> None:
     ]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
     assert zones_of(solve(pod("a", affinity=affinity))) == ["z3"]
+
+
+def test_a_claim_admits_no_combination_that_its_pods_refuse(solve: Solve) -> None:
+    """Requirements name types, zones and capacity types; whatever they admit together may be launched."""
+    shop = (kind("old", 4, 16, 0.10, spot=True), kind("new", 4, 16, 0.20, spot=True), kind("big", 8, 32, 0.40))
+    terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["new", "big"]}]},
+             {"matchExpressions": [{"key": CAPACITY_TYPE, "operator": "In", "values": ["spot"]},
+                                   {"key": ZONE, "operator": "In", "values": ["z2"]}]}]  # fmt: skip
+    either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    (machine,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
+    said = {each["key"]: each["values"] for each in machine.requirements}
+    together = {(each.name, o.zone, o.capacity_type) for each in shop for o in each.offerings
+                if each.name in said[INSTANCE_TYPE] and o.zone in said[ZONE]
+                and o.capacity_type in said[CAPACITY_TYPE]}  # fmt: skip
+    assert together == {(each.instance_type, each.zone, each.capacity_type) for each in machine.offerings}
+    assert (machine.choice.instance_type, machine.choice.zone, machine.price) == ("old", "z2", pytest.approx(0.04))
 
 
 def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dovetail.model.labels import INSTANCE_TYPE
 from dovetail.planner.plan import Choice, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
-from .conftest import HOSTNAME, SMALL, ZONE, kind, near, node, pod, pods, pool, spread, zones_of
+from .conftest import HOSTNAME, SMALL, ZONE, ZONES, kind, near, node, pod, pods, pool, spread, zones_of
 
 
 def _rules(plan: Plan, snapshot: Snapshot) -> set[str]:
@@ -62,6 +63,13 @@ def test_an_alternative_that_is_too_small_is_noticed() -> None:
     small = Choice(instance_type="small", zone="z1", capacity_type="on-demand", price=0.10)
     largest = plan.machines[0].offerings[-1]
     assert "fit" in _rules(_machine(plan, offerings=(small, largest)), snapshot)
+
+
+def test_requirements_that_admit_what_is_too_small_are_noticed() -> None:
+    plan, snapshot = _plan(*pods(3, cpu="1200m"))
+    everything = tuple(each for each in plan.machines[0].requirements if each["key"] != INSTANCE_TYPE)
+    found = {str(each) for each in verify(_machine(plan, requirements=everything), snapshot)}
+    assert found == {f"requirements: m-1: small/{zone}/on-demand has too little cpu" for zone in ZONES}
 
 
 def test_an_offering_nobody_sells_and_a_wrong_price_are_noticed() -> None:

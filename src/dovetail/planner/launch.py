@@ -20,7 +20,7 @@ from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
 from dovetail.planner.diversity import various
 from dovetail.planner.flavours import RESERVATION
-from dovetail.planner.launch_masks import capacity_at_most, kind_mask
+from dovetail.planner.launch_masks import beyond, capacity_at_most, kind_mask, sayable
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.ports import PORT
@@ -43,7 +43,7 @@ class Launcher:
         self.zones: Counter[str] = Counter()
         self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
         self._stories = 0
-        self._fitting: dict[tuple[int, Company], int] = {}
+        self._fitting: dict[tuple[int, Company], tuple[int, bool]] = {}
         self._short: dict[int, list[tuple[str, int]]] = {}
         self._rows: list[int] = problem.menu.full.tolist()
         self._used = used_by_all(board)
@@ -76,21 +76,28 @@ class Launcher:
 
     def offerings(self, at: int, these: Company, column: Column, used: list[int]) -> int:
         """All columns that hold the company on a machine, and what is `used` of it."""
-        mask = self._fitting.get((column.index, these))
-        if mask is None:
-            mask = self._fitting[column.index, these] = self._fit_for(these, column)
+        known = self._fitting.get((column.index, these))
+        if known is None:
+            known = self._fitting[column.index, these] = self._fit_for(these, column)
+        mask, plain = known
         for (levels, masks), amount in zip(self._steps, used, strict=True):
             if amount:
                 mask &= masks[bisect_left(levels, amount)]
         mask = self._within_limits(mask, column, self.board.standing(at))
+        mask = mask if plain else self._sayable(mask, column)
         return self._as_wished(mask, at, column) if self.problem.wishes else mask
 
-    def _fit_for(self, these: Company, column: Column) -> int:
-        """What a machine on a column may become, whatever its size, for the company on it."""
+    def _sayable(self, mask: int, column: Column) -> int:
+        """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
+        said = sayable(self.columns, mask, column)
+        return said if various(self.columns, said, self.problem.min_values.get(column.pool, ())) else mask
+
+    def _fit_for(self, these: Company, column: Column) -> tuple[int, bool]:
+        """What a machine on a column may become for its company, whatever its size, and whether a claim can say so."""
         mask = kind_mask(self.columns, column) & these.mask
         for key in these.keys:
             mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
-        return mask
+        return mask, not beyond(self.columns, mask, column)
 
     def _as_wished(self, mask: int, at: int, column: Column) -> int:
         """Of some columns those that keep every wish about machines which the machine keeps where it stands.

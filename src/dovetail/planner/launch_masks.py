@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from dovetail.planner.columns import Column, Columns, of_bits
+from functools import reduce
+from operator import or_
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from dovetail.planner.columns import Column, Columns, lowest, of_bits
 from dovetail.planner.flavours import RESERVATION
+
+#: What a NodeClaim says of the machine it wants, each by itself; the fewest values first.
+_SAID = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
 
 
 def kind_mask(columns: Columns, column: Column) -> int:
@@ -20,6 +27,28 @@ def kind_mask(columns: Columns, column: Column) -> int:
     same = columns.by_label(RESERVATION).get(reservation, 0)
     choosy = any(each.min_values for each in columns.pools[column.pool].requirements)
     return mask & (same | ~columns.reserved) if choosy else mask & same
+
+
+def beyond(columns: Columns, mask: int, column: Column) -> int:
+    """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
+    found = kind_mask(columns, column) & ~mask
+    for key in _SAID:
+        if found:
+            found &= reduce(or_, (where for where in columns.by_label(key).values() if where & mask), 0)
+    return found
+
+
+def sayable(columns: Columns, mask: int, column: Column) -> int:
+    """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
+
+    The values go that let in most for what is lost with them; those of the cheapest column stay.
+    """
+    best = columns.rows[lowest(mask)]
+    while admitted := beyond(columns, mask, column):
+        ways = [where for key in _SAID for value, where in columns.by_label(key).items()
+                if where & admitted and value != columns.label(best, key)]  # fmt: skip
+        mask &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & mask).bit_count())
+    return mask
 
 
 def capacity_at_most(columns: Columns, name: str, most: int) -> int:

@@ -19,6 +19,7 @@ from dovetail.model.fit.terms import AffinityTerm
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
 from dovetail.model.pods import Pod
 from dovetail.model.reasons import REASONS
+from dovetail.model.requirements import Requirements
 from dovetail.planner.checks.labels import settles
 from dovetail.planner.checks.lot import Lots
 from dovetail.planner.checks.replay import stuck
@@ -60,6 +61,7 @@ def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
     found += _claims(plan, infos, world, lots)
     found += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
     found += _alternatives(plan, infos, world, lots)
+    found += _admitted(plan, infos, world, lots)
     return found
 
 
@@ -269,6 +271,27 @@ def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lot
         checked: set[object] = set()
         for choice in machine.offerings[1:]:
             found += _alternative(machine, choice, infos, keys, world, need, checked)
+    return found
+
+
+def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+    """A claim admits nothing that does not hold its pods, unless its pool asks for variety."""
+    found: list[Violation] = []
+    more: dict[tuple[int, int], list[Choice]] = {}
+    for machine in plan.machines:
+        if any(need.min_values for need in world.pools[machine.pool].requirements):
+            continue
+        lot = lots.of(machine)
+        mark = (id(lot), id(machine.requirements))
+        if mark not in more:
+            asked = Requirements.of_entries(msgspec.convert(machine.requirements, tuple[PoolRequirement, ...]))
+            meeting = world.shelves[machine.pool].meeting(asked, world.snapshot)
+            more[mark] = [choice for choice in meeting if choice not in lot.known]
+        infos = {id(known[key].shape): known[key] for key in machine.pods} if more[mark] else {}
+        need = world.needs(known[key] for key in machine.pods) if more[mark] else Counter[str]()
+        for choice in more[mark]:
+            why = _alternative(machine, choice, infos, set(), world, need, set())
+            found += [replace(each, rule="requirements") for each in why]
     return found
 
 

@@ -65,14 +65,27 @@ def offered(pool: Pool, kind: InstanceType, offering: Offering, described: Set[s
     A type without a label that others of the catalogue are `described` by does not have it; what describes nobody is
     not known of any of them.
     """
-    facts = {INSTANCE_TYPE: (kind.name,), ZONE: (offering.zone,), CAPACITY_TYPE: (offering.capacity_type,)}
     for key, need in _needs(pool.requirements).items():
-        values = facts.get(key) or kind.labels.get(key)
+        values = _values(kind, offering, key)
         if values and not any(need.has(value) for value in values):
             return False
         if not values and key in described and key not in pool.labels and not need.negative:
             return False
     return True
+
+
+def meets(asked: Requirements, kind: InstanceType, offering: Offering) -> bool:
+    """Whether an offering is among those that a claim asks for; what it leaves open, it can settle."""
+    known = ((need, _values(kind, offering, key)) for key, need in asked.items())
+    return all(not values or any(need.has(value) for value in values) for need, values in known)
+
+
+def _values(kind: InstanceType, offering: Offering, key: str) -> tuple[str, ...]:
+    """The values of a label that an offering may have."""
+    facts = {INSTANCE_TYPE: kind.name, ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type,
+             RESERVATION_ID: offering.reservation_id}  # fmt: skip
+    fact = facts.get(key)
+    return (fact,) if fact is not None else kind.labels.get(key, ())
 
 
 def settles(pool: Pool, kind: InstanceType, offering: Offering, label: str, value: str) -> bool:

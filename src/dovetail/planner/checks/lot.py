@@ -26,6 +26,7 @@ class Lot:
         self._nodes: list[Node] = [twin for _, twin in twins]
         self.kinds: dict[str, InstanceType] = {kind.name: kind for kind, _ in twins}
         self.choices = machine.offerings
+        self.known = set(machine.offerings)
         self._rooms = {id(twin) if world.daemons else kind.name: (kind, twin) for kind, twin in twins}
         self._values: dict[str, set[str | None]] = {}
         self._least: dict[str, int] = {}

@@ -23,9 +23,10 @@ from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
 from dovetail.model.pods import Affinity, Container, Pod
 from dovetail.model.quantity import format_resources
+from dovetail.model.requirements import Requirements
 from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
 from dovetail.model.workloads import DaemonSet
-from dovetail.planner.checks.labels import labels_of, offered
+from dovetail.planner.checks.labels import labels_of, meets, offered
 from dovetail.planner.checks.stores import storage_for
 from dovetail.planner.plan import Choice, Machine
 from dovetail.planner.snapshot import NodeState, Pool, Snapshot
@@ -50,14 +51,27 @@ class Shelf:
             for kind in pool.types
             for each in kind.offerings
         }
+        self._stock: list[tuple[Choice, InstanceType, Offering]] | None = None
         self._described = {label for kind in pool.types for label in kind.labels}
 
     def sells(self, kind: InstanceType, offering: Offering) -> bool:
         """Whether the pool may buy it."""
         return offered(self.pool, kind, offering, self._described)
 
+    def meeting(self, asked: Requirements, snapshot: Snapshot) -> list[Choice]:
+        """Whatever the pool can have now that a claim asks for."""
+        if self._stock is None:
+            had = (sold for sold in self._sold.values() if available(snapshot, *sold) and self.sells(*sold))
+            self._stock = [(_choice(*sold), *sold) for sold in had]
+        return [choice for choice, kind, offering in self._stock if meets(asked, kind, offering)]
+
     def find(self, choice: Choice) -> tuple[InstanceType, Offering] | None:
         return self._sold.get((choice.instance_type, choice.zone, choice.capacity_type, choice.reservation_id))
+
+
+def _choice(kind: InstanceType, offering: Offering) -> Choice:
+    return Choice(instance_type=kind.name, zone=offering.zone, capacity_type=offering.capacity_type,
+                  price=offering.price, reservation_id=offering.reservation_id)  # fmt: skip
 
 
 def node(name: str, labels: Mapping[str, str], taints: Iterable[Taint], allocatable: Mapping[str, int]) -> Node:
