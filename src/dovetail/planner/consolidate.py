@@ -26,8 +26,8 @@ from dovetail.planner.terms import Terms
 _PLAN, _EACH = 0.05, 20e-6
 #: What of the deadline is spent on quick plans by that reckoning, and on each plan with effort.
 _QUICK, _SHARE = 0.4, 0.2
-#: So many sets are asked about in any case, and so many of the best planned with effort.
-_LEAST, _SEARCHED = 6, 2
+#: So many sets are asked about however late it is, and so many of the best planned with effort.
+_LEAST, _SEARCHED = 3, 2
 _DEADLINE, _BRISK = 5.0, 0.1
 #: Savings that differ by less are the same.
 _CENT = 1e-6
@@ -54,7 +54,7 @@ class _Search:
         self.seed = seed
         self.deadline = deadline
         self.end = start + deadline
-        self.left = max(_LEAST, int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates)))))
+        self.left = int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates))))
         self.best = fleet.nothing
         self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
 
@@ -62,8 +62,9 @@ class _Search:
         fleet = self.fleet
         self._consider(fleet.within(node for node in fleet.candidates if not fleet.moved[node.name]))
         proposals = Proposals(fleet)
-        for going in proposals.sets():
-            self._consider(going)
+        for number, going in enumerate(proposals.sets()):
+            if number < _LEAST or not self.over():
+                self._consider(going)
         self._effort()
         self._swap()
         self._one_by_one(proposals)
@@ -71,6 +72,7 @@ class _Search:
         if self.best.plan.machines and not self.late():
             left = max(self.deadline * _SHARE, self.end - stopwatch())
             self._keep(fleet.without(self.best.gone, self.seed, left, better))
+        self._swap()
         return self.best
 
     def over(self) -> bool:
@@ -82,7 +84,7 @@ class _Search:
     def _consider(self, gone: Sequence[NodeState]) -> bool:
         """Whether it is the best so far to remove these machines."""
         key = frozenset(node.name for node in gone)
-        if key in self.tried or self.over():
+        if key in self.tried:
             return False
         self.left -= 1
         found = self.tried[key] = self.fleet.without(gone, self.seed, _BRISK, poured)
@@ -102,16 +104,6 @@ class _Search:
             if known is not None and not self.late():
                 self._keep(self.fleet.without(known.gone, self.seed, self.deadline * _SHARE, better))
 
-    def _one_by_one(self, proposals: Proposals) -> None:
-        """Machines that stayed, the least useful for their price first."""
-        for node in proposals.ranked():
-            if self.over():
-                return
-            gone = {each.name for each in self.best.gone}
-            more = (*self.best.gone, node)
-            if node.name not in gone and len(self.fleet.within(more)) == len(more):
-                self._consider(more)
-
     def _swap(self) -> None:
         """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""
         gone = sorted(self.best.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
@@ -126,6 +118,16 @@ class _Search:
                 prices[would[0]] = np.inf
         if self._consider([node for node in self.best.gone if node.name not in kept]):
             self._swap()
+
+    def _one_by_one(self, proposals: Proposals) -> None:
+        """Machines that stayed, the least useful for their price first."""
+        for node in proposals.ranked():
+            if self.over():
+                return
+            gone = {each.name for each in self.best.gone}
+            more = (*self.best.gone, node)
+            if node.name not in gone and len(self.fleet.within(more)) == len(more):
+                self._consider(more)
 
     def _spare(self) -> None:
         """Machines whose going saves nothing, now that the others go, stay: by halves, those with most pods first."""

@@ -63,7 +63,7 @@ def floor_of(
     if all(each.resold for each in stands):
         found = max(found, whole(problem, nowhere))
     words = f"{_TOLD}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
-    return Floor(staying + found, words)
+    return Floor(float(staying + found), words)
 
 
 def _sold(problem: Problem, index: int) -> bool:

@@ -13,8 +13,8 @@ import numpy as np
 
 from dovetail.planner.columns import Bools, Floats
 
-#: More machines than this are not weighed one by one.
-SMALL = 300
+#: More machines than this are not weighed one by one; beside a few, what is bought is weighed whole as well.
+SMALL, _FEW = 300, 8
 #: Branches of the integer programme: a limit on work, not on time, so that the answer is the same everywhere.
 _BRANCHES = 500
 _NO_SALE = np.zeros(0)
@@ -36,8 +36,9 @@ def cheapest(worth: Floats, needs: Sequence[Need], sale: Floats = _NO_SALE) -> B
     solver.addVars(wide, np.zeros(wide), upper)
     solver.changeColsCost(wide, np.arange(wide, dtype=np.int32), np.concatenate([worth, sale]))
     if count <= SMALL:
-        whole = np.full(count, highspy.HighsVarType.kInteger)
-        solver.changeColsIntegrality(count, np.arange(count, dtype=np.int32), whole)
+        most = wide if count <= _FEW else count
+        whole = np.full(most, highspy.HighsVarType.kInteger)
+        solver.changeColsIntegrality(most, np.arange(most, dtype=np.int32), whole)
     for amount, least in needs:
         index = np.flatnonzero(amount).astype(np.int32)
         most = float(amount.sum()) if not amount[count:].any() else least
