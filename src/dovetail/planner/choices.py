@@ -86,8 +86,13 @@ class Fleet:
         ]  # fmt: skip
         ours = {node.name for node in self.candidates}
         staying = sum(node.price or 0.0 for node in self.snapshot.nodes if not node.deleting and node.name not in ours)
-        most = {pool: max(quota.empty, quota.used) for pool, quota in self.terms.budgets.items()}
-        return floor_of(self.whole, stands, staying, most, seconds)
+        return floor_of(self.whole, stands, staying, self.most, seconds)
+
+    @cached_property
+    def most(self) -> dict[str, int]:
+        """How many machines of each pool with a budget may go: empty ones alone, or any of them."""
+        empty = Counter(node.pool for node in self.candidates if not self.moved[node.name])
+        return {pool: max(min(empty[pool], quota.empty), quota.used) for pool, quota in self.terms.budgets.items()}
 
     @cached_property
     def charges(self) -> Mapping[str, float]:

@@ -16,16 +16,18 @@ from dovetail.clock import stopwatch
 from dovetail.planner.choices import Choice, Fleet
 from dovetail.planner.classes import pod_key
 from dovetail.planner.narrowing import cheaper
-from dovetail.planner.optimise.better import better, poured
+from dovetail.planner.optimise.better import Bettered, better, poured
 from dovetail.planner.plan import Cost, Machine, Move, Plan
+from dovetail.planner.problem import Problem
 from dovetail.planner.proposals import Proposals
+from dovetail.planner.quick import Packing
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.terms import Terms
 
 #: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and machine on top.
 _PLAN, _EACH = 0.05, 20e-6
-#: What of the deadline is spent on quick plans by that reckoning, and on each plan with effort.
-_QUICK, _SHARE = 0.4, 0.2
+#: What of the deadline is spent on quick plans by that reckoning, on each plan with effort, and on the last one.
+_QUICK, _SHARE, _FINAL = 0.4, 0.2, 0.5
 #: So many sets are asked about however late it is, and so many of the best planned with effort.
 _LEAST, _SEARCHED = 3, 2
 _DEADLINE, _BRISK = 5.0, 0.1
@@ -69,9 +71,7 @@ class _Search:
         self._swap()
         self._one_by_one(proposals)
         self._spare()
-        if self.best.plan.machines and not self.late():
-            left = max(self.deadline * _SHARE, self.end - stopwatch())
-            self._keep(fleet.without(self.best.gone, self.seed, left, better))
+        self._search(self.best, _FINAL)
         self._swap()
         return self.best
 
@@ -101,8 +101,19 @@ class _Search:
         found = [(-each.worth, sorted(key)) for key, each in self.tried.items() if each and each.plan.machines]
         for _, names in sorted(found)[:_SEARCHED]:
             known = self.tried[frozenset(names)]
-            if known is not None and not self.late():
-                self._keep(self.fleet.without(known.gone, self.seed, self.deadline * _SHARE, better))
+            if known is not None:
+                self._search(known, _SHARE)
+
+    def _search(self, choice: Choice, share: float) -> None:
+        """Look for something cheaper to buy, with work for a share of the deadline, and never beyond its end."""
+        if not choice.plan.machines or self.late():
+            return
+
+        def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+            left = min(deadline - spent, self.end - stopwatch())
+            return better(problem, packing, seed, deadline, deadline - left)
+
+        self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))
 
     def _swap(self) -> None:
         """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""

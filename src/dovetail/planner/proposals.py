@@ -48,7 +48,8 @@ class Proposals:
         """Sets to go: those that the cheapest fleet does not keep, by several margins, and everybody."""
         if not self.fleet.candidates:
             return
-        yield self.fleet.within(self.ranked())
+        ranked = self.ranked()
+        yield self.fleet.within(ranked)
         limits, scale = self._limits(), np.maximum(self.room.mean(axis=0), 1.0)
         menu, problem = self.problem.menu, self.problem
         priced = np.flatnonzero(np.isfinite(menu.prices))
@@ -62,8 +63,8 @@ class Proposals:
             needs = [(whole[:, dim], float(least)) for dim, least in enumerate(wanted)]
             needs += [(np.concatenate([amounts, nothing]), least) for amounts, least in limits]
             stays = cheapest(self.prices - weight * self.charges, needs, menu.prices[sold])
-            going = [node for node, kept in zip(self.fleet.candidates, stays, strict=True) if not kept]
-            yield self.fleet.within(going)
+            kept = {node.name for node, stay in zip(self.fleet.candidates, stays, strict=True) if stay}
+            yield self.fleet.within(node for node in ranked if node.name not in kept)
 
     def _limits(self) -> list[Need]:
         """How many must stay by the budgets of their pools, and how many pods by their own."""
@@ -71,7 +72,7 @@ class Proposals:
         for pool, quota in fleet.terms.budgets.items():
             mine = np.array([float(node.pool == pool) for node in fleet.candidates])
             used = mine * [float(bool(fleet.moved[node.name])) for node in fleet.candidates]
-            for members, most in ((mine, max(quota.empty, quota.used)), (used, quota.used)):
+            for members, most in ((mine, fleet.most[pool]), (used, quota.used)):
                 if members.sum() > most:
                     found.append((members, float(members.sum() - most)))
         for key, spare in fleet.spare.items():

@@ -19,7 +19,7 @@ from dovetail.planner.problem import Problem
 
 #: Steps in which prices of the market are tried, from nothing to all they are.
 _STEPS = 64
-_TOLD = "any part of the fleet bought anew"
+_TOLD = "any part of the fleet bought anew, whatever the disruption budgets of pods"
 _KEPT = "; of pools with a budget as many machines stay as must"
 
 

@@ -41,8 +41,8 @@ def cheapest(worth: Floats, needs: Sequence[Need], sale: Floats = _NO_SALE) -> B
         solver.changeColsIntegrality(most, np.arange(most, dtype=np.int32), whole)
     for amount, least in needs:
         index = np.flatnonzero(amount).astype(np.int32)
-        most = float(amount.sum()) if not amount[count:].any() else least
-        solver.addRow(min(least, most), highspy.kHighsInf, len(index), index, amount[index])
+        enough = float(amount.sum()) if not amount[count:].any() else least
+        solver.addRow(min(least, enough), highspy.kHighsInf, len(index), index, amount[index])
     solver.run()
     found = solver.getSolution().col_value
     return np.array(found)[:count] > 1e-6 if found else np.ones(count, dtype=np.bool_)
