@@ -25,12 +25,12 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
     gated = sum(1 for pod in objects.of(Pod) if pod.spec.scheduling_gates and not pod.spec.node_name)
     if gated:
         yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
-    for kind, count in sorted(objects.ignored.items()):
-        yield f"{count} {kind} ignored"
+    if objects.ignored:
+        yield f"{', '.join(f'{count} {kind}' for kind, count in sorted(objects.ignored.items()))} ignored"
     for name in objects.twice:
         yield f"{name} is in the input more than once; the last counts"
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
-        yield "volumes are claimed, and no StorageClass is in the input that could make them"
+        yield "volumes are claimed, and the input has no StorageClass: add those of the cluster"
     if consolidating and not snapshot.nodes:
         yield "no Node is in the input that could be given back"
     if not consolidating and not snapshot.pending and not gated:

@@ -216,14 +216,14 @@ def _bound(cost: Cost) -> Iterator[str]:
 
 def _reasons(plan: Plan, verbose: bool) -> Iterator[str]:
     why: dict[tuple[str, str], list[str]] = {}
-    for pod, each in plan.unschedulable.items():
-        why.setdefault((each.code, each.message), []).append(pod)
+    for pod, each in plan.unschedulable.items():  # claims of a workload's pods have as many names as it has pods
+        why.setdefault((each.code, each.message if each.pools else _workload(pod)), []).append(pod)
     totals = Counter(map(_workload, plan.placements)) if why else Counter[str]()
-    for (code, message), pods in why.items():
+    for (code, _), pods in why.items():
         yield from ("", f"no place for {_count(len(pods), 'pod')}: {_left_out(pods, totals)}")
         each = plan.unschedulable[pods[0]]
         if not each.pools:
-            yield f"  {code} ({reason(code).kind}): {message}"
+            yield f"  {code} ({reason(code).kind}): {each.message}"
             continue
         yield f"  {code} ({reason(code).kind}), NodePool {next(iter(each.pools))}: {each.cure}"
         told = len(each.pools) if verbose else _POOLS

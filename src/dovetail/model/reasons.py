@@ -47,6 +47,7 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
     ("NOT_WRITTEN", "admin", "its NodeClaim could not be written: {problem}", "let the autoscaler write NodeClaims"),
     # This pod, any node.
     ("UNREADABLE", "change", "{object} cannot be read: {why}", "correct the field"),
+    ("DEVICES", "change", "it claims devices, which are not planned for", "ask for them as resources instead"),
     ("HOST_PORT_TAKEN", "change", "host port {port} is taken", "use another port, or none"),
     ("SPREAD", "change", "the topology spread over {key} forbids it", "raise maxSkew, or add domains"),
     ("AFFINITY", "change", "no pod to be close to by {key}", "start it, make room beside it, or loosen the affinity"),

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.reasons import reason
 from dovetail.planner.asks import Ask
+from dovetail.planner.board import Board
 from dovetail.planner.clauses import NODE_NAME, text
 from dovetail.planner.columns import sold
 from dovetail.planner.flavours import pool_clauses
@@ -18,7 +19,7 @@ from dovetail.planner.hints import contradictory, of_values, values
 from dovetail.planner.plan import Funnel, Step
 from dovetail.planner.problem import Problem
 from dovetail.planner.questions import Question
-from dovetail.planner.shelf import Need, forbidden
+from dovetail.planner.shelf import Need, forbidden, may_meet
 from dovetail.planner.snapshot import Pool
 
 #: Reasons about the offering alone, and what else the pod's owner could do where the pool forbids one that would do.
@@ -44,19 +45,26 @@ def cure(question: Question) -> str:
     return reason(question.code).cure
 
 
-def widened(problem: Problem, ask: Ask, pool: int, funnel: Funnel) -> Funnel:
-    """The funnel with the machine that would do if its pool allowed it, if there is one."""
-    if funnel.code not in _INSTEAD or funnel.barren:
+def widened(problem: Problem, board: Board, ask: Ask, pool: int, funnel: Funnel) -> Funnel:
+    """The funnel with the machine that would do if its pool allowed it, if there is one within the pool's limits.
+
+    One machine is not enough for a pool that wants a choice.
+    """
+    if funnel.code not in _INSTEAD or funnel.barren or pool in problem.min_values:
         return funnel
-    own, snapshot = problem.pools[pool], problem.snapshot
-    need = Need((ask.level.terms, ask.cls.storage.alternatives), ask.cls.requests)
-    key = ("forbidden", pool, need.terms, *need.requests.items())
-    (found,) = problem.columns.recall(key, lambda: (forbidden(own, need, snapshot.unavailable, problem.daemons),))
-    if found is None:
-        return funnel
-    rules = " and ".join(map(text, found.clauses))
-    instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
-    return replace(funnel, nearest=found.choice, nearest_lacks="", cure=instead)
+    own, left, terms = problem.pools[pool], board.left[pool], ask.level.terms
+    limits = tuple((name, amount) for name, amount in sorted(left.items()) if name != "nodes")
+    need = Need((terms, ask.cls.storage.alternatives), tuple(ask.cls.requests.items()), limits)
+    (found,) = problem.columns.recall(
+        ("forbidden", pool, need), lambda: (forbidden(own, need, problem.snapshot.unavailable, problem.daemons),)
+    )
+    if found is not None and left.get("nodes", 1) > 0:
+        rules = " and ".join(map(text, found.clauses))
+        instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
+        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
+    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not any(may_meet(kind, terms) for kind in own.types):
+        return replace(funnel, cure="ask for something that it sells, or use another NodePool")
+    return funnel
 
 
 def barren(pool: Pool) -> Funnel:

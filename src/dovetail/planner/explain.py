@@ -7,7 +7,7 @@ a place; if it forbids a machine that would do, that machine is the nearest miss
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.cures import barren, cure, widened
-from dovetail.planner.obstacles import at_last, in_the_way
+from dovetail.planner.obstacles import at_last, in_the_way, too_few
 from dovetail.planner.plan import Funnel, Step, Unschedulable
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
@@ -36,15 +36,14 @@ _NAMED, _LOOKED_AT = 10, 200
 def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
     """The reason for a class, with every pool's funnel; the pool to blame comes first."""
     if one.error:
-        code = "UNREADABLE" if one.shape.error else one.storage.code
-        return _plainly(code, one.error)
+        return _plainly(one.shape.code if one.shape.error else one.storage.code, one.error)
     if not problem.pools:
         return _plainly("NO_NODEPOOL", reason("NO_NODEPOOL").text)
     ask = problem.ask(one, len(one.levels) - 1)
     funnels = {index: _funnel(problem, board, ask, index) for index in range(len(problem.pools))}
-    order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), -at))
+    order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), at))
     blamed = order[0]
-    best = funnels[blamed] = widened(problem, ask, blamed, funnels[blamed])
+    best = funnels[blamed] = widened(problem, board, ask, blamed, funnels[blamed])
     name = problem.pools[blamed].name
     message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
     if best.nearest is not None:
@@ -64,7 +63,9 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     start = left.bit_count()
     if not start:
         return barren(problem.pools[pool])
-    questions = [*of_offerings(problem, ask, pool), *in_the_way(problem, board, ask, pool)]
+    alone = list(of_offerings(problem, ask, pool))
+    choice = too_few(problem, pool, _passing(left, alone))
+    questions = [*alone, *choice, *in_the_way(problem, board, ask, pool)]
     steps: list[Step] = []
     for question in (*questions, at_last(problem, pool)):
         before, left = left, left & question.mask
@@ -101,14 +102,19 @@ def _types(columns: Columns, lost: int) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _passing(among: int, questions: Iterable[Question]) -> int:
+    """Those that pass as many of the questions as can be."""
+    for each in questions:
+        among = among & each.mask or among
+    return among
+
+
 def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -> int:
     """Of what a question turned away, the cheapest that passes as much of the rest as can be.
 
     Where all of them lack something, the cheapest of those that have most of it.
     """
-    for question in more:
-        among = among & question.mask or among
-    columns = problem.columns
+    columns, among = problem.columns, _passing(among, more)
     for name, amount in sorted(ask.cls.requests.items()):
         if not name.startswith(PORT) and not among & columns.holding(name, amount):
             held = columns.amounts(name)

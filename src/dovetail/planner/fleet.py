@@ -45,9 +45,12 @@ class Daemon:
 
 
 def daemons_of(snapshot: Snapshot) -> list[Daemon]:
+    """What daemons take of machines; those that claim devices find none on a new one."""
     found = []
     for source in snapshot.daemons:
         template = source.spec.template
+        if template.spec.resource_claims:
+            continue
         pod = defaulted(Pod(metadata=template.metadata, spec=template.spec))
         found.append(Daemon(source, shape_of(pod, Memory())))
     return found

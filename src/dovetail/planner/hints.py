@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Set
 
-from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from dovetail.model.labels import HOSTNAME, WELL_KNOWN
 from dovetail.model.lint.spelling import nearest
 from dovetail.model.selector import integer
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term
@@ -15,6 +15,7 @@ from dovetail.planner.columns import UNBORN, Columns
 from dovetail.planner.ports import PORT
 from dovetail.planner.questions import known, shown
 from dovetail.planner.sharing import ATTACH
+from dovetail.planner.shelf import values_of
 from dovetail.planner.snapshot import Pool
 
 #: So many values are told; of more, the one that was meant.
@@ -71,14 +72,7 @@ def contradictory(asked: Term) -> bool:
 
 def values(pool: Pool, key: str) -> set[str]:
     """The values that a label has on what a pool's provider sells."""
-    sales = [(kind, offering) for kind in pool.types for offering in kind.offerings]
-    if key == ZONE:
-        return {each.zone for _, each in sales}
-    if key == CAPACITY_TYPE:
-        return {each.capacity_type for _, each in sales}
-    if key == INSTANCE_TYPE:
-        return {kind.name for kind, _ in sales}
-    return {value for kind, _ in sales for value in kind.labels.get(key, ())}
+    return {value for kind in pool.types for value in values_of(kind, key)}
 
 
 def _meant_label(key: str, pool: Pool) -> Iterator[str]:

@@ -37,11 +37,20 @@ def in_the_way(problem: Problem, board: Board, ask: Ask, pool: int) -> Iterator[
     yield from _limits(problem, board, pool)
 
 
+def too_few(problem: Problem, pool: int, left: int) -> Iterator[Question]:
+    """The variety that a pool asks for and that what is left of it has not."""
+    for key, least in problem.min_values.get(pool, ()):
+        there = sum(1 for value, mask in problem.columns.by_label(key).items() if value is not None and mask & left)
+        if there < least:
+            count = f"there {'is' if there == 1 else 'are'} {there}"
+            yield Question("MIN_VALUES", f"minValues {least} of {key} ({count})", 0)
+
+
 def at_last(problem: Problem, pool: int) -> Question:
     """What keeps a pod out where no single thing does: too little choice, or rules about pods taken together."""
     if pool in problem.min_values:
         needs = ", ".join(f"{least} of {key}" for key, least in problem.min_values[pool])
-        return Question("MIN_VALUES", f"minValues {needs}", 0)
+        return Question("MIN_VALUES", f"minValues {needs} on one machine", 0)
     return Question("SPREAD", "what it and other pods ask of each other", 0)
 
 

@@ -18,6 +18,7 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, text
 from dovetail.planner.ports import EVERYWHERE, PORT
 from dovetail.planner.problem import Problem
+from dovetail.planner.shape import DISK
 from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
 
@@ -116,7 +117,9 @@ def size_words(name: str, amount: int) -> str:
     if name.startswith(ATTACH):
         return f"{amount} volume{'s' * (amount != 1)} of {name.removeprefix(ATTACH)}"
     if name.startswith(PORT):
-        protocol, number, address = name.removeprefix(PORT).split("/")
+        protocol, number, address = name.removeprefix(PORT).rsplit("/", 2)
+        if protocol.startswith(DISK):
+            return f"disk {protocol.removeprefix(DISK)}"
         return f"host port {number}/{protocol}{'' if address == EVERYWHERE else f' of {address}'}"
     return f"{name} {shown(name, amount)}"
 

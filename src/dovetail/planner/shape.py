@@ -53,7 +53,7 @@ class Shape:
     """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
-        "affinity", "amounts", "anti", "claims", "controller", "daemon", "error", "kind", "labels", "ladder",
+        "affinity", "amounts", "anti", "claims", "code", "controller", "daemon", "error", "kind", "labels", "ladder",
         "namespace", "ports", "preferred", "priority", "priority_class", "requests", "required", "spreads", "takes",
         "tolerated", "tolerations", "who",
     )  # fmt: skip
@@ -67,7 +67,9 @@ class Shape:
         self.tolerations: tuple[Toleration, ...] = spec.tolerations
         self.priority = spec.priority
         self.priority_class = spec.priority_class_name
-        self.error = ""
+        self.error = "the pod claims devices, which are not planned for" if spec.resource_claims else ""
+        self.code = "DEVICES" if spec.resource_claims else "UNREADABLE"
+        """The reason of the error, if there is one."""
         self.requests = self._requests(pod)
         self.amounts = tuple(sorted(self.requests.items()))
         self.tolerated = tuple(sorted((each.key, each.operator, each.value, each.effect) for each in spec.tolerations))
@@ -189,7 +191,7 @@ def signature(pod: Pod) -> bytes:
         return _encode((
             meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
             spec.topology_spread_constraints, only.resources, only.ports, spec.overhead, spec.resources,
-            spec.priority, spec.priority_class_name,
+            spec.priority, spec.priority_class_name, spec.resource_claims,
         ))  # fmt: skip
     own = list(claim_names(pod)) if spec.volumes else None
     statuses = pod.status.container_statuses
@@ -200,6 +202,7 @@ def signature(pod: Pod) -> bytes:
             [(c.resources, c.ports) for c in spec.containers],
             [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
             spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
+            spec.resource_claims,
     )  # fmt: skip
     return _encode(parts)
 

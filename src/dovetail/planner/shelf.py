@@ -6,7 +6,7 @@ sells, and the price of the cure is that machine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -35,10 +35,11 @@ def on_sale(pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemo
 
 
 class Need(NamedTuple):
-    """What a pod asks of an offering: any of each of the `terms`, and so much of everything."""
+    """What a pod asks of an offering: any of each of the `terms`, so much of everything, and to keep to the limits."""
 
     terms: tuple[tuple[Term, ...], ...]
-    requests: Mapping[str, int]
+    requests: tuple[tuple[str, int], ...]
+    limits: tuple[tuple[str, int], ...]
 
 
 class Forbidden(NamedTuple):
@@ -58,7 +59,7 @@ def forbidden(pool: Pool, need: Need, unavailable: Unavailable, daemons: Iterabl
     own = tuple(each for each in pool.requirements if each.key not in theirs)
     terms = [term for terms in need.terms for term in terms]
     columns = on_sale((replace(pool, types=types, requirements=own),), Asked(terms, ()), unavailable, daemons)
-    mask = columns.available & columns.fits(_counted(need.requests))
+    mask = columns.available & columns.fits(_counted(need))
     for alternatives in need.terms:
         mask &= columns.any_term(alternatives)
     found = [(_broken(columns, rules, at.index), at.index) for at in columns.listed(mask)]
@@ -74,19 +75,39 @@ def _broken(columns: Columns, rules: Sequence[Clause], at: int) -> tuple[Clause,
 
 
 def _may_do(kind: InstanceType, need: Need) -> bool:
-    """Whether a type is large enough, and nothing in its labels speaks against it."""
-    if any(kind.allocatable.get(name, 0) < amount for name, amount in _counted(need.requests).items()):
+    """Whether a type is large enough and not too large, and nothing in its labels speaks against it."""
+    if any(kind.allocatable.get(name, 0) < amount for name, amount in _counted(need).items()):
         return False
-    for name, amount in need.requests.items():
+    if any(kind.capacity.get(name, 0) > left for name, left in need.limits):
+        return False
+    for name, amount in need.requests:
         if name.startswith(ATTACH) and kind.attach_limits.get(driver_of(name), amount) < amount:
             return False
-    return all(any(all(_may_be(kind, each) for each in term) for term in terms) for terms in need.terms)
+    return all(may_meet(kind, terms) for terms in need.terms)
+
+
+def may_meet(kind: InstanceType, terms: Iterable[Term]) -> bool:
+    """Whether any of the terms may hold on some machine of a type, as far as the type decides it."""
+    return any(all(_may_be(kind, each) for each in term) for term in terms)
 
 
 def _may_be(kind: InstanceType, each: Clause) -> bool:
-    values = (kind.name,) if each[0] == INSTANCE_TYPE else kind.labels.get(each[0])
-    return not values or any(holds(each, value) for value in values)
+    values = values_of(kind, each[0])
+    if not values:
+        return each[0] not in kind.labels or holds(each, None)
+    return any(holds(each, value) for value in values)
 
 
-def _counted(requests: Mapping[str, int]) -> dict[str, int]:
-    return {name: amount for name, amount in requests.items() if not name.startswith((PORT, ATTACH))}
+def values_of(kind: InstanceType, key: str) -> Collection[str]:
+    """The values that a label has on machines of a type."""
+    if key == INSTANCE_TYPE:
+        return (kind.name,)
+    if key == ZONE:
+        return {each.zone for each in kind.offerings}
+    if key == CAPACITY_TYPE:
+        return {each.capacity_type for each in kind.offerings}
+    return kind.labels.get(key, ())
+
+
+def _counted(need: Need) -> dict[str, int]:
+    return {name: amount for name, amount in need.requests if not name.startswith((PORT, ATTACH))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -64,7 +64,7 @@ def _refused(key: str, refusal: Refusal, about: Sequence[Decision]) -> Answer:
         details.append(_funnel(name, funnel))
         steps = funnel.get("steps") or ()
         deep += [f"{name}: {step['left']:>6} left after {step['clause']}{_turned_away(step)}" for step in steps]
-    blamed: Mapping[str, Any] = next(iter(refusal.pools.values()), {})
+    blamed: dict[str, Any] = next(iter(refusal.pools.values()), {})
     if refusal.code in REASONS:
         details.append(f"cure: {blamed.get('cure') or REASONS[refusal.code].cure}")
     return Answer(
