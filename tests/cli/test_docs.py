@@ -90,3 +90,12 @@ def test_the_readme_shows_what_lint_says(monkeypatch: pytest.MonkeyPatch) -> Non
     said = CliRunner().invoke(main, ["lint", "-f", "examples/mistake.yaml"])
     assert said.exit_code == 1
     assert f"$ dovetail lint -f examples/mistake.yaml\n{said.stdout}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_shows_why_plan_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    line = "dovetail plan -f examples/nodepool.yaml -f examples/giant.yaml"
+    said = CliRunner().invoke(main, line.split()[1:])
+    assert said.exit_code == 1
+    assert f"$ {line}\n{said.stdout}```" in (ROOT / "README.md").read_text()

@@ -52,3 +52,10 @@ def test_no_code_is_said_that_is_not_in_the_vocabulary() -> None:
 def test_no_row_of_the_vocabulary_is_never_said() -> None:
     said = {code for text in _sources() for code in _WORD.findall(text)}
     assert REASONS.keys() - said == set()
+
+
+def test_every_row_is_in_the_documents_as_it_is() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reasons.md").read_text()
+    rows = [f"| `{row.code}` | {row.kind} | {row.text} | {row.cure} |" for row in REASONS.values()]
+    assert [row for row in rows if row not in page] == []
+    assert page.count("\n| `") == len(rows)
