@@ -6,10 +6,13 @@ from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
 from dovetail.model.labels import CAPACITY_TYPE
+from dovetail.planner.board import Board
 from dovetail.planner.plan import Cost, Placement
+from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
+from dovetail.planner.wishes import unkept
 
 from .conftest import LARGE, MEDIUM, SHOP, SMALL, ZONE, ZONES, Solve, kind, near, node, pods, pool, spread
 
@@ -79,6 +82,18 @@ def test_a_wish_for_kinds_of_capacity_keeps_nobody_from_a_reservation_that_has_o
     even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
     plan = solve(*pods(8, **even), pools=(pool(types=types, requirements=TYPES),))
     assert [machine.choice.reservation_id for machine in plan.machines] == ["cr-1", None]
+
+
+def test_a_wish_that_gives_way_to_variety_counts_as_lost_all_the_same() -> None:
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.0, reservation_id="cr-1", reservation_capacity=1)
+    types = (SMALL, MEDIUM, kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
+    even = spread(CAPACITY_TYPE, whenUnsatisfiable="ScheduleAnyway")
+    problem = Problem(Snapshot(pools=(pool(types=types, requirements=TYPES),), pending=pods(8, **even)))
+    resigned, board = problem.ask(problem.classes[0], -1), Board(problem)
+    reserved = board.menu.reservations.index("cr-1")
+    for column, count in ((reserved, 5), (board.menu.reservations.index(None), 3)):
+        board.put(resigned, board.open(column), count)
+    assert unkept(board) == 5
 
 
 def test_pods_that_must_be_in_one_zone_share_a_machine_that_may_be_in_any(solve: Solve) -> None:

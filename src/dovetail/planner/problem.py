@@ -268,7 +268,7 @@ class Problem:
         self.diversity = Diversity(self) if self.min_values else None
         if self.diversity is not None:
             self.menu = self.diversity.listed(self.menu)
-        self._uncounted = self._only_wished() if self.min_values else frozenset[Group]()
+        self.uncounted = self._only_wished() if self.min_values else frozenset[Group]()
         self.ladders = {kind: self._rungs(kind, masks[kind]) for kind in self.kinds}
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
@@ -296,7 +296,7 @@ class Problem:
             key = (id(level), id(kind.members))
             ties = self._known_ties.get(key)
             if ties is None:
-                unseen = foreign | self._uncounted.difference(level.soft)
+                unseen = foreign | self.uncounted.difference(level.soft)
                 ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
             found.append(Rung(level, ties, self._stance(kind, level, ties, mask)))
         return found

@@ -119,26 +119,37 @@ def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:
     known: Mapping[int, Wishes] = board.problem.wishes
     if not known:
         return
-    least = _lowest(board)
+    cells = {cell.index: cell for wishes in known.values() for cell in wishes.cells if not cell.host}
+    counts = {index: _counts(board, cell) for index, cell in cells.items()}
+    least = {index: _lowest(board, cell, counts[index]) for index, cell in cells.items() if cell.kind == SPREAD}
     for at in range(board.size):
         for number in board.contents[at]:
             one = board.asks[number].cls
             wishes = known.get(one.index)
             if wishes is not None:
                 failing = int(wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]])
-                yield at, number, failing + sum(not _kept(board, cell, one, at, least) for cell in wishes.cells)
+                yield at, number, failing + sum(not _kept(board, cell, one, at, counts, least) for cell in wishes.cells)
 
 
-def _lowest(board: Board) -> dict[int, int]:
-    """The smallest count that each soft spread sees: over all zones there could be, and other domains that it sees."""
-    found: dict[int, int] = {}
-    for cell in {cell.index: cell for wishes in board.problem.wishes.values() for cell in wishes.cells}.values():
-        if not cell.host and cell.kind == SPREAD:
-            counts = board.counts[cell.slot]
-            used = _used(board, cell) if cell.group.key != ZONE else cell.among
-            seen = [counts[at] for at in cell.among if at in used]
-            found[cell.index] = min(seen, default=0)
-    return found
+def _counts(board: Board, cell: Cell) -> list[int]:
+    """The pods in each domain that a cell selects, with those whom it does not count while they are placed."""
+    counts = board.counts[cell.slot]
+    if cell.group not in board.problem.uncounted:
+        return counts
+    counts = list(counts)
+    for at, contents in enumerate(board.contents):
+        domain = board.domain(cell, at)
+        for number, count in contents.items() if domain >= 0 and board.counted(cell, at) else ():
+            ask = board.asks[number]
+            if cell.group in ask.cls.members and cell not in ask.ties.domain_members:
+                counts[domain] += count
+    return counts
+
+
+def _lowest(board: Board, cell: Cell, counts: Sequence[int]) -> int:
+    """The smallest count that a soft spread sees: over all zones there could be, and other domains that it sees."""
+    used = _used(board, cell) if cell.group.key != ZONE else cell.among
+    return min((counts[at] for at in cell.among if at in used), default=0)
 
 
 def _used(board: Board, cell: Cell) -> frozenset[int]:
@@ -149,12 +160,13 @@ def _used(board: Board, cell: Cell) -> frozenset[int]:
     return cell.there.union(bought.tolist())
 
 
-def _kept(board: Board, cell: Cell, one: PodClass, at: int, least: Mapping[int, int]) -> bool:
+def _kept(
+    board: Board, cell: Cell, one: PodClass, at: int, counts: Mapping[int, Sequence[int]], least: Mapping[int, int]
+) -> bool:
     domain = at if cell.host else board.domain(cell, at)
-    counts = board.host_counts[cell.slot] if cell.host else board.counts[cell.slot]
     if domain < 0:
         return cell.kind == ANTI
-    here = int(counts[domain])
+    here = board.host_count(cell, at) if cell.host else counts[cell.index][domain]
     if cell.kind == SPREAD:
         return here - least.get(cell.index, 0) <= cell.skew
     others = here - (cell.group in one.members)
