@@ -33,7 +33,7 @@ def _funnel(words: str = "cpu limit (0 left)") -> Funnel:
 def test_machines_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> None:
     one = _machine("m-1", ("default/web-0", "default/web-1"), cpu=1500, memory=2**30)
     other = _machine("m-2", ("default/web-2",), cpu=500, memory=2**30)
-    heads, row = (line.split() for line in as_text(_plan(one, other), consolidating=False).splitlines()[:2])
+    heads, row = (line.split() for line in as_text(_plan(one, other)).splitlines()[:2])
     table = dict(zip([*heads[:5], "$/H", *heads[7:]], row, strict=False))
     assert (table["N"], table["PODS"], table["CPU"], table["MEMORY"]) == ("2", "3", "2", "2.0Gi")
     assert row[-2:] == ["3", "web"]
@@ -46,27 +46,27 @@ def test_of_a_workload_that_fits_in_part_it_is_told_how_many_of_how_many() -> No
 no place for 30 pods: 30 of 50 default/web
   LIMIT_REACHED (admin), NodePool default: raise spec.limits
   NodePool default: 9 offerings, 5 left by cpu 1, none left by cpu limit (0 left)
-    nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 1""" in as_text(_plan(placed, refused=left), False)
+    nearest: m5.large in ap-northeast-2a, $0.1180/h, lacks cpu 1""" in as_text(_plan(placed, refused=left))
 
 
 def test_pods_whose_claims_have_the_same_trouble_are_told_together() -> None:
     left = {f"default/db-{number}": Unschedulable(code="VOLUME_MISSING", message=f"claim data-db-{number} is missing")
             for number in range(3)}  # fmt: skip
-    said = as_text(_plan(refused=left), consolidating=False)
+    said = as_text(_plan(refused=left))
     assert said.count("no place for") == 1
     assert "no place for 3 pods: 3 default/db\n  VOLUME_MISSING (change): claim data-db-0 is missing" in said
 
 
 def test_of_many_pools_a_few_are_told_unless_somebody_asks() -> None:
     refused = {"default/a": _why(**{f"p{number}": _funnel() for number in range(8)})}
-    assert "and 3 NodePools more, see -v" in as_text(_plan(refused=refused), consolidating=False)
-    assert "NodePool p7: 9 offerings" in as_text(_plan(refused=refused), consolidating=False, verbose=True)
+    assert "and 3 NodePools more, see -v" in as_text(_plan(refused=refused))
+    assert "NodePool p7: 9 offerings" in as_text(_plan(refused=refused), verbose=True)
 
 
 def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     refused = {"default/a": _why(default=_funnel(f"topology.kubernetes.io/zone In [{', '.join(['zone'] * 20)}]"))}
-    said = as_text(_plan(refused=refused), consolidating=False)
+    said = as_text(_plan(refused=refused))
     assert max(map(len, said.splitlines())) <= 80
     assert " ".join(said.split()).count("zone,") == 19, "nothing is lost"
 
@@ -74,11 +74,11 @@ def test_nothing_is_wider_than_the_terminal(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_machines_are_for_goes_on_below_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     names = ("default/a-rather-long-name-0", "default/another-rather-long-name-0", "default/one-more-long-name-0")
-    heads, *rows = as_text(_plan(_machine("m-1", names)), consolidating=False).splitlines()[:3]
+    heads, *rows = as_text(_plan(_machine("m-1", names))).splitlines()[:3]
     at = heads.index("FOR")
     assert [row[at:] for row in rows] == ["a-rather-long-name,", "another-rather-long-name,"]
 
 
 def test_prices_say_where_they_are_from() -> None:
-    said = as_text(_plan(_machine("m-1", ("default/a",))), False, sources={CHOICE: "observed 2022-05"})
+    said = as_text(_plan(_machine("m-1", ("default/a",))), sources={CHOICE: "observed 2022-05"})
     assert "\n  the prices: observed 2022-05" in said
