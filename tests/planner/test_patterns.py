@@ -13,7 +13,7 @@ from dovetail.planner.optimise.better import better_by_work
 from dovetail.planner.optimise.bound import holding, relaxed, sharing
 from dovetail.planner.optimise.fluid import Cut, Demand, fluid
 from dovetail.planner.optimise.patterns import Patterns
-from dovetail.planner.optimise.rounding import rounded
+from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import plan_of, quick
 from dovetail.planner.snapshot import Snapshot
@@ -71,6 +71,15 @@ def test_what_is_cut_by_patterns_keeps_every_rule(seed: int) -> None:
     assert [str(each) for each in verify(plan_of(problem, found), problem.snapshot)] == []
 
 
+def test_machines_are_filled_along_the_flows_also_where_one_was_given_up_before() -> None:
+    problem = _problem(*mixed(600, 3))
+    rounding = Rounding(problem, quick(problem), FINE)
+    rounding.board.close(rounding.board.open(0))
+    board = rounding.run(lambda: _LONG)
+    assert board is not None
+    assert sum(sum(held.values()) for held in board.contents) == 600
+
+
 def test_patterns_better_what_the_flows_came_to() -> None:
     problem = _problem(*mixed(600, 3))
     first = quick(problem)
@@ -94,7 +103,7 @@ import msgspec
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.patterns import Patterns
-from dovetail.planner.optimise.rounding import rounded
+from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Pool, Snapshot

@@ -160,8 +160,7 @@ class Rounding:
     def _pour(self, column: int, machines: int, mine: list[tuple[Demand, int]]) -> None:
         """Open machines of a column and fill them alike, the largest pods first; then use up what room is left."""
         start = self.board.size
-        for _ in range(machines):
-            self.board.open(column)
+        self.board.open_alike(column, machines)
         held: list[dict[int, int]] = [{} for _ in range(machines)]
         mine.sort(key=lambda each: (not each[0].caps, -self._size(each[0].ask, column), each[0].ask.number))
         for demand, amount in mine:
