@@ -156,6 +156,14 @@ def test_gated_and_finished_pods_are_left_alone(run: Any) -> None:
     assert json.loads(run(POOL, gated, done).stdout)["pods"] == {}
 
 
+def test_pods_on_the_hosts_network_take_their_ports_from_it(run: Any) -> None:
+    """Manifests leave out what the API server adds: on the host's network a container's port is the host's."""
+    template = _template("100m", "web", hostNetwork=True)
+    template["spec"]["containers"][0]["ports"] = [{"containerPort": 80}]
+    web = _object("Deployment", "web", {"replicas": 3, "template": template}, "apps/v1")
+    assert len(json.loads(run(POOL, web).stdout)["machines"]) == 3
+
+
 def test_statefulsets_bring_their_claims(run: Any) -> None:
     storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "gp3"},
                "provisioner": "ebs.csi.aws.com", "volumeBindingMode": "WaitForFirstConsumer",

@@ -25,10 +25,10 @@ from dovetail.model.kinds.overlay import NodeOverlay
 from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError
+from dovetail.model.stored import stored
 from dovetail.model.taints import DISRUPTED, same
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
-from dovetail.planner.fleet import defaulted
 from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
 from dovetail.planner.workloads import count, pods_of
@@ -139,9 +139,8 @@ def _namespaces(objects: Objects, pods: list[Pod]) -> dict[str, dict[str, str]]:
 
 
 def _stored(pod: Pod) -> Pod:
-    """A pod of a manifest as the API server would keep it: who has a limit and no request asks for the limit."""
-    asked = [each.resources for each in (*pod.spec.init_containers, *pod.spec.containers)]
-    return defaulted(pod) if any(set(each.limits) - set(each.requests) for each in asked) else pod
+    spec = stored(pod.spec)
+    return pod if spec is pod.spec else replace(pod, spec=spec)
 
 
 def _waits(pod: Pod) -> bool:

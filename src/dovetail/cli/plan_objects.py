@@ -204,7 +204,7 @@ def _amounts(source: Json) -> Iterator[tuple[str, Json]]:
     pods = _PODS.get(kind)
     if pods is None:
         return
-    for where in (f"{pods}.overhead", f"{pods}.resources.requests"):
+    for where in (f"{pods}.overhead", f"{pods}.resources.requests", f"{pods}.resources.limits"):
         yield where, _at(source, where)
     for group in ("initContainers", "containers"):
         for number, container in enumerate(_at(source, pods).get(group) or ()):

@@ -11,6 +11,7 @@ from typing import Any
 
 from dovetail.model.labels import HOSTNAME
 from dovetail.model.pods import Pod, Toleration
+from dovetail.model.stored import stored
 from dovetail.model.workloads import DaemonSet
 from dovetail.planner.clauses import NODE_NAME, Term, all_hold
 from dovetail.planner.memory import Memory
@@ -51,26 +52,9 @@ def daemons_of(snapshot: Snapshot) -> list[Daemon]:
         template = source.spec.template
         if template.spec.resource_claims:
             continue
-        pod = defaulted(Pod(metadata=template.metadata, spec=template.spec))
+        pod = Pod(metadata=template.metadata, spec=stored(template.spec))
         found.append(Daemon(source, shape_of(pod, Memory())))
     return found
-
-
-def defaulted(pod: Pod) -> Pod:
-    """A template's pod as the API server would store it: limits stand in for requests that are not given."""
-    from msgspec.structs import replace
-
-    def full(container: object) -> object:
-        resources = container.resources  # type: ignore[attr-defined]
-        missing = {name: amount for name, amount in resources.limits.items() if name not in resources.requests}
-        if not missing:
-            return container
-        return replace(container, resources=replace(resources, requests={**resources.requests, **missing}))  # type: ignore[type-var]
-
-    spec = pod.spec
-    containers = tuple(full(each) for each in spec.containers)
-    inits = tuple(full(each) for each in spec.init_containers)
-    return replace(pod, spec=replace(spec, containers=containers, init_containers=inits))
 
 
 #: Shared by all machines that have none, and where every daemon that belongs is there.

@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from dovetail.model.meta import ObjectMeta, OwnerReference
-from dovetail.model.pods import Container, PersistentVolumeClaimUse, Pod, PodTemplateSpec, Volume
+from dovetail.model.pods import PersistentVolumeClaimUse, Pod, PodTemplateSpec, Volume
+from dovetail.model.stored import stored
 from dovetail.model.volumes import PersistentVolumeClaim
 from dovetail.model.workloads import Deployment, Job, ReplicaSet, StatefulSet
 
@@ -77,12 +78,7 @@ def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
         kind=kind, name=each.metadata.name, uid=each.metadata.uid or f"{kind}/{namespace}/{each.metadata.name}",
         controller=True,
     )  # fmt: skip
-    spec = replace(
-        template.spec,
-        node_name="",
-        containers=tuple(_defaulted(one) for one in template.spec.containers),
-        init_containers=tuple(_defaulted(one) for one in template.spec.init_containers),
-    )
+    spec = replace(stored(template.spec), node_name="")
     names = (f"{each.metadata.name}-{index}" for index in itertools.count())
     free = (name for name in names if kind == "StatefulSet" or f"{namespace}/{name}" not in taken)
     return [
@@ -95,14 +91,6 @@ def _made(each: Any, kind: str, count: int, taken: Set[str]) -> list[Pod]:
         )
         for name in itertools.islice(free, count)
     ]  # fmt: skip
-
-
-def _defaulted(container: Container) -> Container:
-    """As the API server stores it: limits stand in for requests that are not given."""
-    given = container.resources
-    if all(name in given.requests for name in given.limits):
-        return container
-    return replace(container, resources=replace(given, requests={**given.limits, **given.requests}))
 
 
 def _with_claims(each: StatefulSet, pods: list[Pod]) -> tuple[list[Pod], list[PersistentVolumeClaim]]:

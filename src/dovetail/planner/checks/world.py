@@ -21,9 +21,10 @@ from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import ALIASES, CAPACITY_TYPE, HOSTNAME, ZONE
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
-from dovetail.model.pods import Affinity, Container, Pod
+from dovetail.model.pods import Affinity, Pod
 from dovetail.model.quantity import format_resources
 from dovetail.model.requirements import Requirements
+from dovetail.model.stored import stored
 from dovetail.model.volumes import CSINode, CSINodeDriver, CSINodeSpec, VolumeNodeResources
 from dovetail.model.workloads import DaemonSet
 from dovetail.planner.checks.labels import labels_of, meets, offered
@@ -258,20 +259,14 @@ def mentioned(pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _daemon_pod(daemon: DaemonSet) -> tuple[str, Pod]:
-    """The daemonset's pod, with its limits for requests it does not make and nothing to say about other pods."""
+    """The daemonset's pod, with nothing to say about other pods."""
     template = daemon.spec.template
-    containers = tuple(_defaulted(each) for each in template.spec.containers)
     affinity = _node_part(template.spec.affinity)
-    bare = replace(template.spec, containers=containers, affinity=affinity, topology_spread_constraints=())
+    bare = replace(stored(template.spec), affinity=affinity, topology_spread_constraints=())
     name = f"daemon-{daemon.metadata.name}"
     return daemon.metadata.uid, Pod(
         metadata=replace(template.metadata, namespace=daemon.metadata.namespace, name=name), spec=bare
     )
-
-
-def _defaulted(container: Container) -> Container:
-    resources = container.resources
-    return replace(container, resources=replace(resources, requests={**resources.limits, **resources.requests}))
 
 
 def _node_part(affinity: Affinity | None) -> Affinity | None:
