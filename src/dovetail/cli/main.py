@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any
 
 import click
 
 from dovetail import __version__
+from dovetail.model.spelling import nearest
 
 #: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.
 INTERRUPTED = 130
@@ -42,8 +42,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         entry = COMMANDS.get(name)
         if entry is None:
-            near = difflib.get_close_matches(name, COMMANDS, n=1)
-            ctx.fail(f"no command {name!r}" + (f"; did you mean {near[0]}?" if near else ""))
+            near = nearest(name, COMMANDS)
+            ctx.fail(f"no command {name!r}" + (f"; did you mean {near}?" if near else ""))
         command = getattr(importlib.import_module(entry[0]), name)
         assert isinstance(command, click.Command)
         return command

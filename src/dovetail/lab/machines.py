@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from dovetail.model.instancetype import Resources
+from dovetail.model.spelling import nearest
 
 GIB = 1024**3
 MIB = 1024**2
@@ -86,8 +87,6 @@ def _catalogued(name: str) -> Size:
 
     spec = catalogue.specs().get(name)
     if spec is None:
-        from dovetail.model.lint.spelling import nearest  # comes with all that lints
-
         near = nearest(name, catalogue.specs())
         raise UnknownType(f"no machine type {name!r}; {f'did you mean {near}?' if near else 'try m5.large'}")
     return Size(spec.vcpus, spec.memory_mib / 1024, capacity.capacity(spec)["pods"], spec.arches[0])

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 
 from dovetail.model.labels import HOSTNAME, WELL_KNOWN
-from dovetail.model.lint.spelling import nearest
 from dovetail.model.selector import integer
+from dovetail.model.spelling import nearest
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term
 from dovetail.planner.columns import UNBORN, Columns
 from dovetail.planner.ports import PORT

@@ -8,8 +8,8 @@ from dovetail.model.kinds.check import Path
 from dovetail.model.kinds.crds import KINDS, struct_of
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.source import Document
-from dovetail.model.lint.spelling import nearest
 from dovetail.model.lint.subject import Subject
+from dovetail.model.spelling import nearest
 
 VERSIONS: dict[str, list[str]] = {}
 for _kind in KINDS:

@@ -12,8 +12,8 @@ from dovetail.model.labels import WELL_KNOWN
 from dovetail.model.lint.cures import cure, form
 from dovetail.model.lint.findings import Edit, Finding
 from dovetail.model.lint.renames import MOVED
-from dovetail.model.lint.spelling import listed, nearest
 from dovetail.model.lint.subject import Subject
+from dovetail.model.spelling import listed, nearest
 
 _DAYS = re.compile(r"([0-9]+)d")
 

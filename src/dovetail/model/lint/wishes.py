@@ -9,10 +9,10 @@ from dovetail.model import labels
 from dovetail.model.kinds.parts import Term
 from dovetail.model.lint.findings import Finding
 from dovetail.model.lint.shop import Shop
-from dovetail.model.lint.spelling import listed, nearest
 from dovetail.model.lint.subject import Subject
 from dovetail.model.requirement import Requirement, requirement
 from dovetail.model.requirements import Requirements
+from dovetail.model.spelling import listed, nearest
 
 _TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _CATEGORY = re.compile(r"[a-z]{1,4}")
