@@ -94,7 +94,7 @@ def test_the_readme_shows_what_lint_says(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_readme_shows_why_plan_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
     line = "dovetail plan -f examples/nodepool.yaml -f examples/giant.yaml"
     said = CliRunner().invoke(main, line.split()[1:])
     assert said.exit_code == 1

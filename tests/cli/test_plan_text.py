@@ -10,6 +10,11 @@ from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Placement, Plan
 CHOICE = Choice(instance_type="m5.large", zone="ap-northeast-2a", capacity_type="on-demand", price=0.118)
 
 
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def _machine(name: str, pods: tuple[str, ...], **requests: int) -> Machine:
     return Machine(name=name, pool="default", offerings=(CHOICE,), requirements=(), requests=requests, pods=pods)
 

@@ -47,7 +47,8 @@ POOL = _object("NodePool", "default", {"template": {"spec": {"requirements": [],
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Any:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "catalog.json").write_text(json.dumps([TYPE]))
 
     def go(*objects: dict[str, Any], args: tuple[str, ...] = ("-o", "json"), deadline: str = "0") -> Result:
