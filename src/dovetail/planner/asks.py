@@ -35,26 +35,31 @@ class Size:
 
 
 class Owned:
-    """The cells that pods own on a rung: those that bind others as well are promised, the rest are wishes."""
+    """The cells that pods own on a rung: those that bind others as well are promised, the rest are wishes.
 
-    __slots__ = ("domains", "hosts", "promised_domains", "promised_hosts", "wishes")
+    `places` are the axes of those over domains, with their keys.
+    """
+
+    __slots__ = ("domains", "hosts", "places", "promised_domains", "promised_hosts", "wishes")
 
     def __init__(self, cells: Mapping[Group, Cell], level: Level) -> None:
         hard = [cells[group] for group in dict.fromkeys(level.hard)]
         self.wishes = [cells[group] for group in dict.fromkeys(level.soft) if group not in level.hard]
         self.promised_hosts, self.promised_domains = _apart(hard)
         self.hosts, self.domains = _apart([*hard, *self.wishes])
+        self.places = {cell.place: cell.group.key for cell in self.domains}
 
 
 class Counting:
     """The cells that count the pods which are members of some groups, beside those that do not see them."""
 
-    __slots__ = ("domains", "groups", "hosts")
+    __slots__ = ("domains", "groups", "hosts", "places")
 
     def __init__(self, cells: Mapping[Group, Cell], groups: Set[Group], unseen: Set[Group]) -> None:
         self.groups = groups
         seen = [cells[group] for group in groups if group not in unseen]
         self.hosts, self.domains = _apart(sorted(seen, key=_index))
+        self.places = {cell.place: cell.group.key for cell in self.domains}
 
 
 def _apart(cells: list[Cell]) -> tuple[list[Cell], list[Cell]]:
@@ -66,7 +71,9 @@ class Ties:
     """The cells that pods own and those that count them: on the hostname key, and over domains.
 
     Of the cells owned, others must keep to the `promised` ones as well; the rest bind these pods alone, and only while
-    they are placed. `own` are those that count the pods themselves.
+    they are placed. `own` are those that count the pods themselves: among them `companions` are affinities to their own
+    kind on one machine, `settling` such affinities over domains, and `refused` what makes them refuse each other's
+    company on a machine. `keys` are the topology keys that matter to them, beside the hostname; `axes` their numbers.
     """
 
     __slots__ = (
@@ -79,22 +86,31 @@ class Ties:
         self.host_members, self.domain_members = counting.hosts, counting.domains
         self.promised_hosts, self.promised_domains = owned.promised_hosts, owned.promised_domains
         self.wishes = owned.wishes
-        members = counting.groups
-        my_hosts = [cell for cell in owned.hosts if cell.group in members]
-        my_domains = [cell for cell in owned.domains if cell.group in members]
-        self.own = frozenset((*my_hosts, *my_domains))
-        self.axes = list(dict.fromkeys([cell.place for cell in (*owned.domains, *counting.domains)]))
-        self.keys = list(dict.fromkeys([cell.group.key for cell in (*owned.domains, *counting.domains)]))
-        """The topology keys that matter to them, beside the hostname; `axes` are their numbers."""
-        self.companions = [cell for cell in my_hosts if cell.kind == AFFINITY]
-        """Affinities to their own kind on one machine; `settling` are those over domains."""
-        self.settling = [cell for cell in my_domains if cell.kind == AFFINITY]
+        places = {**owned.places, **counting.places}
+        self.axes, self.keys = list(places), list(places.values())
         self.ruled = bool(self.host_owned or self.host_members)
         """Whether any hostname rule has a say about them."""
-        self.lonely = len(self.companions) < len(my_hosts)
+        self.companions: list[Cell] = []
+        self.settling: list[Cell] = []
+        self.refused: list[Cell] = []
+        self.lonely = False
         """Whether they want a machine each."""
-        self.refused = [cell for cell in my_hosts if cell.kind == ANTI]
-        """What makes them refuse each other's company on a machine."""
+        mine: list[Cell] = []
+        for cell in owned.hosts:
+            if cell.group in counting.groups:
+                mine.append(cell)
+                if cell.kind == AFFINITY:
+                    self.companions.append(cell)
+                    continue
+                self.lonely = True
+                if cell.kind == ANTI:
+                    self.refused.append(cell)
+        for cell in owned.domains:
+            if cell.group in counting.groups:
+                mine.append(cell)
+                if cell.kind == AFFINITY:
+                    self.settling.append(cell)
+        self.own = frozenset(mine)
 
 
 class Stance:

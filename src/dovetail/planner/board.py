@@ -53,7 +53,7 @@ class Board:
         self.counts: list[list[int]] = [cell.counts.tolist() for cell in others]
         self.owners: list[list[int]] = [cell.owners.tolist() for cell in others]
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
-        self.asks: dict[int, Ask] = {}
+        self.asks = problem.asks
         self.left = [dict(each) for each in problem.limits]
         self._watched = [[name for name in each if name in self.menu.limited] for each in self.left]
         self.reserved: dict[str, int] = {}
@@ -80,7 +80,7 @@ class Board:
         twin.counts = [each.copy() for each in self.counts]
         twin.owners = [each.copy() for each in self.owners]
         twin.contents = list(self.contents)
-        twin.asks = dict(self.asks)
+        twin.asks = self.asks
         twin.left = [dict(each) for each in self.left]
         twin._watched = self._watched
         twin.reserved = dict(self.reserved)
@@ -136,10 +136,10 @@ class Board:
         free = self._free
         for dim, amount in ask.steps:
             left = free[dim][at]
-            if left < amount:
-                return 0
             if left < amount * most:
                 most = left // amount
+                if most <= 0:
+                    return 0
         return most
 
     def cap(self, ask: Ask, at: int, most: int, lenient: bool) -> int:
@@ -214,7 +214,6 @@ class Board:
     def put(self, ask: Ask, bin_: int, count: int) -> None:
         """Put `count` pods of the ask on a machine (a negative count takes them away)."""
         number, held = ask.number, self.contents[bin_]
-        self.asks[number] = ask
         total = held.get(number, 0) + count
         self.contents[bin_] = held = {**held, number: total}
         if not total:

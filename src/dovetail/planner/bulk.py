@@ -26,7 +26,6 @@ def buy(board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
     for cell in ask.ties.promised_hosts:
         board.host_owners[cell.slot, fresh] = count
     _count(board, ask, first, machines * count)
-    board.asks[ask.number] = ask
     board.contents[fresh] = [{ask.number: count}] * machines
 
 

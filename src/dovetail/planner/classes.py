@@ -7,11 +7,11 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from dovetail.model.pods import Pod
 from dovetail.planner.clauses import of_selector
@@ -27,7 +27,6 @@ from dovetail.planner.storage import NOTHING, Storage, Volume, storage_of
 TOO_MUCH = 1 << 52
 #: Pods with more different labels than this are not remembered all at once.
 _MOST_KNOWN = 10_000
-_NO_FENCES: frozenset[Group] = frozenset()
 
 
 class Kind:
@@ -67,45 +66,62 @@ class PodClass(msgspec.Struct, eq=False):
         return self.kind.members
 
 
-class _Rungs(msgspec.Struct, frozen=True, gc=False):
-    """A shape, where its volumes let it run, its ladder, groups that count it by more than labels, and its pods."""
+class _Alike(msgspec.Struct, frozen=True, eq=False):
+    """What the pods of one class have in common, beside what they take and what is wrong with them."""
 
-    shape: Shape
-    storage: Storage
-    levels: tuple[Level, ...]
-    fences: frozenset[Group]
-    pods: list[str]
+    kind: Kind
+    priority: int
+
+
+class _Rungs:
+    """A shape, its ladder, where its volumes let it run, and groups that count it by more than labels."""
+
+    __slots__ = ("alike", "fences", "levels", "shape", "storage")
+
+    def __init__(
+        self, shape: Shape, levels: tuple[Level, ...], storage: Storage = NOTHING, fences: Set[Group] = frozenset()
+    ) -> None:
+        self.shape = shape
+        self.levels = levels
+        self.storage = storage
+        self.fences = fences
+        self.alike: tuple[object, Any] = (None, None)
+        """What was found of it last, and by whom; see `_Kinds`."""
+
+
+_levels = attrgetter("levels")
+_claims = attrgetter("claims")
 
 
 def classes_of(
-    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, feared: list[Group],
-    huddled: frozenset[Group], running: Callable[[], Set[Volume]],
+    by_shape: Mapping[Shape, list[str]], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool, feared: list[Group], huddled: frozenset[Group], running: Callable[[], Set[Volume]],
 ) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
-    """The classes of the pending pods, every group that matters to them (their own, and those they must fear), and how
+    """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
     the volumes are counted that they share with each other, or with pods that are `running`.
 
     `huddled` are affinities that only one machine for all can keep.
     """
-    rungs = _by_shape(snapshot, namespaces, dislikes, huddled)
-    shared = _sharing(rungs, snapshot, running)
+    rungs = _rungs(list(by_shape), snapshot, namespaces, dislikes, huddled)
+    shared = NOBODY
+    if any(map(_claims, by_shape)):
+        shared = _sharing(rungs, list(map(len, by_shape.values())), snapshot, running)
     if shared.drivers:
         rungs = [_relieved(each, shared, snapshot.memory) for each in rungs]
-    ladders = {id(each.levels): each.levels[0] for each in rungs}
-    owned = [group for level in ladders.values() for group in (*level.hard, *level.soft)]
+    ladders = list(map(_levels, rungs))
+    distinct = dict(zip(map(id, ladders), ladders, strict=True))
+    owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
-    merged: dict[object, PodClass] = {}
-    kinds = _kinds_of(tuple(groups), snapshot.memory)
-    for each in rungs:
-        shape, storage, pods = each.shape, each.storage, each.pods
-        kind = kinds.of(shape, storage, each.levels, each.fences)
-        priority = _priority(shape, snapshot) if shape.priority is None else shape.priority
-        key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, priority)
-        found = merged.get(key)
+    merged: dict[_Alike, PodClass] = {}
+    alike = _kinds_of(tuple(groups), snapshot).of(rungs)
+    for each, same, pods in zip(rungs, alike, by_shape.values(), strict=True):
+        found = merged.get(same)
         if found is None:
-            error = shape.error or storage.error
-            merged[key] = PodClass(
-                len(merged), shape, storage, kind, priority, pods, len(pods), shape.requests, error
-            )
+            shape, storage = each.shape, each.storage
+            merged[same] = PodClass(
+                len(merged), shape, storage, same.kind, same.priority, pods, len(pods), shape.requests,
+                shape.error or storage.error,
+            )  # fmt: skip
         else:
             found.pods += pods
             found.count += len(pods)
@@ -117,12 +133,14 @@ def _traits(storage: Storage) -> tuple[object, ...]:
     return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
 
 
-def _sharing(rungs: list[_Rungs], snapshot: Snapshot, running: Callable[[], Set[Volume]]) -> Sharing:
+def _sharing(
+    rungs: Sequence[_Rungs], pods: Sequence[int], snapshot: Snapshot, running: Callable[[], Set[Volume]]
+) -> Sharing:
     """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
-    for each in rungs:
+    for each, count in zip(rungs, pods, strict=True):
         for volume in each.storage.attached:
-            uses[volume] += len(each.pods)
+            uses[volume] += count
     if not uses:
         return NOBODY
     uses.update(running() & uses.keys())
@@ -142,35 +160,48 @@ def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:
     own, others = shared.fenced(rungs.storage)
     made = fenced(rungs.levels, own)
     levels = memory.table("levels").setdefault(made, made)
-    return replace(rungs, storage=shared.relieved(rungs.storage), levels=levels, fences=others)
+    return _Rungs(rungs.shape, levels, shared.relieved(rungs.storage), others)
 
 
 class _Kinds:
-    """Finds the kind of pods, and the groups that count them, of all the groups that there are."""
+    """Finds what makes pods one class: their kind, the groups that count them, of all that there are, and the rest."""
 
-    def __init__(self, groups: tuple[Group, ...]) -> None:
+    def __init__(self, groups: tuple[Group, ...], priorities: Mapping[str, int]) -> None:
         self._groups = groups
+        self._priorities = priorities
         self._token = object()
         self._known: dict[object, Kind] = {}
+        self._alike: dict[object, _Alike] = {}
         self._counted: dict[str, frozenset[Group]] = {}
         self._same: dict[frozenset[Group], frozenset[Group]] = {}
 
-    def of(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], fences: frozenset[Group]) -> Kind:
-        """The kind; a shape remembers its last one, which holds if all that it came from is the same."""
-        token: object = shape.kind[0]
-        last: Kind = shape.kind[1]
-        if token is self._token and last.levels is levels and last.alternatives is storage.alternatives:
-            return last
+    def of(self, rungs: Sequence[_Rungs]) -> list[_Alike]:
+        """For each of them what its pods have in common with others of their class; what was found before holds."""
+        token = self._token
+        return [last[1] if (last := each.alike)[0] is token else self._find(each) for each in rungs]
+
+    def _find(self, rungs: _Rungs) -> _Alike:
+        shape, storage, kind = rungs.shape, rungs.storage, self._kind(rungs)
+        # A priority is that of the class a pod names, or (under the empty name) the default class's.
+        named = self._priorities.get(shape.priority_class, 0) if shape.priority is None else shape.priority
+        key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, named)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = _Alike(kind, named)
+        rungs.alike = (self._token, found)
+        return found
+
+    def _kind(self, rungs: _Rungs) -> Kind:
+        shape, levels, storage = rungs.shape, rungs.levels, rungs.storage
         members = self._counted.get(shape.who)
         if members is None:
             members = self._counted[shape.who] = self._members(shape)
-        if fences:
-            members = self._same.setdefault(members | fences, members | fences)
+        if rungs.fences:
+            members = self._same.setdefault(members | rungs.fences, members | rungs.fences)
         key = (id(levels), id(members), shape.tolerated, storage.alternatives)
         kind = self._known.get(key)
         if kind is None:
             kind = self._known[key] = Kind(shape, storage, levels, members)
-        shape.kind = (self._token, kind)
         return kind
 
     def _members(self, shape: Shape) -> frozenset[Group]:
@@ -180,39 +211,68 @@ class _Kinds:
     @property
     def outgrown(self) -> bool:
         """Whether most of it speaks of pods that are gone by now."""
-        return len(self._counted) > _MOST_KNOWN
+        return len(self._counted) > _MOST_KNOWN or len(self._alike) > _MOST_KNOWN
 
 
-def _kinds_of(groups: tuple[Group, ...], memory: Memory) -> _Kinds:
+def _kinds_of(groups: tuple[Group, ...], snapshot: Snapshot) -> _Kinds:
     """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
-    table = memory.table("kinds")
-    found: _Kinds | None = table.get(groups)
+    table = snapshot.memory.table("kinds")
+    key = (groups, tuple(snapshot.priorities.items()))
+    found: _Kinds | None = table.get(key)
     if found is None or found.outgrown:
         table.clear()
-        found = table[groups] = _Kinds(groups)
+        found = table[key] = _Kinds(groups, snapshot.priorities)
     return found
 
 
-def _by_shape(
-    snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool, huddled: frozenset[Group]
-) -> list[_Rungs]:
-    by_shape: defaultdict[Shape, list[str]] = defaultdict(list)
-    for one in sorted(_waiting(snapshot), key=_order):
-        by_shape[one.shape].append(one.name)
-    found = []
-    made_for = (snapshot.preferences, dislikes)
+def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
+    """The pending pods by what they ask, in their order."""
+    found: defaultdict[Shape, list[str]] = defaultdict(list)
+    for one in _waiting(snapshot):
+        found[one.shape].append(one.name)
+    return found
+
+
+def _rungs(
+    shapes: Sequence[Shape], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool,
+    huddled: frozenset[Group],
+) -> list[_Rungs]:  # fmt: skip
+    """The ladders of shapes, each remembered where it depends on the shape alone; equal ladders are one object."""
+    made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
     made_for = snapshot.memory.table("ladders").setdefault(made_for, made_for)
-    for shape, names in by_shape.items():
-        levels = _levels(shape, snapshot, namespaces, made_for)
-        if huddled:
-            made = on_one_machine(levels, huddled)
-            levels = snapshot.memory.table("levels").setdefault(made, made)
-        storage = storage_of(shape.claims, snapshot) if shape.claims else NOTHING
-        if storage.home:
-            made = homed(levels, storage.home)
-            levels = snapshot.memory.table("levels").setdefault(made, made)
-        found.append(_Rungs(shape, storage, levels, _NO_FENCES, names))
+    found: list[_Rungs] = [
+        known[1] if (known := shape.ladder)[0] is made_for else _ladder(shape, snapshot, namespaces, made_for)
+        for shape in shapes
+    ]
+    if huddled:
+        found = [_climbing(each, on_one_machine(each.levels, huddled), snapshot.memory) for each in found]
+    return [_stored(each, snapshot) if each.shape.claims else each for each in found]
+
+
+def _ladder(
+    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
+    made_for: tuple[Preferences, bool, bool],
+) -> _Rungs:  # fmt: skip
+    preferences, dislikes, spread = made_for
+    spreads = shape.spreads or (_default_spreads(shape, snapshot) if spread else ())
+    made = ladder(shape, spreads, preferences, namespaces, dislikes)
+    found = _Rungs(shape, snapshot.memory.table("levels").setdefault(made, made))
+    selective = any(near.namespace_selector for near in (*shape.affinity, *shape.anti))
+    if not selective and (shape.spreads or not spread):
+        shape.ladder = (made_for, found)
     return found
+
+
+def _climbing(rungs: _Rungs, levels: tuple[Level, ...], memory: Memory) -> _Rungs:
+    """The same on another ladder."""
+    return _Rungs(rungs.shape, memory.table("levels").setdefault(levels, levels), rungs.storage)
+
+
+def _stored(rungs: _Rungs, snapshot: Snapshot) -> _Rungs:
+    """The same for pods with volumes: those go home first that have one."""
+    storage = storage_of(rungs.shape.claims, snapshot)
+    found = _Rungs(rungs.shape, rungs.levels, storage)
+    return _climbing(found, homed(rungs.levels, storage.home), snapshot.memory) if storage.home else found
 
 
 class _Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -221,53 +281,44 @@ class _Waiting(msgspec.Struct, frozen=True, gc=False):
     pod: Pod
     shape: Shape
     name: str
-    order: tuple[str, str, str, str, int, str]
+    order: str
 
 
 _order = attrgetter("order")
 
 
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
-    """The pending pods; of those that were pending before nothing is worked out again."""
-    memory = snapshot.memory
-    before: dict[int, _Waiting] = memory.table("pending")
-    now = {
-        id(pod): before.get(id(pod)) or _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
-        for pod in snapshot.pending
-    }
-    memory.tables["pending"] = now
-    return list(now.values())
-
-
-def _levels(
-    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], made_for: tuple[Preferences, bool]
-) -> tuple[Level, ...]:
-    """The shape's ladder, remembered where it depends on the shape alone; equal ladders are one object."""
-    spreads = shape.spreads or (_default_spreads(shape, snapshot) if snapshot.default_spread else ())
-    alone, known = spreads is shape.spreads, shape.ladder
-    if alone and known[0] is made_for:
-        remembered: tuple[Level, ...] = known[1]
-        return remembered
-    made = ladder(shape, spreads, made_for[0], namespaces, made_for[1])
-    levels: tuple[Level, ...] = snapshot.memory.table("levels").setdefault(made, made)
-    if alone and not any(near.namespace_selector for near in (*shape.affinity, *shape.anti)):
-        shape.ladder = (made_for, levels)
-    return levels
+    """The pending pods in their order; of those that were pending before nothing is worked out again."""
+    memory, pending = snapshot.memory, snapshot.pending
+    last: dict[str, Any] = memory.table("pending")
+    keys = list(map(id, pending))
+    if last.get("keys") != keys:
+        before: dict[int, _Waiting] = last.get("known", {})
+        known = {
+            key: before.get(key) or _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
+            for key, pod in zip(keys, pending, strict=True)
+        }
+        last.update(keys=keys, known=known, line=sorted(known.values(), key=_order))
+    line: list[_Waiting] = last["line"]
+    return line
 
 
 def pod_key(pod: Pod) -> str:
     return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
 
 
-def _pod_order(pod: Pod) -> tuple[str, str, str, str, int, str]:
-    """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short."""
+def _pod_order(pod: Pod) -> str:
+    """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short.
+
+    One text, because those are put in order fastest: its parts are compared one after the other.
+    """
     meta = pod.metadata
-    made = meta.creation_timestamp
+    made = meta.creation_timestamp.isoformat() if meta.creation_timestamp is not None else ""
     if meta.uid:
-        return (made.isoformat() if made is not None else "", meta.uid, meta.namespace, "", 0, meta.name)
+        return "\0".join((made, meta.uid, meta.namespace, meta.name))
     stem, _, ordinal = meta.name.rpartition("-")
-    number = int(ordinal) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else -1
-    return (made.isoformat() if made is not None else "", meta.uid, meta.namespace, stem, number, meta.name)
+    number = ordinal.zfill(9) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else ""
+    return "\0".join((made, "", meta.namespace, stem, number, meta.name))
 
 
 def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
@@ -280,8 +331,3 @@ def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
                each.min_domains or 0, True, False)
         for each in snapshot.default_spread
     )  # fmt: skip
-
-
-def _priority(shape: Shape, snapshot: Snapshot) -> int:
-    """That of the class it names, or (under the empty name) the default class's."""
-    return snapshot.priorities.get(shape.priority_class, 0)

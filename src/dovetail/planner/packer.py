@@ -57,21 +57,23 @@ class Packer:
         self.standing = Standing()
         self.growth = Growth()
         self._turn = 0
-        self._plain = not (strategy.settle or strategy.slack or strategy.turn)
         self._only = [_Domains(len(axis.values) + 1) for axis in problem.axes]
         self._masks: dict[tuple[int, ...], Bools] = {}
-        self._ways: dict[tuple[Ties, int], Way] = {}
+        self._ways: dict[Ties, list[Way]] = {}
 
     # -- placing ------------------------------------------------------------------------------------------------
 
     def place(self, ask: Ask, count: int) -> int:
         """Put up to `count` pods of the ask somewhere; returns how many found a place."""
-        axes = ask.ties.axes
-        if not axes:
-            return self._fill(ask, count, None, None)
-        if len(axes) == 1:
-            return self._on_axis(ask, count, axes[0])
-        return self._on_axes(ask, count, axes)
+        ways = self._ways.get(ask.ties)
+        if ways is None:
+            ways = self._ways[ask.ties] = [Way(ask.ties, axis, self.strategy) for axis in ask.ties.axes]
+        if len(ways) != 1:
+            return self._on_axes(ask, count, ways) if ways else self._fill(ask, count, None, None)
+        way = ways[0]
+        if count == 1 and way.simple is not None:
+            return self._lowest(ask, way, way.simple)
+        return self._on_axis(ask, count, way)
 
     def place_at(self, ask: Ask, count: int, where: tuple[int, ...]) -> int:
         """Put up to `count` pods of the ask in one domain of each axis (-1: any), where it is known to be allowed."""
@@ -84,10 +86,7 @@ class Packer:
         finally:
             self.extra = []
 
-    def _on_axis(self, ask: Ask, count: int, axis: int) -> int:
-        way = self._ways.get((ask.ties, axis)) or self._way(ask, axis)
-        if count == 1 and way.simple is not None and self._plain:
-            return self._lowest(ask, way, way.simple)
+    def _on_axis(self, ask: Ask, count: int, way: Way) -> int:
         settle, slack = self.strategy.settle, self.strategy.slack
         done = self._settled(ask, count, way) if settle else 0
         blocked: set[int] = set()
@@ -109,12 +108,6 @@ class Packer:
         domain = lowest(self.board.counts[cell.slot], cell.among)
         got = self._fill(ask, 1, way.axis, self._only[way.axis][domain])
         return got if got or way.own else self._anywhere(ask, 1, way, {domain})
-
-    def _way(self, ask: Ask, axis: int) -> Way:
-        way = self._ways.get((ask.ties, axis))
-        if way is None:
-            way = self._ways[ask.ties, axis] = Way(ask.ties, axis, self.strategy.level)
-        return way
 
     def _settled(self, ask: Ask, count: int, way: Way) -> int:
         """Fill machines that stand, domain by domain, as far as every rule allows; none is opened."""
@@ -229,34 +222,33 @@ class Packer:
         self.board = before
         return self._fill(ask, min(count, allowed[best]), axis, self._only[axis][best])
 
-    def _on_axes(self, ask: Ask, count: int, axes: list[int]) -> int:
+    def _on_axes(self, ask: Ask, count: int, ways: list[Way]) -> int:
         """Several topology keys at once: pod by pod, lowest counts first."""
         done = 0
         while done < count:
-            if not self._one_on_axes(ask, axes):
+            if not self._one_on_axes(ask, ways):
                 break
             done += 1
         return done
 
-    def _one_on_axes(self, ask: Ask, axes: list[int]) -> bool:
+    def _one_on_axes(self, ask: Ask, ways: list[Way]) -> bool:
         options: list[tuple[int, tuple[int, ...]]] = [(0, ())]
-        for axis in axes:
-            allowed = self.board.allowance(ask, axis, self.lenient)
-            heights = self._heights(ask, axis)
+        for way in ways:
+            allowed = self.board.allowance(ask, way.axis, self.lenient)
+            heights = self._heights(ask, way)
             domains = self._turned([at for at, most in enumerate(allowed) if most > 0])
             options = [(h + int(heights[at]), (*path, at)) for h, path in options for at in domains]
             options = sorted(options, key=lambda option: option[0])[:512]
         for _, path in options:
-            where = dict(zip(axes, path, strict=True))
+            where = dict(zip(ask.ties.axes, path, strict=True))
             if self.place_at(ask, 1, tuple(where.get(axis, -1) for axis in range(len(self.problem.axes)))):
                 return True
         return False
 
-    def _heights(self, ask: Ask, axis: int) -> Ints:
+    def _heights(self, ask: Ask, way: Way) -> Ints:
         """How many pods count in each domain, for the spreads of the ask and the one that it is levelled for."""
-        heights = np.zeros(len(self.problem.axes[axis].values) + 1, dtype=np.int64)
-        way = self._way(ask, axis)
-        cells = [cell for cell in ask.ties.domain_owned if cell.place == axis and cell.kind == SPREAD]
+        heights = np.zeros(len(self.problem.axes[way.axis].values) + 1, dtype=np.int64)
+        cells = [cell for cell in ask.ties.domain_owned if cell.place == way.axis and cell.kind == SPREAD]
         for cell in (*cells, *([way.balance] if way.balance is not None and not way.own else ())):
             heights[:-1] += np.array(self.board.counts[cell.slot], dtype=np.int64)
         return heights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.asks import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
-from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of
+from dovetail.planner.classes import TOO_MUCH, Kind, PodClass, classes_of, pods_by_shape
 from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.demand import demand_of
@@ -37,7 +37,7 @@ from dovetail.planner.yardstick import Yardstick
 UNLIMITED = 1 << 60
 #: From this many machines on, those that are full are left out of the packing.
 _MANY = 200
-_namespace = attrgetter("metadata.namespace")
+_kind = attrgetter("kind")
 
 
 class Problem:
@@ -107,9 +107,9 @@ class Problem:
 
     def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
         running = self.roster.fearful()
+        by_shape = pods_by_shape(self.snapshot)
         namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
-        for each in set(map(_namespace, self.snapshot.pending)):
-            name = each or "default"
+        for name in {shape.namespace for shape in by_shape}:
             namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
         self.fears: dict[Group, dict[int, int]] = {}
         for shape, rows in running:
@@ -122,11 +122,12 @@ class Problem:
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups, self.sharing = classes_of(
-            self.snapshot, namespaces, dislikes, list(self.fears), close, self._held
+            by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, self._held
         )
-        number = {kind: at for at, kind in enumerate(dict.fromkeys([one.kind for one in self.classes]))}
+        kinds = list(map(_kind, self.classes))
+        number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
         self.kinds = list(number)
-        self.kind_at: Ints = np.array([number[one.kind] for one in self.classes], dtype=np.int64)
+        self.kind_at: Ints = np.array([number[kind] for kind in kinds], dtype=np.int64)
         self.total = sum([one.count for one in self.classes])
         counted = set[Group]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
@@ -136,6 +137,11 @@ class Problem:
     def order(self) -> Precedence:
         """Whose spreads are asked before whom."""
         return Precedence(self.kinds)
+
+    @cached_property
+    def given_up(self) -> dict[int, int]:
+        """How many wishes are given up on a rung, by the number of its ask, where there are any."""
+        return {ask.number: len(ask.level.given_up) for ask in self.asks if ask.level.given_up}
 
     # -- columns ------------------------------------------------------------------------------------------------
 
@@ -273,11 +279,13 @@ class Problem:
         number = 0
         for one, size in zip(self.classes, self._known_sizes, strict=True):
             asks: list[Ask] = []
-            for rung in self.ladders[one.kind]:
-                asks.append(Ask(number, one, size.request, size.steps, *rung))
+            for level, ties, stance in self.ladders[one.kind]:
+                asks.append(Ask(number, one, size.request, size.steps, level, ties, stance))
                 number += 1
             self._asks.append(asks)
         self.first_asks = [asks[0] for asks in self._asks]
+        self.asks = list(chain.from_iterable(self._asks))
+        """Every class on every rung of its ladder, by number."""
 
     def _only_wished(self) -> frozenset[Group]:
         """Groups that nobody needs, over a label whose values must vary: they count only those who hold on to them.
@@ -354,9 +362,6 @@ class Problem:
 
     def rungs(self, one: PodClass) -> list[Ask]:
         return self._asks[one.index]
-
-    def asks(self) -> Iterable[Ask]:
-        return chain.from_iterable(self._asks)
 
     def _mask(self, kind: Kind, level: Level) -> int:
         key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)

@@ -50,7 +50,7 @@ class Packing:
         self.cost = board.cost()
         self.lapses = lapses_on(board)
         self.unkept = total(self.lapses)
-        given_up = {number: len(ask.level.given_up) for number, ask in board.asks.items() if ask.level.given_up}
+        given_up = board.problem.given_up
         self.given_up = sum(
             count * given_up.get(number, 0)
             for contents in (board.contents if given_up else ())
@@ -360,7 +360,7 @@ def _depths(kinds: Sequence[Kind], ties: Sequence[Ties]) -> list[int]:
 
 def carried(packing: Packing, problem: Problem) -> Packing:
     """The same packing on another problem of the same snapshot."""
-    board, asks = Board(problem), {ask.number: ask for ask in problem.asks()}
+    board, asks = Board(problem), problem.asks
     for at, contents in enumerate(packing.board.contents):
         if contents:
             place = at if at < board.existing else board.open(int(packing.board.column[at]))

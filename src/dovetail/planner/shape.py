@@ -53,7 +53,7 @@ class Shape:
     """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
 
     __slots__ = (
-        "affinity", "amounts", "anti", "claims", "code", "controller", "daemon", "error", "kind", "labels", "ladder",
+        "affinity", "amounts", "anti", "claims", "code", "controller", "daemon", "error", "labels", "ladder",
         "namespace", "ports", "preferred", "priority", "priority_class", "requests", "required", "spreads", "takes",
         "tolerated", "tolerations", "who",
     )  # fmt: skip
@@ -97,8 +97,7 @@ class Shape:
         self.takes = repr((self.amounts, self.ports))
         """What they take of a machine, as a text."""
         self.ladder: tuple[object, Any] = (None, None)
-        self.kind: tuple[object, Any] = (None, None)
-        """The ladder and the kind that were made of it last, and for which circumstances; see `classes`."""
+        """The ladder that was made of it last, and for which circumstances; see `classes`."""
         self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
         owner = meta.controller
         self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")

@@ -94,25 +94,24 @@ class Standing:
 
     def fill(self, packer: Packer, ask: Ask, count: int, axis: int | None, domains: Bools | None) -> int:
         """Put up to `count` pods of the ask on machines that stand, in their order; returns how many."""
-        board, problem, size = packer.board, packer.problem, id(ask.steps)
+        board, problem, size, ruled = packer.board, packer.problem, id(ask.steps), ask.ties.ruled
         full = self._full.get(size)
         if full is None:
             full = self._full[size] = bits(board.cramped(ask))
         left = self.lying(packer, ask, axis, domains) & ~full
-        ruled = ask.ties.ruled
         if ruled and left:
             left &= ~self._barred(board, ask, packer.lenient)
         if not left:
             return 0
         problem.work += 1
         got = missed = 0
-        while left and got < count:
+        while left:
             lowest = left & -left
-            left ^= lowest
             at = lowest.bit_length() - 1
             take = board.holds(ask, at, count - got)
             if not take:
                 full |= lowest
+                left ^= lowest
                 missed += 1
                 if missed == _STALE:
                     full = bits(board.cramped(ask))
@@ -127,21 +126,28 @@ class Standing:
                 if ruled:
                     self._close(board, ask, at, lowest)
                 got += take
+                if got == count:
+                    break
+            left ^= lowest
         if missed:
             self._full[size] = full
         return got
 
     def lying(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> int:
         """The machines that pods of the ask accept, in the domains that they must lie in."""
-        board, key = packer.board, (ask.stance, id(domains))
-        known = self._both.get(key)
-        if known is None or known[0] != board.size:
-            within = self._within(board, axis, domains) if axis is not None and domains is not None else -1
-            known = self._both[key] = (board.size, self._suits(board, ask) & within)
+        known = self._both.get((ask.stance, id(domains)))
+        if known is None or known[0] != packer.board.size:
+            known = self._look(packer.board, ask, axis, domains)
         left = known[1]
-        for other, chosen in packer.extra:
-            left &= self._within(board, other, chosen)
+        if packer.extra:
+            for other, chosen in packer.extra:
+                left &= self._within(packer.board, other, chosen)
         return left
+
+    def _look(self, board: Board, ask: Ask, axis: int | None, domains: Bools | None) -> tuple[int, int]:
+        within = self._within(board, axis, domains) if axis is not None and domains is not None else -1
+        found = self._both[ask.stance, id(domains)] = (board.size, self._suits(board, ask) & within)
+        return found
 
     def _suits(self, board: Board, ask: Ask) -> int:
         """The machines that pods of the ask accept."""
@@ -211,17 +217,17 @@ class Standing:
 
     def _close(self, board: Board, ask: Ask, at: int, bits: int) -> None:
         """Note what pods of the ask close on some machines that have as many of them as one of these has."""
-        hosts = self._hosts
-        for cell in ask.ties.host_members:
+        hosts, ties = self._hosts, ask.ties
+        for cell in ties.host_members:
             known = hosts.get(cell.slot)
-            if known is not None:
+            if known is not None and not known.over & bits:
                 known.some |= bits
                 over = board.host_count(cell, at) - cell.skew
                 if over >= 0:
                     known.full |= bits
                     if over:
                         known.over |= bits
-        for cell in ask.ties.promised_hosts:
+        for cell in ties.promised_hosts:
             known = hosts.get(cell.slot)
             if known is not None:
                 known.promised |= bits

@@ -61,14 +61,18 @@ class Targets:
         per, apart = min(per, count), count + packer.rivals
         if strategy.lavish or apart == 1:
             needed: Floats = np.ones(len(shelf.fits))
+        elif per == 1:
+            needed = np.full(len(shelf.fits), float(apart))
         else:
             machines = apart / np.minimum(shelf.fits, per)
             needed = np.maximum(machines, 1.0) if strategy.bulk else np.ceil(machines)
-        coming = packer.waiting if not packer.rivals else np.maximum(packer.waiting - _spare(packer.board), 0)
-        demand = ask.request * float(count) + coming * (strategy.foresight * shelf.part)
-        for amount, room in zip(demand.tolist(), shelf.room, strict=True):
-            if amount:
-                np.maximum(needed, amount / room, out=needed)
+        coming, share = packer.waiting.tolist(), strategy.foresight * shelf.part
+        if packer.rivals:
+            coming = [max(0.0, more - spare) for more, spare in zip(coming, _spare(packer.board), strict=True)]
+        for amount, more, room in zip(ask.request.tolist(), coming, shelf.room, strict=True):
+            demand = amount * float(count) + more * share
+            if demand:
+                np.maximum(needed, demand / room, out=needed)
         needed *= shelf.prices
         best = int(needed.argmin())
         column, most, diversity = int(shelf.columns[best]), min(per, int(shelf.fits[best])), packer.problem.diversity
@@ -180,9 +184,10 @@ class Targets:
         return shares
 
 
-def _spare(board: Board) -> Ints:
+def _spare(board: Board) -> list[int]:
     """The room that is left on the machines to buy."""
-    return np.asarray(board.free[:, board.existing : board.size].sum(axis=1))
+    left: list[int] = np.add.reduce(board.free[:, board.existing : board.size], axis=1).tolist()
+    return left
 
 
 def _distinct(menu: Menu, columns: Ints) -> Ints:

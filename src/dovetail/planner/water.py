@@ -19,7 +19,9 @@ def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) 
     if count == 1:
         at = lowest(counts, domains)
         return {at: 1} if counts[at] < top else {}
-    rising = sorted([at for at in domains if counts[at] < top], key=counts.__getitem__)
+    rising = sorted(domains, key=counts.__getitem__)
+    while rising and counts[rising[-1]] >= top:
+        rising.pop()
     reached = below = 0
     for at in rising:
         if counts[at] * reached - below >= count:
@@ -31,5 +33,9 @@ def quotas(counts: Sequence[int], domains: Sequence[int], count: int, top: int) 
     level, over = divmod(count + below, reached)
     if level >= top:
         level, over = top, 0
-    found = {at: level + (place < over) - counts[at] for place, at in enumerate(rising[:reached])}
-    return {at: more for at, more in found.items() if more}
+    found: dict[int, int] = {}
+    for place, at in enumerate(rising[:reached]):
+        more = level + (place < over) - counts[at]
+        if more:
+            found[at] = more
+    return found

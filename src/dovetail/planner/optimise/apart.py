@@ -59,12 +59,11 @@ def layout_of(packing: Packing) -> Layout:
 def packing_of(problem: Problem, layout: Layout) -> Packing:
     """The packing that a layout describes."""
     board = Board(problem)
-    asks = {ask.number: ask for ask in problem.asks()}
     places = list(layout.there.items())
     places += [(board.open(column), contents) for column, contents in layout.bought]
     for place, contents in places:
         for number, count in contents.items():
-            board.put(asks[number], place, count)
+            board.put(problem.asks[number], place, count)
     return Packing(board, dict(layout.left))
 
 

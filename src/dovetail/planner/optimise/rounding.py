@@ -231,7 +231,6 @@ def _emptied(problem: Problem, before: Board) -> tuple[Board, dict[tuple[Ask, tu
             if stays:
                 board.put(ask, place, count)
                 continue
-            board.asks[ask.number] = ask
             where = where_on(before, at, ask)
             loose[ask, where] = loose.get((ask, where), 0) + count
     return board, loose

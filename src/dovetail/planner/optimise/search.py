@@ -192,7 +192,6 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
     climb = guest is not None or (bool(problem.wishes) and chance.random() < _CLIMB)
     if guest is not None:
         last = problem.ask(problem.classes[guest], len(problem.classes[guest].levels) - 1)
-        board.asks[last.number] = last
         _collect(pods, {last.number: 1})
     for number in pods:
         packer.waiting += board.asks[number].request * float(pods[number])
