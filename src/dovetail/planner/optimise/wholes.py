@@ -52,7 +52,7 @@ def stretched(problem: Problem, fluid: Fluid) -> Fluid:
 
 def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:
     """What whole pods are worth at most that a machine holds."""
-    if not len(worth):
+    if not worth.any():
         return 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
         alone = np.where(requests > 0, np.floor(capacity / requests), np.inf).min(axis=1)
