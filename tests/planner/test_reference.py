@@ -211,3 +211,10 @@ def test_a_spread_that_goes_by_taints_sees_the_zones_of_a_pool_that_has_nothing_
     even = spread(nodeTaintsPolicy="Honor")
     assert Run(*pods(4, **even), pools=(kept_off,), nodes=(node("n1"),)).left == 0
     assert Run(*pods(4, **even), pools=(kept_off, pool(requirements=needs)), nodes=(node("n1"),)).left == 3
+
+
+def test_chance_may_choose_any_zone_however_many_there_are() -> None:
+    zones = tuple(f"z{at}" for at in range(1, 7))
+    problem = Problem(Snapshot(pools=(pool(types=(kind("wide", 2, 8, 0.1, zones),)),), pending=pods(6, **spread())))
+    first = [Greedy(problem, turn).run().masks[-1] for turn in range(3)]
+    assert [problem.columns.rows[lowest(mask)].offering.zone for mask in first] == ["z1", "z5", "z3"]

@@ -97,11 +97,11 @@ class Tally:
         if cell.group not in ask.cls.members or counted & strict:
             return 0
         found = strict & among & self._known[cell.index]
-        return self._begun(found, strict & self._known[cell.index]) if found else 0
+        return self._begun(cell, found, strict & self._known[cell.index]) if found else 0
 
-    def _begun(self, here: int, anywhere: int) -> int:
+    def _begun(self, cell: Cell, here: int, anywhere: int) -> int:
         """Where the first of some pods that want to be together goes: a domain of the machine and, drawn again, any."""
-        return 1 << self._chosen(places(here), {}) | 1 << self._chosen(places(anywhere), {})
+        return 1 << self._chosen(cell, places(here), {}) | 1 << self._chosen(cell, places(anywhere), {})
 
     def _lowest(self, ask: Ask, cell: Cell, strict: int, among: int) -> int:
         """The domain with fewest pods among those that the skew allows."""
@@ -114,12 +114,13 @@ class Tally:
         allowed = [at for at in places(universe & among) if counts.get(at, 0) <= top]
         if not allowed:
             return 0
-        return 1 << self._chosen(allowed, counts)
+        return 1 << self._chosen(cell, allowed, counts)
 
-    def _chosen(self, domains: Iterable[int], counts: Mapping[int, int]) -> int:
+    def _chosen(self, cell: Cell, domains: Iterable[int], counts: Mapping[int, int]) -> int:
         """The domain with fewest pods; where several have as few, the reference leaves it to chance each time."""
         self._draws += self._turn
-        return min(domains, key=lambda at: (counts.get(at, 0), (at + self._draws) % 3))
+        every = len(self.named[cell.place])
+        return min(domains, key=lambda at: (counts.get(at, 0), (at + self._draws) % every))
 
     def _unfeared(self, cell: Cell, among: int) -> int:
         """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""
