@@ -108,3 +108,12 @@ def test_pods_that_are_pending_anyway_are_planned_along() -> None:
     plan = consolidate(replace(snapshot), deadline=0.2)
     assert plan.remove == ()
     assert plan.placements["default/new"].node == "n1"
+
+
+def test_what_waits_is_bought_for_where_nothing_may_go() -> None:
+    full = node("n1", "small", "2", movable=False)
+    snapshot = Snapshot(pools=(pool(),), nodes=(full,), pending=(pod("new", cpu="1"),))
+    plan = consolidate(snapshot, deadline=0.2)
+    assert [str(each) for each in verify(plan, snapshot)] == []
+    assert plan.remove == ()
+    assert plan.placements["default/new"].machine == "m-1"

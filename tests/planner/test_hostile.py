@@ -41,6 +41,13 @@ def test_a_dimension_that_some_types_have_none_of_divides_by_nothing(solve: Solv
     assert plan.unschedulable == {}
 
 
+@pytest.mark.filterwarnings("error")
+def test_machines_that_cost_nothing_are_bounded_by_nothing(solve: Solve) -> None:
+    free = (kind("free", 4, 16, 0.0), kind("larger", 8, 16, 0.0))
+    plan = solve(*pods(5), *pods(5, "db", cpu="300m", memory="3Gi"), pools=(pool(types=free),), deadline=0.1)
+    assert (plan.cost.lower_bound, plan.cost.gap) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("cpu", ["1000000", "9223372036854775807", "1e30"])
 def test_a_pod_larger_than_the_world_is_refused_and_disturbs_nobody(solve: Solve, cpu: str) -> None:
     alone = solve(*pods(5))

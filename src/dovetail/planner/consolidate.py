@@ -119,7 +119,8 @@ class _Search:
         """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""
         gone = sorted(self.best.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
         names = sorted({name for machine in self.best.plan.machines for name in machine.requests})
-        room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone])
+        room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
+        room = room.reshape(len(gone), len(names))
         prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
         for machine in sorted(self.best.plan.machines, key=lambda each: -each.price):
             asked = [machine.requests.get(name, 0) for name in names]
