@@ -8,6 +8,7 @@ is given back, by more than the evictions are charged. Whole sets of machines ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,8 +28,10 @@ from dovetail.planner.terms import Terms
 #: Seconds that an idle core is reckoned to need for a quick plan, and for each pod and machine on top.
 _PLAN, _EACH = 0.05, 20e-6
 #: What of the deadline is spent on quick plans by that reckoning, on each plan with effort, and on the last one.
-_QUICK, _SHARE, _FINAL = 0.4, 0.2, 0.5
-#: So many sets are asked about however late it is, and so many of the best planned with effort.
+_QUICK, _SHARE, _FINAL = 0.25, 0.1, 0.2
+#: The clock stops all but the last after this share of the deadline.
+_SOON = 0.3
+#: So many sets are asked about however late it is, and so many of the best are planned with effort.
 _LEAST, _SEARCHED = 3, 2
 _DEADLINE, _BRISK = 5.0, 0.1
 #: Savings that differ by less are the same.
@@ -67,12 +70,15 @@ class _Search:
         for number, going in enumerate(proposals.sets()):
             if number < _LEAST or not self.over():
                 self._consider(going)
-        self._effort()
-        self._swap()
+        for each in self._promising():
+            self._swap(each)
+        for each in self._promising():
+            self._search(each, _SHARE, _SOON * self.deadline)
+        self._swap(self.best)
         self._one_by_one(proposals)
         self._spare()
         self._search(self.best, _FINAL)
-        self._swap()
+        self._swap(self.best)
         return self.best
 
     def over(self) -> bool:
@@ -96,40 +102,37 @@ class _Search:
         self.best = found
         return True
 
-    def _effort(self) -> None:
-        """The most promising sets once more, with effort: it may find what to buy for them cheaper."""
-        found = [(-each.worth, sorted(key)) for key, each in self.tried.items() if each and each.plan.machines]
-        for _, names in sorted(found)[:_SEARCHED]:
-            known = self.tried[frozenset(names)]
-            if known is not None:
-                self._search(known, _SHARE)
+    def _promising(self) -> list[Choice]:
+        """The best choices so far for which something is bought."""
+        found = [(-each.worth, sorted(key), each) for key, each in self.tried.items() if each and each.plan.machines]
+        return [each for _, _, each in sorted(found, key=lambda one: one[:2])[:_SEARCHED]]
 
-    def _search(self, choice: Choice, share: float) -> None:
+    def _search(self, choice: Choice, share: float, seconds: float = inf) -> None:
         """Look for something cheaper to buy, with work for a share of the deadline, and never beyond its end."""
         if not choice.plan.machines or self.late():
             return
 
         def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
-            left = min(deadline - spent, self.end - stopwatch())
+            left = min(seconds, self.end - stopwatch())
             return better(problem, packing, seed, deadline, deadline - left)
 
         self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))
 
-    def _swap(self) -> None:
+    def _swap(self, choice: Choice) -> None:
         """Machines that would do in place of those that are bought, for no more, stay: those with most to move."""
-        gone = sorted(self.best.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
-        names = sorted({name for machine in self.best.plan.machines for name in machine.requests})
+        gone = sorted(choice.gone, key=lambda node: (-self.fleet.charges[node.name], node.name))
+        names = sorted({name for machine in choice.plan.machines for name in machine.requests})
         room = np.array([[node.allocatable.get(name, 0) for name in names] for node in gone], dtype=np.int64)
         room = room.reshape(len(gone), len(names))
         prices, kept = np.array([node.price or 0.0 for node in gone]), set[str]()
-        for machine in sorted(self.best.plan.machines, key=lambda each: -each.price):
+        for machine in sorted(choice.plan.machines, key=lambda each: -each.price):
             asked = [machine.requests.get(name, 0) for name in names]
             would = np.flatnonzero((prices <= machine.price + _CENT) & (room >= asked).all(axis=1))
             if len(would):
                 kept.add(gone[int(would[0])].name)
                 prices[would[0]] = np.inf
-        if self._consider([node for node in self.best.gone if node.name not in kept]):
-            self._swap()
+        if self._consider([node for node in choice.gone if node.name not in kept]):
+            self._swap(self.best)
 
     def _one_by_one(self, proposals: Proposals) -> None:
         """Machines that stayed, the least useful for their price first."""
