@@ -84,6 +84,7 @@ class Columns:
 
     def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
         self.pools = tuple(pools)
+        self.asked = asked
         found: list[Column] = []
         for index, pool in enumerate(pools):
             found += _columns_of(index, pool, asked)

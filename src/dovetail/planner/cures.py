@@ -19,7 +19,7 @@ from dovetail.planner.hints import contradictory, of_values, values
 from dovetail.planner.plan import Funnel, Step
 from dovetail.planner.problem import Problem
 from dovetail.planner.questions import Question
-from dovetail.planner.shelf import Need, forbidden, may_meet
+from dovetail.planner.shelf import Need, shelf_of
 from dovetail.planner.snapshot import Pool
 
 #: Reasons about the offering alone, and what else the pod's owner could do where the pool forbids one that would do.
@@ -52,17 +52,15 @@ def widened(problem: Problem, board: Board, ask: Ask, pool: int, funnel: Funnel)
     """
     if funnel.code not in _INSTEAD or funnel.barren or pool in problem.min_values:
         return funnel
-    own, left, terms = problem.pools[pool], board.left[pool], ask.level.terms
-    limits = tuple((name, amount) for name, amount in sorted(left.items()) if name != "nodes")
-    need = Need((terms, ask.cls.storage.alternatives), tuple(ask.cls.requests.items()), limits)
-    (found,) = problem.columns.recall(
-        ("forbidden", pool, need), lambda: (forbidden(own, need, problem.snapshot.unavailable, problem.daemons),)
-    )
+    left, terms = board.left[pool], ask.level.terms
+    limits = {name: amount for name, amount in left.items() if name != "nodes"}
+    shelf = shelf_of(problem, pool)
+    found = shelf.forbidden(Need((terms, ask.cls.storage.alternatives), ask.cls.requests, limits))
     if found is not None and left.get("nodes", 1) > 0:
         rules = " and ".join(map(text, found.clauses))
         instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
         return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
-    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not any(may_meet(kind, terms) for kind in own.types):
+    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not shelf.sells(terms):
         return replace(funnel, cure="ask for something that it sells, or use another NodePool")
     return funnel
 

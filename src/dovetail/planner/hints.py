@@ -5,9 +5,10 @@ Most pods without a place ask for a label that nobody has, for a value that some
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator, Set
 
-from dovetail.model.labels import HOSTNAME, WELL_KNOWN
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
 from dovetail.model.selector import integer
 from dovetail.model.spelling import nearest
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term
@@ -15,7 +16,6 @@ from dovetail.planner.columns import UNBORN, Columns
 from dovetail.planner.ports import PORT
 from dovetail.planner.questions import known, shown
 from dovetail.planner.sharing import ATTACH
-from dovetail.planner.shelf import values_of
 from dovetail.planner.snapshot import Pool
 
 #: So many values are told; of more, the one that was meant.
@@ -30,11 +30,12 @@ def of_labels(columns: Columns, pool: Pool, asked: Term, among: int) -> str:
     if key in (HOSTNAME, NODE_NAME):
         return "a new machine has a name of its own"
     if not known(pool, key):
-        return "; ".join(("no machine has that label", *_meant_label(key, pool)))
+        meant = columns.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, pool)))
+        return "; ".join(("no machine has that label", *meant))
     if contradictory(asked):
         return "no value is both"
     there = [value for value, mask in columns.by_label(key).items() if value and value != UNBORN and mask & among]
-    return of_values(asked, there, values(pool, key))
+    return columns.recall(("hint", pool.name, asked, among), lambda: of_values(asked, there, values(pool, key)))
 
 
 def of_values(asked: Term, there: Iterable[str], sold: Set[str]) -> str:
@@ -58,8 +59,8 @@ def of_amounts(columns: Columns, pool: Pool, name: str, at: int) -> str:
         return "daemons use it"
     most = int(columns.amounts(name)[at])
     if most <= 0 and name not in columns.charged() and not name.startswith(ATTACH):
-        meant = nearest(name, {each for kind in pool.types for each in kind.capacity})
-        return "; ".join(("no type has any", *([f"did you mean {meant}?"] if meant else [])))
+        meant = columns.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, pool)))
+        return "; ".join(("no type has any", *meant))
     daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
     return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
 
@@ -72,7 +73,17 @@ def contradictory(asked: Term) -> bool:
 
 def values(pool: Pool, key: str) -> set[str]:
     """The values that a label has on what a pool's provider sells."""
-    return {value for kind in pool.types for value in values_of(kind, key)}
+    return {value for kind in pool.types for value in _values_of(kind, key)}
+
+
+def _values_of(kind: InstanceType, key: str) -> Collection[str]:
+    if key == INSTANCE_TYPE:
+        return (kind.name,)
+    if key == ZONE:
+        return {each.zone for each in kind.offerings}
+    if key == CAPACITY_TYPE:
+        return {each.capacity_type for each in kind.offerings}
+    return kind.labels.get(key, ())
 
 
 def _meant_label(key: str, pool: Pool) -> Iterator[str]:
@@ -80,6 +91,12 @@ def _meant_label(key: str, pool: Pool) -> Iterator[str]:
     own = {*pool.labels, *(need.key for need in pool.requirements)}
     names = {_name(each): each for each in sorted(own.union(WELL_KNOWN, *(kind.labels for kind in pool.types)))}
     meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
+    if meant:
+        yield f"did you mean {meant}?"
+
+
+def _meant_resource(name: str, pool: Pool) -> Iterator[str]:
+    meant = nearest(name, {each for kind in pool.types for each in kind.capacity})
     if meant:
         yield f"did you mean {meant}?"
 

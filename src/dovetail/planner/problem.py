@@ -26,8 +26,8 @@ from dovetail.planner.menu import Menu
 from dovetail.planner.ports import EVERYWHERE, PORT, port_requests
 from dovetail.planner.precedence import Precedence
 from dovetail.planner.roster import roster_of
+from dovetail.planner.sale import on_sale
 from dovetail.planner.sharing import ATTACH, driver_of
-from dovetail.planner.shelf import on_sale
 from dovetail.planner.snapshot import MinValues, Snapshot
 from dovetail.planner.storage import Volume, held
 from dovetail.planner.tolerance import bears

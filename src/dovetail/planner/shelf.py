@@ -1,4 +1,4 @@
-"""The shelf: what pools sell, less what daemons take of it, and what a pool would sell if it forbade less.
+"""The shelf: all that the provider of a pool sells, and what of it the pool forbids.
 
 A pod without a place is often one requirement of a pool away from one: then the nearest machine is none that the pool
 sells, and the price of the cure is that machine's.
@@ -6,40 +6,35 @@ sells, and the price of the cure is that machine's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import combinations
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from dovetail.model.instancetype import InstanceType
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
-from dovetail.planner.cells import tolerated
-from dovetail.planner.clauses import Clause, Term, holds
-from dovetail.planner.columns import Asked, Columns
+from dovetail.planner.clauses import Clause, Term
+from dovetail.planner.columns import Asked, Columns, lowest
 from dovetail.planner.flavours import RESERVATION, pool_clauses
 from dovetail.planner.fleet import Daemon
+from dovetail.planner.launch_masks import capacity_at_most
 from dovetail.planner.plan import Choice
-from dovetail.planner.ports import PORT, with_ports
+from dovetail.planner.ports import PORT
+from dovetail.planner.problem import Problem
+from dovetail.planner.sale import Unavailable, on_sale
 from dovetail.planner.sharing import ATTACH, driver_of
 from dovetail.planner.snapshot import Pool
 
-Unavailable = frozenset[tuple[str, str, str]]
-
-
-def on_sale(pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> Columns:
-    columns = Columns(pools, asked, unavailable)
-    for daemon in daemons:
-        mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
-        columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
-    return columns
+#: So many shelves are remembered.
+_SHELVES = 8
 
 
 class Need(NamedTuple):
     """What a pod asks of an offering: any of each of the `terms`, so much of everything, and to keep to the limits."""
 
     terms: tuple[tuple[Term, ...], ...]
-    requests: tuple[tuple[str, int], ...]
-    limits: tuple[tuple[str, int], ...]
+    requests: Mapping[str, int]
+    limits: Mapping[str, int]
 
 
 class Forbidden(NamedTuple):
@@ -49,65 +44,63 @@ class Forbidden(NamedTuple):
     clauses: tuple[Clause, ...]
 
 
-def forbidden(pool: Pool, need: Need, unavailable: Unavailable, daemons: Iterable[Daemon]) -> Forbidden | None:
-    """The offering that fewest requirements of a pool keep from a pod, of several the cheapest."""
-    types = tuple(kind for kind in pool.types if _may_do(kind, need))
-    theirs = {key for kind in types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
-    rules = [each for each in pool_clauses(pool) if each[0] in theirs]
-    if not types or not rules:
+class Shelf:
+    """All that the provider of a pool sells: whatever the pool requires of types and offerings, nothing is left out."""
+
+    def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
+        theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
+        own = tuple(each for each in pool.requirements if each.key not in theirs)
+        self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
+        self._columns = on_sale((replace(pool, requirements=own),), asked, unavailable, daemons)
+
+    def sells(self, terms: Iterable[Term]) -> bool:
+        """Whether anything meets any of the terms, to be had now or not."""
+        return bool(self._columns.any_term(terms))
+
+    def forbidden(self, need: Need) -> Forbidden | None:
+        """The offering that fewest requirements of the pool keep from a pod, of several the cheapest."""
+        columns, mask = self._columns, self._doing(need)
+        for count in range(1, len(self._rules) + 1) if mask else ():
+            ways = [(self._but(mask, broken), broken) for broken in combinations(self._rules, count)]
+            found = min(((lowest(where), broken) for where, broken in ways if where), default=None)
+            if found is not None:
+                return Forbidden(columns.rows[found[0]].choice, found[1])
         return None
-    own = tuple(each for each in pool.requirements if each.key not in theirs)
-    terms = [term for terms in need.terms for term in terms]
-    columns = on_sale((replace(pool, types=types, requirements=own),), Asked(terms, ()), unavailable, daemons)
-    mask = columns.available & columns.fits(_counted(need))
-    for alternatives in need.terms:
-        mask &= columns.any_term(alternatives)
-    found = [(_broken(columns, rules, at.index), at.index) for at in columns.listed(mask)]
-    if not found:
-        return None
-    clauses, at = min(found, key=lambda each: (len(each[0]), each[1]))
-    return Forbidden(columns.rows[at].choice, clauses) if clauses else None
+
+    def _but(self, mask: int, broken: tuple[Clause, ...]) -> int:
+        """Those of a mask that keep all rules but the broken ones."""
+        for each in self._rules:
+            if each not in broken:
+                mask &= self._columns.clause(each)
+        return mask
+
+    def _doing(self, need: Need) -> int:
+        columns = self._columns
+        mask = columns.available
+        for alternatives in need.terms:
+            mask &= columns.any_term(alternatives)
+        for name, amount in need.requests.items():
+            if not name.startswith(PORT):
+                mask &= self._attaching(name, amount) if name.startswith(ATTACH) else columns.holding(name, amount)
+        for name, left in need.limits.items():
+            mask &= capacity_at_most(columns, name, left)
+        return mask
+
+    def _attaching(self, name: str, amount: int) -> int:
+        rows, driver = self._columns.rows, driver_of(name)
+        return self._columns.recall(
+            ("attaching", driver, amount),
+            lambda: Columns.mask(row.type.attach_limits.get(driver, amount) >= amount for row in rows),
+        )
 
 
-def _broken(columns: Columns, rules: Sequence[Clause], at: int) -> tuple[Clause, ...]:
-    row = columns.rows[at]
-    return tuple(each for each in rules if not holds(each, columns.label(row, each[0])))
-
-
-def _may_do(kind: InstanceType, need: Need) -> bool:
-    """Whether a type is large enough and not too large, and nothing in its labels speaks against it."""
-    if any(kind.allocatable.get(name, 0) < amount for name, amount in _counted(need).items()):
-        return False
-    if any(kind.capacity.get(name, 0) > left for name, left in need.limits):
-        return False
-    for name, amount in need.requests:
-        if name.startswith(ATTACH) and kind.attach_limits.get(driver_of(name), amount) < amount:
-            return False
-    return all(may_meet(kind, terms) for terms in need.terms)
-
-
-def may_meet(kind: InstanceType, terms: Iterable[Term]) -> bool:
-    """Whether any of the terms may hold on some machine of a type, as far as the type decides it."""
-    return any(all(_may_be(kind, each) for each in term) for term in terms)
-
-
-def _may_be(kind: InstanceType, each: Clause) -> bool:
-    values = values_of(kind, each[0])
-    if not values:
-        return each[0] not in kind.labels or holds(each, None)
-    return any(holds(each, value) for value in values)
-
-
-def values_of(kind: InstanceType, key: str) -> Collection[str]:
-    """The values that a label has on machines of a type."""
-    if key == INSTANCE_TYPE:
-        return (kind.name,)
-    if key == ZONE:
-        return {each.zone for each in kind.offerings}
-    if key == CAPACITY_TYPE:
-        return {each.capacity_type for each in kind.offerings}
-    return kind.labels.get(key, ())
-
-
-def _counted(need: Need) -> dict[str, int]:
-    return {name: amount for name, amount in need.requests if not name.startswith((PORT, ATTACH))}
+def shelf_of(problem: Problem, pool: int) -> Shelf:
+    """The shelf of a pool, remembered as long as what is sold is the same."""
+    table: dict[tuple[int, int], tuple[Columns, Shelf]] = problem.snapshot.memory.table("shelves")
+    known = table.get((id(problem.columns), pool))
+    if known is None:
+        if len(table) >= _SHELVES:
+            table.clear()
+        made = Shelf(problem.pools[pool], problem.columns.asked, problem.snapshot.unavailable, problem.daemons)
+        known = table[id(problem.columns), pool] = (problem.columns, made)
+    return known[1]
