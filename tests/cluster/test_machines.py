@@ -21,7 +21,7 @@ LARGE = InstanceType(
     attach_limits={"ebs.csi.aws.com": 26},
 )
 XLARGE = InstanceType(name="m.xlarge", capacity={"cpu": 4000}, overhead={}, labels={}, offerings=())
-TYPES = {"m.large": LARGE, "m.xlarge": XLARGE}
+TYPES = {("", "m.large"): LARGE, ("", "m.xlarge"): XLARGE}
 
 
 def _claim(**status: Any) -> NodeClaim:
@@ -82,6 +82,14 @@ def test_after_its_launch_the_claims_status_speaks() -> None:
     assert state.allocatable["cpu"] == 1900
     assert state.price == 0.04
     assert state.attach_limits == {"ebs.csi.aws.com": 26}
+
+
+def test_a_machine_costs_what_its_own_pool_says() -> None:
+    """Overlays may price a type for one pool and not for another."""
+    replace = msgspec.structs.replace
+    dear = replace(LARGE, offerings=tuple(replace(each, price=9.0) for each in LARGE.offerings))
+    types = {("other", "m.large"): LARGE, ("", "m.large"): LARGE, ("default", "m.large"): dear}
+    assert machines.of_claim(_claim(**LAUNCHED), (), types, deleting=False).price == 9.0
 
 
 def test_until_it_is_initialised_passing_taints_do_not_count_and_zeroes_are_filled() -> None:

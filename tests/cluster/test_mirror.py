@@ -19,7 +19,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 
-TYPES: dict[str, InstanceType] = {}
+TYPES: dict[tuple[str, str], InstanceType] = {}
 
 
 class _Silent:

@@ -5,7 +5,6 @@ Workloads stand for their pods unless those are in the input as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -17,7 +16,7 @@ from dovetail.cli.problem import Problem
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cluster import machines as views
 from dovetail.cluster.keys import NODEPOOL
-from dovetail.cluster.pools import for_planner, labels, types_by_name
+from dovetail.cluster.pools import for_planner, labels, types_by_pool
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
@@ -78,7 +77,7 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
     pods = [*map(_stored, objects.of(Pod)), *made]
     values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
     values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
-    nodes = _nodes(objects, pods, {each.name: each for each in types} | types_by_name(pools))
+    nodes = _nodes(objects, pods, {("", each.name): each for each in types} | types_by_pool(pools))
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]
     waiting = [pod for pod in pods if _waits(pod)]
     return Snapshot(
@@ -156,7 +155,7 @@ def _replaced(pod: Pod) -> bool:
     return not pod.finished and kind not in ("DaemonSet", "Node") and (not pod.terminating or kind == "StatefulSet")
 
 
-def _nodes(objects: Objects, pods: list[Pod], types: Mapping[str, InstanceType]) -> list[NodeState]:
+def _nodes(objects: Objects, pods: list[Pod], types: views.Types) -> list[NodeState]:
     on: dict[str, list[Pod]] = {}
     for pod in pods:
         if pod.spec.node_name and not pod.finished:

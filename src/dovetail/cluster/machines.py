@@ -21,7 +21,8 @@ from dovetail.model.taints import UNSCHEDULABLE, ephemeral, merge, same
 from dovetail.model.volumes import CSINode
 from dovetail.planner.snapshot import NodeState
 
-Types = Mapping[str, InstanceType]
+#: Types by pool and name: pools may differ about a type. Those by no pool ("") are for machines of none.
+Types = Mapping[tuple[str, str], InstanceType]
 
 
 def of_node(
@@ -52,7 +53,7 @@ def of_node(
         capacity=capacity,
         taints=_node_taints(node, claim, initialized),
         pods=tuple(pods),
-        attach_limits=_attach_limits(csi, types.get(labels.get(keys.INSTANCE_TYPE, ""))),
+        attach_limits=_attach_limits(csi, type_of(labels, types)),
         pool=pool,
         claim=claim.name if claim else None,
         initialized=initialized,
@@ -67,13 +68,13 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
     labels = _claim_labels(claim)
     requests = resources(claim.spec.resources.requests)
     launched = bool(claim.status.provider_id)
-    options = [types[name] for name in _options(claim) if name in types]
-    t = types.get(labels.get(keys.INSTANCE_TYPE, ""))
+    options = [_known(claim.node_pool or "", name, types) for name in _options(claim)]
+    t = type_of(labels, types)
     return NodeState(
         name=claim.name,
         labels=labels,
         allocatable=resources(claim.status.allocatable) if launched else requests,
-        capacity=resources(claim.status.capacity) if launched else _largest(options, requests),
+        capacity=resources(claim.status.capacity) if launched else _largest(filter(None, options), requests),
         taints=tuple(_taint(each) for each in claim.spec.taints),
         pods=tuple(pods),
         attach_limits=t.attach_limits if t else {},
@@ -86,9 +87,18 @@ def of_claim(claim: NodeClaim, pods: Iterable[Pod], types: Types, *, deleting: b
     )
 
 
+def type_of(labels: Mapping[str, str], types: Types) -> InstanceType | None:
+    """The type a machine is of, as its pool has it."""
+    return _known(labels.get(keys.NODEPOOL, ""), labels.get(keys.INSTANCE_TYPE, ""), types)
+
+
+def _known(pool: str, name: str, types: Types) -> InstanceType | None:
+    return types.get((pool, name)) or types.get(("", name))
+
+
 def price(labels: Mapping[str, str], types: Types) -> float | None:
     """Today's price of the offering a machine is of."""
-    t = types.get(labels.get(keys.INSTANCE_TYPE, ""))
+    t = type_of(labels, types)
     if t is None:
         return None
     zone, capacity_type = labels.get(keys.ZONE), labels.get(keys.CAPACITY_TYPE)

@@ -73,7 +73,7 @@ class Mirror:
         self.reservations = Reservations()
         self.memory = Memory()
         self._guards: Guards | None = None
-        self._types: Mapping[str, InstanceType] = {}
+        self._types: machines.Types = {}
         self._marked: set[str] = set()
         self._by_node: dict[str, dict[str, Pod]] = {}
         self._by_uid: dict[str, Pod] = {}
@@ -161,7 +161,7 @@ class Mirror:
     def claims_of(self, pool: str) -> list[NodeClaim]:
         return [claim for claim in self.claims.store.all() if claim.node_pool == pool]
 
-    def states(self, types: Mapping[str, InstanceType]) -> tuple[NodeState, ...]:
+    def states(self, types: machines.Types) -> tuple[NodeState, ...]:
         """Every machine as the planner sees it now; unchanged ones keep their identity."""
         if types is not self._types:
             self._types = types
@@ -179,9 +179,14 @@ class Mirror:
         return self._notes[-1]
 
     @property
-    def types(self) -> Mapping[str, InstanceType]:
+    def types(self) -> machines.Types:
         """The types of the last cut."""
         return self._types
+
+    @property
+    def sold(self) -> dict[str, InstanceType]:
+        """The same by name alone, each once."""
+        return {name: t for (pool, name), t in self._types.items() if not pool}
 
     # -- notes of our own, ahead of the watches
 

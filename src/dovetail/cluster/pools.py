@@ -62,12 +62,13 @@ def labels(pool: NodePool) -> dict[str, str]:
     }
 
 
-def types_by_name(pools: Iterable[Pool]) -> dict[str, InstanceType]:
-    """The types of all pools; where pools differ about one, the first speaks."""
-    found: dict[str, InstanceType] = {}
+def types_by_pool(pools: Iterable[Pool]) -> dict[tuple[str, str], InstanceType]:
+    """The types of all pools by pool and name; where pools differ about one, the first speaks for machines of none."""
+    found: dict[tuple[str, str], InstanceType] = {}
     for pool in pools:
         for t in pool.types:
-            found.setdefault(t.name, t)
+            found[pool.name, t.name] = t
+            found.setdefault(("", t.name), t)
     return found
 
 

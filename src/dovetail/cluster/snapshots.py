@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from dovetail.cluster.mirror import Mirror
-from dovetail.cluster.pools import types_by_name
+from dovetail.cluster.pools import types_by_pool
 from dovetail.cluster.selectors import Selectors
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.pods import Pod, TopologySpreadConstraint
@@ -30,7 +30,7 @@ class Cutter:
         self._default_spread = tuple(default_spread)
         self._selectors = selectors
         self._offers: tuple[tuple[InstanceType, ...], ...] = ()
-        self._types: dict[str, InstanceType] = {}
+        self._types: dict[tuple[str, str], InstanceType] = {}
 
     def cut(self, pools: Iterable[Pool], pending: Iterable[Pod]) -> Snapshot:
         mirror, offered = self._mirror, tuple(pools)
@@ -53,8 +53,8 @@ class Cutter:
             memory=mirror.memory,
         )
 
-    def _merged(self, pools: tuple[Pool, ...]) -> dict[str, InstanceType]:
+    def _merged(self, pools: tuple[Pool, ...]) -> dict[tuple[str, str], InstanceType]:
         offers = tuple(pool.types for pool in pools)
         if len(offers) != len(self._offers) or any(a is not b for a, b in zip(offers, self._offers, strict=True)):
-            self._offers, self._types = offers, types_by_name(pools)
+            self._offers, self._types = offers, types_by_pool(pools)
         return self._types

@@ -46,7 +46,7 @@ class Simulation:
         nodes = tuple(_shut(node) if node.name in closed else node for node in snapshot.nodes)
         self._snapshot = msgspec.structs.replace(snapshot, nodes=nodes) if closed else snapshot
         self._waiting = {pod.metadata.key for pod in waiting}
-        self._types = context.mirror.types
+        self._types = context.mirror.sold
         self._context = context
         self._pods: dict[str, list[Pod]] = {}
         for each in asked:

@@ -51,7 +51,7 @@ def nodes(mirror: Mirror, clock: Clock) -> Iterator[str]:
 
 def types(mirror: Mirror) -> Iterator[str]:
     """The types of the last cut, as they are sold: their size, price and whether they can be had."""
-    sold = tuple(mirror.types.values())
+    sold = tuple(mirror.sold.values())
     name = "karpenter_cloudprovider_instance_type"
     offerings = [
         (f'instance_type="{each.name}",capacity_type="{offer.capacity_type}",zone="{offer.zone}"', offer)
