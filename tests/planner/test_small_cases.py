@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.podrequests import requests
 from dovetail.model.pods import Pod
+from dovetail.planner.optimise.fluid import Demand, fluid
 from dovetail.planner.plan import Plan
+from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Snapshot
 from dovetail.planner.verify import verify
@@ -84,6 +88,32 @@ def test_the_optimum_lies_between_the_bound_and_the_plan(pods: tuple[Pod, ...], 
     assert not plan.unschedulable
     assert (plan.cost.lower_bound or 0.0) <= least + 1e-9
     assert least <= plan.cost.per_hour + 1e-9
+
+
+@SMALL_CASES
+@given(st.lists(st.tuples(st.integers(100, 900), st.floats(-1.0, 3.5)), min_size=20, max_size=60, unique=True))
+def test_pods_poured_together_never_raise_the_bound(drawn: list[tuple[int, float]]) -> None:
+    """Machines rich in CPU and machines rich in memory serve different pods better than they serve a mixture."""
+    shop = (kind("slim", 16, 32, 0.6), kind("even", 16, 64, 0.7), kind("wide", 16, 128, 0.9))
+    pods = tuple(pod(f"p{at}", cpu=f"{cpu}m", memory=f"{int(cpu * 2**ratio) + 1}Mi")
+                 for at, (cpu, ratio) in enumerate(drawn))  # fmt: skip
+    problem = Problem(Snapshot(pools=(pool(types=shop),), pending=pods))
+    demands = [Demand(problem.first_asks[one.index], float(one.count), np.arange(problem.menu.size))
+               for one in problem.classes]  # fmt: skip
+    whole = fluid(problem, demands, 60.0)
+    assert whole is not None
+    for largest, loosely in product((3, 12, 30), (False, True)):
+        poured = fluid(problem, demands, 60.0, largest=largest, loosely=loosely)
+        assert poured is not None
+        assert poured.price <= whole.price + 1e-6
+
+
+def test_pods_that_fill_a_machine_badly_cost_whole_machines() -> None:
+    """Of pods with three CPUs a machine with eight holds two."""
+    pods = tuple(pod(f"p{at}", cpu="3", memory="512Mi") for at in range(10))
+    plan = _plan(pods, (kind("eight", 8, 32, 0.4),))
+    assert plan.cost.lower_bound == pytest.approx(5 * 0.4, rel=1e-4)
+    assert plan.cost.per_hour == pytest.approx(5 * 0.4)
 
 
 @SMALL_CASES

@@ -117,7 +117,7 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, ter
         from dovetail.planner.consolidate import consolidate
 
         usual = min(4.0, 1.0 + pods / 1000)
-        return consolidate(snapshot, seed=seed, deadline=(usual if deadline is None else deadline) or None, terms=terms)
+        return consolidate(snapshot, seed=seed, deadline=usual if deadline is None else deadline, terms=terms)
     optimiser = better_by_work if deadline is None and pods <= STEADY else better
     if deadline is None:
         deadline = min(2.5, 0.5 + pods / 100)

@@ -29,20 +29,19 @@ from dovetail.planner.terms import Terms
 _PLAN, _EACH = 0.05, 20e-6
 #: What of the deadline is spent on quick plans by that reckoning, on each plan with effort, and on the last one.
 _QUICK, _SHARE, _FINAL = 0.25, 0.1, 0.2
-#: The clock stops all but the last after this share of the deadline.
-_SOON = 0.3
 #: So many sets are asked about however late it is, and so many of the best are planned with effort.
 _LEAST, _SEARCHED = 3, 2
-_DEADLINE, _BRISK = 5.0, 0.1
+#: What a quick plan may count as, where it must count as something.
+_BRISK = 0.1
 #: Savings that differ by less are the same.
 _CENT = 1e-6
 
 
-def consolidate(snapshot: Snapshot, seed: int = 0, deadline: float | None = None, terms: Terms | None = None) -> Plan:
-    """What to give back, on what terms. The clock only stops the search early."""
+def consolidate(snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None) -> Plan:
+    """What to give back, on what terms. The clock only stops the search early; with no time at all there is none."""
     start = stopwatch()
     fleet = Fleet(snapshot, terms or Terms())
-    search = _Search(fleet, seed, deadline or _DEADLINE, start)
+    search = _Search(fleet, seed, deadline, start)
     best = search.run()
     floor = fleet.floor(max(0.2, search.deadline * _SHARE))
     plan = _plan(fleet, best, stopwatch() - start)
@@ -73,7 +72,7 @@ class _Search:
         for each in self._promising():
             self._swap(each)
         for each in self._promising():
-            self._search(each, _SHARE, _SOON * self.deadline)
+            self._search(each, _SHARE, _SHARE * self.deadline)
         self._swap(self.best)
         self._one_by_one(proposals)
         self._spare()

@@ -24,8 +24,8 @@ WORDS = (
     "pods may be cut into pieces and machines bought in fractions, but at least the whole ones that pods of any one "
     "kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
 )
-#: Where there is no time for the relaxation as it is, pods are poured together down to this many shares.
-_COARSE = 300
+#: So many shares the relaxation has at most; so many where there is no time for more.
+_FINE, _COARSE = 8_000, 2_000
 #: So many classes are asked what whole machines for them cost, those that need most; and up to so many pods of one.
 _ASKED, _COUNTED = 8, 5000
 
@@ -46,7 +46,8 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
             ask = problem.ask(one, len(one.levels) - 1)
             columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
             found.append(Demand(ask, float(count), columns, _lonely(ask)))
-    poured = fluid(problem, found, seconds, True) or fluid(problem, found, max(seconds, 1.0), True, _COARSE)
+    poured = fluid(problem, found, seconds, True, _FINE, loosely=True)
+    poured = poured or fluid(problem, found, max(seconds, 1.0), True, _COARSE, loosely=True)
     return None if poured is None else stretched(problem, poured)
 
 

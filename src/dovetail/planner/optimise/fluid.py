@@ -75,6 +75,8 @@ class _Pool(msgspec.Struct):
     """Demands poured together."""
 
     members: list[Demand]
+    admitted: list[Ints]
+    """The columns of each member; `columns` are those of any of them."""
     request: Floats
     columns: Ints
     caps: tuple[tuple[int, int], ...]
@@ -83,11 +85,12 @@ class _Pool(msgspec.Struct):
 
 def fluid(
     problem: Problem, demands: list[Demand], seconds: float, standing: bool = False, largest: int = _LARGEST,
-    only: Bools | None = None, cuts: Sequence[Cut] = (),
+    only: Bools | None = None, cuts: Sequence[Cut] = (), loosely: bool = False,
 ) -> Fluid | None:  # fmt: skip
     """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
 
-    `standing`: they also flow onto machines that are there.
+    `standing`: they also flow onto machines that are there. `loosely`: where there are many, large pods may flow where
+    small ones do; the price is proven all the same.
     """
     if not demands:
         return Fluid(0.0, [])
@@ -102,7 +105,7 @@ def fluid(
     keys: list[object] = []
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
-        keys = [(mark.tobytes(), (each.columns if cuts else columns).tobytes(), each.caps)
+        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), loosely and fineness is not None), each.caps)
                 for mark, columns, each in zip(marks, shown, demands, strict=True)]  # fmt: skip
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
@@ -115,6 +118,11 @@ def fluid(
             served[number[keys[at]]] += count
         programme.offer(float(problem.menu.prices[cut.column]), served)
     return programme.minimised(seconds)
+
+
+def _open_to(demand: Demand, columns: Ints, whole: bool, loosely: bool) -> object:
+    """What demands that are poured together have in common: their columns, or whatever they ask of any."""
+    return demand.ask.mask if loosely else (demand.columns if whole else columns).tobytes()
 
 
 def _distinct(demands: list[Demand]) -> dict[bytes, Ints]:
@@ -144,9 +152,12 @@ def _poured(
     for each, columns, total, key in zip(demands, shown, totals, keys, strict=True):
         known = pools.get(key)
         if known is None:
-            pools[key] = _Pool([each], total.copy(), columns, each.caps, each.count)
+            pools[key] = _Pool([each], [columns], total.copy(), columns, each.caps, each.count)
         else:
             known.members.append(each)
+            known.admitted.append(columns)
+            if len(columns) != len(known.columns) or (columns != known.columns).any():
+                known.columns = np.union1d(known.columns, columns)
             known.request += total
             known.count += each.count
     return pools
@@ -243,6 +254,9 @@ class _Programme:
             costs = asked @ rates[places].T
             for rule in pool.caps:
                 costs += np.array([[one.count] for one in pool.members]) * (lonely[rule] * fair)[places]
+            for row, columns in zip(costs, pool.admitted, strict=True):
+                if len(columns) < len(row):
+                    row[~np.isin(pool.columns, columns, assume_unique=True)] = np.inf
             cheapest = costs.min(axis=1, initial=np.inf)
             worth.append(cheapest if self.spare is None else np.minimum(cheapest, asked @ there))
         each: Floats = np.concatenate(worth)
