@@ -229,6 +229,12 @@ class Columns:
         levels, masks = self.steps(name)
         return masks[bisect_left(levels, amount)]
 
+    def richest(self, name: str, among: int) -> int:
+        """Those of columns that have most of a resource."""
+        _, masks = self.steps(name)
+        beyond = bisect_left(masks, True, key=lambda mask: not mask & among)
+        return masks[beyond - 1] & among
+
     def steps(self, name: str) -> tuple[list[int], list[int]]:
         """How much of a resource columns have, in rising order, and those with as much or more; at the end nobody."""
         known = self._steps.get(name)

@@ -34,9 +34,9 @@ _DISK = "ephemeral-storage"
 
 def cure(question: Question) -> str:
     """What helps where a question turned away the last."""
-    if any(each[0] in (HOSTNAME, NODE_NAME) for each in question.clauses):
+    if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
         return "name a machine that is there, or none"
-    if contradictory(question.clauses):
+    if len(question.clauses) > 1 and contradictory(question.clauses):
         return "leave one of them"
     if question.resource == _DISK:
         return "ask for less, or let the NodeClass give machines a larger disk"

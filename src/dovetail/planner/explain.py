@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-from msgspec.structs import replace
-
 from dovetail.model.reasons import reason
 from dovetail.planner import hints
 from dovetail.planner.asks import Ask
@@ -64,26 +61,29 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     if not start:
         return barren(problem.pools[pool])
     alone = list(of_offerings(problem, ask, pool))
-    choice = too_few(problem, pool, _passing(left, alone))
+    choice = too_few(problem, pool, _passing(left, alone)) if pool in problem.min_values else ()
     questions = [*alone, *choice, *in_the_way(problem, board, ask, pool)]
     steps: list[Step] = []
     for question in (*questions, at_last(problem, pool)):
         before, left = left, left & question.mask
-        steps.append(Step(clause=question.words, left=left.bit_count(),
-                          turned_away=_turned_away(columns, before & ~left)))  # fmt: skip
         if not left:
             break
-    more = questions[len(steps) :]
+        steps.append(_step(columns, question.words, before, left))
+    more = questions[len(steps) + 1 :]
     at = _nearest(problem, ask, before, more)
     short = _short_of(problem, ask, at)
     others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
     told = (hints.of_amounts(columns, problem.pools[pool], question.resource, at) if question.resource
             else hints.of_labels(columns, problem.pools[pool], question.clauses, before))  # fmt: skip
     words = f"{question.words} ({told})" if told else question.words
-    steps[-1] = replace(steps[-1], clause=words)
+    steps.append(_step(columns, words, before, 0))
     return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words, cure=cure(question),
                   nearest=columns.rows[at].choice, nearest_lacks=", ".join([*short.values(), *others]),
                   misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
+
+
+def _step(columns: Columns, words: str, before: int, left: int) -> Step:
+    return Step(clause=words, left=left.bit_count(), turned_away=_turned_away(columns, before & ~left))
 
 
 def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
@@ -117,8 +117,7 @@ def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -
     columns, among = problem.columns, _passing(among, more)
     for name, amount in sorted(ask.cls.requests.items()):
         if not name.startswith(PORT) and not among & columns.holding(name, amount):
-            held = columns.amounts(name)
-            return int(np.where(columns.bools(among), held, held.min() - 1).argmax())
+            return lowest(columns.richest(name, among))
     return lowest(among)
 
 

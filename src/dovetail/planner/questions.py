@@ -44,12 +44,12 @@ class Question(NamedTuple):
 
 def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
     """Every question asked of an offering of a pool, in order."""
-    columns = problem.columns
+    columns, own = problem.columns, problem.columns.of_pool[pool]
     yield from of_kind(problem, ask, pool)
     for name, amount in sorted(ask.cls.requests.items()):
-        absent = not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & columns.of_pool[pool]
-        words, mask = size_words(name, amount), columns.holding(name, amount)
-        yield Question(_size_code(name), words, mask, resource=name, absent=absent)
+        mask = columns.holding(name, amount)
+        absent = not mask & own and not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & own
+        yield Question(_size_code(name), size_words(name, amount), mask, name, absent)
     priced = columns.recall("priced", lambda: columns.mask(each.offering.price is not None for each in columns.rows))
     unpriced = columns.everything & ~priced & ~columns.available
     if unpriced:

@@ -77,11 +77,13 @@ class Shelf:
     def _doing(self, need: Need) -> int:
         columns = self._columns
         mask = columns.available
-        for alternatives in need.terms:
-            mask &= columns.any_term(alternatives)
         for name, amount in need.requests.items():
             if not name.startswith(PORT):
                 mask &= self._attaching(name, amount) if name.startswith(ATTACH) else columns.holding(name, amount)
+            if not mask:
+                return 0
+        for alternatives in need.terms:
+            mask &= columns.any_term(alternatives)
         for name, left in need.limits.items():
             mask &= capacity_at_most(columns, name, left)
         return mask
