@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from dovetail.cli.plan_output import as_json
 from dovetail.cli.plan_text import as_text
 from dovetail.planner.plan import Choice, Cost, Funnel, Machine, Placement, Plan, Step, Unschedulable
 
@@ -87,3 +89,12 @@ def test_what_machines_are_for_goes_on_below_itself(monkeypatch: pytest.MonkeyPa
 def test_prices_say_where_they_are_from() -> None:
     said = as_text(_plan(_machine("m-1", ("default/a",))), sources={CHOICE: "observed 2022-05"})
     assert "\n  the prices: observed 2022-05" in said
+
+
+def test_a_price_that_nobody_knows_is_not_nothing() -> None:
+    known = _machine("m-1", ("default/a",))
+    unknown = replace(known, name="m-2", pods=("default/b",), offerings=(replace(CHOICE, price=None),))
+    assert "\nan unknown price, 1 machine" in as_text(_plan(unknown))
+    plan = replace(_plan(known, unknown), cost=Cost(per_hour=0.118))
+    assert "\nat least $0.1180 an hour, $86.14 a month, 2 machines\nnot counted: 1 machine" in as_text(plan)
+    assert as_json(plan, consolidating=False)["cost"]["unpriced"] == 1

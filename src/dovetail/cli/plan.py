@@ -92,7 +92,7 @@ def plan(
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
     with waiting(f"planning for {pods} pods …") if pods > MANY else nullcontext():
         found = _solve(snapshot, seed, deadline, pods, terms)
-    for piece in _printed(found, types, snapshot, output, consolidating, verbose):
+    for piece in _printed(found, types if region else (), snapshot, output, consolidating, verbose):
         click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
 
@@ -127,6 +127,7 @@ def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, ter
 def _printed(
     found: Plan, types: tuple[InstanceType, ...], snapshot: Snapshot, output: str, consolidating: bool, verbose: bool
 ) -> Iterator[str]:
+    """`types` are those whose prices have a source worth telling."""
     from dovetail.cli.plan_prices import sources_of
 
     sources = sources_of(found, types)

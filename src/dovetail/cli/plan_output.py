@@ -24,8 +24,9 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
     cost: dict[str, Any] = {"perHour": round(plan.cost.per_hour, 6)}
     if plan.cost.before is not None:
         cost |= {"before": round(plan.cost.before, 6), "after": round(plan.cost.per_hour, 6)}
-    if plan.cost.unpriced:
-        cost["unpriced"] = plan.cost.unpriced
+    unpriced = plan.cost.unpriced + sum(machine.choice.price is None for machine in plan.machines)
+    if unpriced:
+        cost["unpriced"] = unpriced
     bound = plan.cost.lower_bound
     shown = None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6
     gap = replace(plan.cost, per_hour=cost["perHour"], lower_bound=shown).gap

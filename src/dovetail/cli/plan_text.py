@@ -198,10 +198,12 @@ def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
     if not machines and not cost.per_hour:
         yield "nothing to buy"
         return
-    month = cost.per_hour * HOURS_A_MONTH
-    yield f"${cost.per_hour:.4f} an hour, ${month:,.2f} a month, {_count(len(machines), 'machine')}"
     unpriced = sum(1 for machine in machines if machine.choice.price is None)
+    price = f"${cost.per_hour:.4f} an hour, ${cost.per_hour * HOURS_A_MONTH:,.2f} a month"
     if unpriced:
+        price = f"at least {price}" if unpriced < len(machines) else "an unknown price"
+    yield f"{price}, {_count(len(machines), 'machine')}"
+    if 0 < unpriced < len(machines):
         yield f"not counted: {_count(unpriced, 'machine')} whose price is unknown"
     if machines:
         yield from _bound(cost)
