@@ -99,3 +99,16 @@ def test_the_readme_shows_why_plan_has_no_place(monkeypatch: pytest.MonkeyPatch)
     said = CliRunner().invoke(main, line.split()[1:])
     assert said.exit_code == 1
     assert f"$ {line}\n{said.stdout}```" in (ROOT / "README.md").read_text()
+
+
+def test_the_readme_shows_what_plan_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of today; the numbers may be those of a better plan tomorrow."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    said = CliRunner().invoke(main, ["plan", "-f", "examples/web.yaml"])
+    assert said.exit_code == 0
+    lines = [line for line in said.output.splitlines() if not re.match(r"\d|\$|nothing below|  the prices", line)]
+    shown = " ".join((ROOT / "README.md").read_text().split())
+    assert [line for line in lines if " ".join(line.split()) not in shown] == []

@@ -169,6 +169,7 @@ def test_the_pool_that_a_toleration_opens_is_blamed_not_the_one_that_has_no_such
     why = the_reason(solve(pod("a", requests={GPU: "1"}), pools=pools))
     assert why.code == "UNTOLERATED_TAINT"
     assert list(why.pools) == ["gpu", "general"]
+    assert why.pools["general"].cure == "let it buy types that have some"
     assert "(nearest: g.one in z1, $1.5000/h)" in why.message
 
 

@@ -32,8 +32,8 @@ _INSTEAD = {
 _DISK = "ephemeral-storage"
 
 
-def cure(question: Question) -> str:
-    """What helps where a question turned away the last."""
+def cure(pool: Pool, question: Question) -> str:
+    """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
         return "name a machine that is there, or none"
     if len(question.clauses) > 1 and contradictory(question.clauses):
@@ -41,7 +41,8 @@ def cure(question: Question) -> str:
     if question.resource == _DISK:
         return "ask for less, or let the NodeClass give machines a larger disk"
     if question.absent:
-        return "correct its name, or give types some of it with a NodeOverlay"
+        there = any(question.resource in kind.capacity for kind in pool.types)
+        return "let it buy types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
     return reason(question.code).cure
 
 

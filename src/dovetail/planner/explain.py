@@ -73,11 +73,12 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
     at = _nearest(problem, ask, before, more)
     short = _short_of(problem, ask, at)
     others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
-    told = (hints.of_amounts(columns, problem.pools[pool], question.resource, at) if question.resource
-            else hints.of_labels(columns, problem.pools[pool], question.clauses, before))  # fmt: skip
+    one = problem.pools[pool]
+    told = (hints.of_amounts(columns, one, question.resource, at) if question.resource
+            else hints.of_labels(columns, one, question.clauses, before))  # fmt: skip
     words = f"{question.words} ({told})" if told else question.words
     steps.append(_step(columns, words, before, 0))
-    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words, cure=cure(question),
+    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words, cure=cure(one, question),
                   nearest=columns.rows[at].choice, nearest_lacks=", ".join([*short.values(), *others]),
                   misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
 
