@@ -119,6 +119,12 @@ def test_what_was_left_out_or_taken_for_granted_is_noted(ask: Any) -> None:
     assert "EC2NodeClass default is not in the input; AL2023 machines are taken" in notes
 
 
+def test_a_pool_that_no_server_would_take_is_planned_with_a_note(ask: Any) -> None:
+    found = ask(_pool(_in(f"{AWS}/instance-familiy", "m5")), _pod())
+    assert found["pods"]["default/a"] == {"machine": "m-1"}
+    assert f'requirements[0].key: Invalid value: "{AWS}/instance-familiy": label domain "{AWS}" is' in found["notes"]
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

@@ -27,6 +27,8 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield f"{gated} pod{'s' * (gated != 1)} left out: held back by scheduling gates"
     if objects.ignored:
         yield f"{', '.join(f'{count} {kind}' for kind, count in sorted(objects.ignored.items()))} ignored"
+    for problem in objects.refused:
+        yield f"{problem}; the API server would refuse it, dovetail lint says more"
     for name in objects.twice:
         yield f"{name} is in the input more than once; the last counts"
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):

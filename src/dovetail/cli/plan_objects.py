@@ -79,6 +79,8 @@ class Objects:
         self._by_kind: dict[str, dict[tuple[str, str], Any]] = {}
         self.node_classes: dict[str, Json] = {}
         """EC2NodeClasses by name."""
+        self.refused: list[str] = []
+        """What the API server would not take, and planning can do with."""
         self.ignored: dict[str, int] = {}
         self.twice: list[str] = []
         """What came more than once: the last counts, as when manifests are applied one after the other."""
@@ -101,6 +103,8 @@ class Objects:
                 typed = kind != "List" and isinstance(each, dict)
                 self.add({"kind": kind.removesuffix("List"), **each} if typed else each)
             return
+        if kind in _CHECKED and "apiVersion" in source:
+            self.refused += _check(source)
         for each in _current(kind, source):
             self._add_one(each)
 
@@ -146,22 +150,22 @@ def _current(kind: str, source: Json) -> list[Json]:
     """An object of ours in the newest generation, others as they are."""
     if kind not in _OURS:
         return [source]
-    if kind in _CHECKED and "apiVersion" in source:
-        _check(source)
     try:
         return list(expand(source))
     except ConversionError as problem:
         raise Problem(f"{_named(source)}: {problem}") from problem
 
 
-def _check(source: Json) -> None:
+def _check(source: Json) -> list[str]:
     """A pool or class that the API server would not take, or take for another, buys what nobody meant."""
     if struct_of(source["apiVersion"], source["kind"]) is None:
         raise Problem(f"{_named(source)}: apiVersion: {_shown(source['apiVersion'])} has no {source['kind']}; "
                       f"{_CHECKED[source['kind']]}")  # fmt: skip
-    for problem in check(source):
+    problems = check(source)
+    for problem in problems:
         if problem.kind in ("type", "enum"):
             raise Problem(f"{_named(source)}: {problem}; dovetail lint says more")
+    return [f"{_named(source)}: {problem}" for problem in problems if problem.kind == "rule"]
 
 
 def _name(source: Json) -> str:
