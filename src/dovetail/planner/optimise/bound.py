@@ -21,8 +21,8 @@ from dovetail.planner.optimise.wholes import stretched
 from dovetail.planner.problem import UNLIMITED, Problem
 
 WORDS = (
-    "pods may be cut into pieces and machines bought in fractions, but at least the whole ones that pods of any one "
-    "kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
+    "machines may be bought in fractions, and pods of many sizes cut into pieces, but at least the whole machines "
+    "that pods of any one kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
 )
 #: So many shares the relaxation has at most; so many where there is no time for more.
 _FINE, _COARSE = 8_000, 2_000
