@@ -13,6 +13,7 @@ from dovetail.cli.plan_objects import Objects, read
 from dovetail.cli.problem import Problem
 from dovetail.model.pods import Pod
 
+PERHAPS = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Perhaps"}
 POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}}
 
 
@@ -22,6 +23,11 @@ def _pool(version: str, *requirements: dict[str, Any]) -> dict[str, Any]:
 
 def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+
+
+def _on(*expressions: dict[str, Any]) -> dict[str, Any]:
+    terms = [{"matchExpressions": list(expressions)}]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
 
 
 @pytest.mark.parametrize(
@@ -39,6 +45,18 @@ def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
         (
             _pods("Pod", {"containers": [{"name": "a", "resources": {"requests": {"cpu": "-1"}}}]}),
             "spec.containers[0].resources.requests.cpu: -1 is below zero",
+        ),
+        (
+            _pods("Pod", {"tolerations": [{"key": "a", "operator": "Maybe"}]}),
+            'Pod "x": spec.tolerations[0].operator: Unsupported value: "Maybe": supported values: "Equal", "Exists"',
+        ),
+        (
+            _pods("Deployment", {"template": {"spec": {"topologySpreadConstraints": [PERHAPS]}}}),
+            'spec.template.spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "Perhaps"',
+        ),
+        (
+            _pods("Pod", {"affinity": _on({"key": "a", "operator": "Nope"})}),
+            '.matchExpressions[0].operator: Invalid value: "Nope": not a valid selector operator',
         ),
         (_pool("karpenter.sh/v7"), 'NodePool "p": apiVersion: "karpenter.sh/v7" has no NodePool'),
         (
@@ -67,6 +85,12 @@ def test_what_has_no_end_is_refused(tmp_path: Path, text: str, told: str) -> Non
     (tmp_path / "endless.yaml").write_text(text)
     with pytest.raises(Problem, match=rf"endless\.yaml: {told}"):
         read([str(tmp_path)])
+
+
+def test_operators_of_pools_are_understood_of_pods_too() -> None:
+    objects = Objects()
+    objects.add(_pods("Pod", {"affinity": _on({"key": "a", "operator": "Gte", "values": ["3"]})}))
+    assert len(objects.of(Pod)) == 1
 
 
 def test_aliases_that_end_are_read(tmp_path: Path) -> None:

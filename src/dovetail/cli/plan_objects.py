@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import lru_cache
 from itertools import count
 from math import inf
 from typing import Any, TypeVar
@@ -60,6 +61,11 @@ _AMOUNTS = {
 #: Where pods are described.
 _PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "Job", "DaemonSet"),
                                         "spec.template.spec")  # fmt: skip
+#: What a pod says about where it may run.
+_WHERE = ("affinity", "tolerations", "topologySpreadConstraints")
+_NO_OPERATOR = "not a valid selector operator"
+#: Operators that only pools may use in a cluster; what they mean is clear.
+_OF_POOLS = ("Gte", "Lte")
 #: How many of them there are to be.
 _COUNTS = ("replicas", "parallelism", "completions")
 #: More values than this, with every alias written out, nobody has written: a list of 100,000 pods has a tenth of them.
@@ -123,6 +129,7 @@ class Objects:
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
+        _check_words(source)
         self._keep(kind, found, source)
 
     def _keep(self, kind: str, found: Any, source: Json) -> None:
@@ -240,6 +247,34 @@ def _check_counts(source: Json) -> None:
     for field in _COUNTS:
         if isinstance(spec.get(field), int) and spec[field] < 0:
             raise Problem(f"{_named(source)}: spec.{field}: {spec[field]} is below zero; 0 means none")
+
+
+def _check_words(source: Json) -> None:
+    """Words that Kubernetes does not know where a pod says where it may run: nobody could tell what they ask for."""
+    if source["kind"] not in _PODS:
+        return
+    where = _PODS[source["kind"]]
+    spec = _at(source, where)
+    said = {field: spec[field] for field in _WHERE if spec.get(field)}
+    wrong = _unknown_word(msgspec.json.encode(said), where) if said else None
+    if wrong:
+        raise Problem(f"{_named(source)}: {wrong}")
+
+
+@lru_cache(maxsize=1024)
+def _unknown_word(said: bytes, where: str) -> str | None:
+    """The first of them; most pods say what others have said."""
+    from dovetail.lab.apiserver.kinds.pod import placement
+
+    spec = without_nulls(msgspec.json.decode(said))
+    found = placement.affinity(spec.get("affinity", {}), f"{where}.affinity")
+    found += placement.tolerations(spec.get("tolerations", ()), f"{where}.tolerations")
+    found += placement.spread(spec.get("topologySpreadConstraints", ()), f"{where}.topologySpreadConstraints")
+    for each in found:
+        unknown = each.type == "FieldValueNotSupported" or each.detail == _NO_OPERATOR
+        if unknown and each.value and each.value not in _OF_POOLS:
+            return f"{each.field}: {each.body()}"
+    return None
 
 
 def read(paths: Iterable[str]) -> Objects:
