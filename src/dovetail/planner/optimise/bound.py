@@ -46,8 +46,8 @@ def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | N
             ask = problem.ask(one, len(one.levels) - 1)
             columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
             found.append(Demand(ask, float(count), columns, _lonely(ask)))
-    poured = fluid(problem, found, seconds, True, _FINE, loosely=True)
-    poured = poured or fluid(problem, found, max(seconds, 1.0), True, _COARSE, loosely=True)
+    poured = fluid(problem, found, seconds, True, _FINE, proven=True)
+    poured = poured or fluid(problem, found, max(seconds, 1.0), True, _COARSE, proven=True)
     return None if poured is None else stretched(problem, poured)
 
 

@@ -72,7 +72,7 @@ def _worth(problem: Problem, asks: list[Ask], counts: Ints, largest: int) -> Flo
         columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
         if len(columns):
             sold[ask] = Demand(ask, float(count), columns)
-    market = fluid(problem, list(sold.values()), 3600.0, largest=largest)
+    market = fluid(problem, list(sold.values()), 3600.0, largest=largest, proven=True)
     if market is None:
         return np.ones(len(asks))
     known = {flow.demand.ask: float(worth) / flow.demand.count

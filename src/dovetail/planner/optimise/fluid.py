@@ -34,11 +34,10 @@ class Flow(msgspec.Struct):
     amounts: dict[int, float]
 
 class Fluid(msgspec.Struct):
-    """`price` is proven, unless cuts were offered. `machines` has the fraction of each column bought, `slack` what
-    columns cost too much.
+    """`machines` has the fraction of each column bought, `slack` what columns cost too much.
 
-    `worth` is what the pods of each flow are worth together on this market, and `rates` what a unit of each dimension
-    costs on each of some columns. `cuts` has how many of each cut that was offered are taken.
+    Where the price is proven, `worth` is what the pods of each flow are worth together on this market, and `rates` what
+    a unit of each dimension costs on each of some columns. `cuts` has how many of each cut that was offered are taken.
     """
 
     price: float
@@ -85,12 +84,12 @@ class _Pool(msgspec.Struct):
 
 def fluid(
     problem: Problem, demands: list[Demand], seconds: float, standing: bool = False, largest: int = _LARGEST,
-    only: Bools | None = None, cuts: Sequence[Cut] = (), loosely: bool = False,
+    only: Bools | None = None, cuts: Sequence[Cut] = (), proven: bool = False,
 ) -> Fluid | None:  # fmt: skip
     """The least price at which demands flow onto their columns (`only` some of them), or are served by `cuts`.
 
-    `standing`: they also flow onto machines that are there. `loosely`: where there are many, large pods may flow where
-    small ones do; the price is proven all the same.
+    `standing`: they also flow onto machines that are there. `proven`: the price is what no machines can cost less than,
+    and what pods are worth says why; where there are many, large ones may flow where small ones do.
     """
     if not demands:
         return Fluid(0.0, [])
@@ -105,7 +104,7 @@ def fluid(
     keys: list[object] = []
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
-        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), loosely and fineness is not None), each.caps)
+        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), each.caps)
                 for mark, columns, each in zip(marks, shown, demands, strict=True)]  # fmt: skip
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
@@ -117,7 +116,7 @@ def fluid(
         for at, count in cut.pods.items():
             served[number[keys[at]]] += count
         programme.offer(float(problem.menu.prices[cut.column]), served)
-    return programme.minimised(seconds)
+    return programme.minimised(seconds, proven)
 
 
 def _open_to(demand: Demand, columns: Ints, whole: bool, loosely: bool) -> object:
@@ -217,7 +216,7 @@ class _Programme:
         self.model.entries(served, np.repeat(taken, len(served)), np.array(shares))
         self.offered.append(taken)
 
-    def minimised(self, seconds: float) -> Fluid | None:
+    def minimised(self, seconds: float, proven: bool) -> Fluid | None:
         """The least price and how to come by it; None where there was no time."""
         solved = minimise(self.model, seconds)
         if solved is None:
@@ -228,7 +227,7 @@ class _Programme:
         flows = [_flow(one, each, values[mine]) for each, mine in zip(self.pools, self.shares, strict=True)
                  for one in each.members]  # fmt: skip
         cuts = [float(values[at][0]) for at in self.offered]
-        price, worth, rates = (solved.price, _NONE, _NO_TABLE) if cuts else self._proof(solved)
+        price, worth, rates = self._proof(solved) if proven else (solved.price, _NONE, _NO_TABLE)
         return Fluid(max(0.0, price * (1 - _SAFETY) - 1e-9), flows, machines, slack, worth, rates, cuts)
 
     def _proof(self, solved: Solved) -> tuple[float, Floats, Table]:
