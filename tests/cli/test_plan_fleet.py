@@ -101,7 +101,7 @@ def test_a_plan_says_what_goes_where_its_pods_move_and_what_that_saves(run: Any)
 def test_budgets_of_a_pool_cap_what_goes_and_say_so(run: Any) -> None:
     found = told(run(nodepool(budgets=[{"nodes": "1"}]), *FLEET))
     assert len(found["remove"]) == 1
-    assert "budgets let no more go at once" in found["stays"].values()
+    assert "the budgets of its NodePool let no more go at once" in found["stays"].values()
     assert found["cost"]["lowerBound"] == pytest.approx(found["cost"]["after"])
 
 
@@ -212,7 +212,9 @@ def test_a_node_of_no_pool_stays_and_has_room_for_others(run: Any) -> None:
 )
 def test_disruption_budgets_hold_with_or_without_a_status(run: Any, guard: dict[str, Any], most: int) -> None:
     """A manifest does not say how many pods may go; then it is counted."""
-    assert told(run(nodepool(), *FLEET, guard))["evictions"] == most
+    found = told(run(nodepool(), *FLEET, guard))
+    assert found["evictions"] == most
+    assert most == 2 or any("default/b" in each for each in found["stays"].values())
 
 
 def test_the_text_says_what_goes_what_stays_and_why(run: Any) -> None:

@@ -153,10 +153,8 @@ class Fleet:
                 continue
             if node.name not in self.moved:
                 found[node.name] = node.held_by or _unfit(node)
-            elif not taken.fits(node):
-                found[node.name] = "budgets let no more go at once"
             else:
-                found[node.name] = "no cheaper place for the pods there"
+                found[node.name] = taken.against(node) or "no cheaper place for the pods there"
         return found
 
 
@@ -168,21 +166,23 @@ class Taken:
         self._pools: Counter[tuple[str, bool]] = Counter()
         self._pods: Counter[str] = Counter()
 
-    def fits(self, node: NodeState) -> bool:
-        """Whether another machine may go as well."""
+    def against(self, node: NodeState) -> str:
+        """What keeps another machine from going as well, in words."""
         fleet, pool, used = self._fleet, node.pool or "", bool(self._fleet.moved[node.name])
         quota = fleet.terms.budgets.get(pool)
         if quota is not None:
             both = self._pools[pool, True] + self._pools[pool, False]
-            if (used or self._pools[pool, True]) and both >= quota.used:
-                return False
-            if not used and self._pools[pool, False] >= quota.empty:
-                return False
-        return all(self._pods[key] + count <= fleet.spare[key] for key, count in fleet.guarded[node.name].items())
+            full = both >= quota.used if used or self._pools[pool, True] else False
+            if full or (not used and self._pools[pool, False] >= quota.empty):
+                return "the budgets of its NodePool let no more go at once"
+        for key, count in fleet.guarded[node.name].items():
+            if self._pods[key] + count > fleet.spare[key]:
+                return f"PodDisruptionBudget {key} lets no more pods go at once"
+        return ""
 
     def take(self, node: NodeState) -> bool:
         """Let a machine go, if it may."""
-        if not self.fits(node):
+        if self.against(node):
             return False
         self._pools[node.pool or "", bool(self._fleet.moved[node.name])] += 1
         self._pods += self._fleet.guarded[node.name]
