@@ -270,7 +270,8 @@ def test_verbose_says_what_else_would_do_and_what_cheaper_ones_lack(run: Any, tm
              "offerings": [{**TYPE["offerings"][0], "price": 0.02}]}  # type: ignore[index]  # fmt: skip
     (tmp_path / "catalog.json").write_text(json.dumps([TYPE, small]))
     text = run(POOL, _deployment("web", 1, "1500m"), args=("-v",)).stdout
-    assert "m-1: 3 offerings would do, the best\n  $0.1180  m5.large in ap-northeast-2a, on-demand\n" in text
+    best = "  $0.1180  m5.large in ap-northeast-2a and 2 more zones, on-demand\n"
+    assert f"m-1: 3 offerings would do, the best\n{best}" in text
     assert "  $0.0200  m5.tiny in ap-northeast-2a, on-demand: too small: cpu 1500m > 930m" in text
 
 

@@ -113,17 +113,23 @@ def _workloads(pods: Iterable[str]) -> str:
 def _story(machine: Machine) -> Iterator[str]:
     """What else would hold the pods of a machine, and what speaks against the types that cost less."""
     yield f"{machine.name}: {_count(len(machine.offerings), 'offering')} would do, the best"
-    for choice in machine.offerings[:_BEST]:
-        yield f"  {_told(choice)}"
+    alike: dict[tuple[object, ...], list[Choice]] = {}
+    for choice in machine.offerings:
+        same = (choice.instance_type, choice.capacity_type, choice.price, choice.reservation_id)
+        alike.setdefault(same, []).append(choice)
+    for group in list(alike.values())[:_BEST]:
+        yield f"  {_told(group[0], len(group))}"
     if machine.cheaper:
         yield "  cheaper, and why not"
     for lost in machine.cheaper:
         yield f"  {_told(lost.choice)}: {lost.because}"
 
 
-def _told(choice: Choice) -> str:
+def _told(choice: Choice, zones: int = 1) -> str:
+    """An offering, and in how many zones it is to be had at that price."""
     reserved = f" {choice.reservation_id}" if choice.reservation_id else ""
-    return f"{_price(choice)}  {choice.instance_type} in {choice.zone}, {choice.capacity_type}{reserved}"
+    where = choice.zone if zones == 1 else f"{choice.zone} and {_count(zones - 1, 'more zone')}"
+    return f"{_price(choice)}  {choice.instance_type} in {where}, {choice.capacity_type}{reserved}"
 
 
 def _price(choice: Choice) -> str:
