@@ -207,7 +207,7 @@ def test_requirements_that_contradict_each_other_are_told_together(solve: Solve)
         ({"taem": "a"}, "no machine has that label; did you mean team?"),
         ({"karpenter.sh/instance-category": "m"}, f"no machine has that label; did you mean {CATEGORY}?"),
         ({ARCH: "x86_64"}, "there are amd64, arm64"),
-        ({"karpenter.k8s.aws/instance-cpu": "128"}, "there are 2 to 64"),
+        ({"karpenter.k8s.aws/instance-cpu": "128"}, "there are 2, 8, 16, 64"),
         ({HOSTNAME: "n9"}, "a new machine has a name of its own"),
     ],
 )
@@ -221,6 +221,9 @@ def test_of_many_values_the_one_that_was_meant_is_told(solve: Solve) -> None:
     many = tuple(kind(f"m{number}.large", 2, 8, 0.1) for number in range(4, 12))
     asked = pod("a", nodeSelector={"node.kubernetes.io/instance-type": "m5.lrage"})
     assert the_funnel(solve(asked, pools=(pool(types=many),))).emptied_by.endswith("(did you mean m5.large?)")
+    huge = pod("a", nodeSelector={"karpenter.k8s.aws/instance-cpu": "128"})
+    sizes = tuple(kind(f"m.{cpu}", cpu, 8, 0.1) for cpu in (1, 2, 4, 8, 16, 32, 64))
+    assert the_funnel(solve(huge, pools=(pool(types=sizes),))).emptied_by.endswith("(there are 1 to 64)")
     mistyped = pool(types=many, requirements=(requirement("node.kubernetes.io/instance-type", "m55.large"),))
     assert the_funnel(solve(pod("a"), pools=(mistyped,))).emptied_by.endswith("(did you mean m5.large?)")
 

@@ -40,14 +40,13 @@ def of_labels(columns: Columns, pool: Pool, asked: Term, among: int) -> str:
 
 def of_values(asked: Term, there: Iterable[str], sold: Set[str]) -> str:
     """The values that there are, if few; else the one that was meant, unless what is asked is sold elsewhere."""
-    found = sorted(there)
+    found = sorted(there, key=lambda value: (integer(value) or 0, value))
     if not found:
         return "there is none"
-    numbers = [number for number in map(integer, found) if number is not None]
-    if len(numbers) == len(found) > 1:
-        return f"there are {min(numbers)} to {max(numbers)}"
     if len(found) <= _TOLD:
         return f"there {'is' if len(found) == 1 else 'are'} {', '.join(found)}"
+    if all(integer(value) is not None for value in found):
+        return f"there are {found[0]} to {found[-1]}"
     wanted = [value for _, operator, named in asked if operator == "In" for value in named]
     meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in sold else None
     return f"did you mean {meant}?" if meant else ""
