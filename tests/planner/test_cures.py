@@ -234,6 +234,8 @@ def test_requirements_of_a_pool_that_leave_nothing_together_are_named(solve: Sol
                                           requirement("kubernetes.io/os", "linux")))  # fmt: skip
     told = f"its own requirements {CATEGORY} In [c, m] and {ARCH} In [arm64]"
     assert the_funnel(solve(pod("a"), pools=(odd,))).emptied_by == told
+    why = the_reason(solve(pod("a", cpu="99"), pools=(replace(odd, name="odd"), pool())))
+    assert why.code == "NO_TYPE_FITS", "a pool that offers something is nearer"
 
 
 def test_a_choice_that_is_too_small_is_blamed_and_counted(solve: Solve) -> None:
