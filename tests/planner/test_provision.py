@@ -84,6 +84,18 @@ def test_a_claim_admits_no_combination_that_its_pods_refuse(solve: Solve) -> Non
     assert (machine.choice.instance_type, machine.choice.zone, machine.price) == ("old", "z2", pytest.approx(0.04))
 
 
+def test_what_a_claim_admits_gives_way_in_zones_where_types_have_to_vary(solve: Solve) -> None:
+    shop = tuple(kind(name, 4, 16, price) for name, price in (("a", 0.10), ("b", 0.11), ("c", 0.12)))
+    terms = [{"matchExpressions": [{"key": INSTANCE_TYPE, "operator": "In", "values": ["a", "b"]}]},
+             {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z1"]}]}]  # fmt: skip
+    either = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    varied = pool(types=shop, requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 3},))
+    (plain,) = solve(pod("a", affinity=either), pools=(pool(types=shop),)).machines
+    assert {each.instance_type for each in plain.offerings} == {"a", "b"}
+    (machine,) = solve(pod("a", affinity=either), pools=(varied,)).machines
+    assert {(each.instance_type, each.zone) for each in machine.offerings} == {("a", "z1"), ("b", "z1"), ("c", "z1")}
+
+
 def test_a_preferred_node_affinity_is_kept_while_it_can_be(solve: Solve) -> None:
     wish = {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [wish]}}

@@ -89,8 +89,8 @@ class Launcher:
 
     def _sayable(self, mask: int, column: Column) -> int:
         """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
-        said = sayable(self.columns, mask, column)
-        return said if various(self.columns, said, self.problem.min_values.get(column.pool, ())) else mask
+        needs = self.problem.min_values.get(column.pool, ())
+        return sayable(self.columns, mask, column, lambda left: various(self.columns, left, needs))
 
     def _fit_for(self, these: Company, column: Column) -> tuple[int, bool]:
         """What a machine on a column may become for its company, whatever its size, and whether a claim can say so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 from operator import or_
 
@@ -38,17 +39,20 @@ def beyond(columns: Columns, mask: int, column: Column) -> int:
     return found
 
 
-def sayable(columns: Columns, mask: int, column: Column) -> int:
+def sayable(columns: Columns, mask: int, column: Column, enough: Callable[[int], bool]) -> int:
     """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
 
-    The values go that let in most for what is lost with them; those of the cheapest column stay.
+    The values go that let in most for what is lost with them; those of the cheapest column stay. Where what is left
+    would not be `enough`, the mask stays as it is.
     """
-    best = columns.rows[lowest(mask)]
-    while admitted := beyond(columns, mask, column):
+    best, said = columns.rows[lowest(mask)], mask
+    while admitted := beyond(columns, said, column):
         ways = [where for key in _SAID for value, where in columns.by_label(key).items()
-                if where & admitted and value != columns.label(best, key)]  # fmt: skip
-        mask &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & mask).bit_count())
-    return mask
+                if where & admitted and value != columns.label(best, key) and enough(said & ~where)]  # fmt: skip
+        if not ways:
+            return mask
+        said &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & said).bit_count())
+    return said
 
 
 def capacity_at_most(columns: Columns, name: str, most: int) -> int:
