@@ -200,7 +200,7 @@ class Packer:
 
     def _first_of_its_kind(self, way: Way) -> bool:
         """An affinity to its own kind, of which there is none yet: the first pod settles the domain."""
-        return any(not any(self.board.counts[cell.slot]) for cell in way.settling)
+        return bool(way.settling) and any(not any(self.board.counts[cell.slot]) for cell in way.settling)
 
     def _found(self, ask: Ask, count: int, axis: int, allowed: list[int]) -> int:
         """Try domains in turn; keep the first that takes everybody, else the one that takes most."""

@@ -304,7 +304,7 @@ class Problem:
             key = (id(level), id(kind.members))
             ties = self._known_ties.get(key)
             if ties is None:
-                unseen = foreign | self.uncounted.difference(level.soft)
+                unseen = foreign | self.uncounted.difference(level.soft) if self.uncounted else foreign
                 ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
             found.append(Rung(level, ties, self._stance(kind, level, ties, mask)))
         return found

@@ -5,6 +5,7 @@ Pods are added as long as some type, somewhere, holds them all; price is looked 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from dovetail.planner.asks import Ask
@@ -16,6 +17,8 @@ from dovetail.planner.flavours import RESERVATION
 from dovetail.planner.launch_masks import capacity_at_most, largest_capacity
 from dovetail.planner.problem import Problem
 from dovetail.planner.reference.tally import Tally, bits
+
+_NONE: frozenset[str] = frozenset()
 
 
 class Step:
@@ -35,16 +38,13 @@ class Step:
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
         self.strict = [_among(axis.key, named, required)
                        for axis, named in zip(problem.axes, market.tally.named, strict=True)]  # fmt: skip
-        self.narrow = [
-            _among(axis.key, named, term) if any(each[0] == axis.key for each in term) else None
-            for axis, named in zip(problem.axes, market.tally.named, strict=True)
-        ]
+        self.narrow = market.narrowed_by(term)
 
 
 class Claim:
     """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
 
-    __slots__ = ("dead", "domains", "load", "mask", "number", "pool", "reserved", "used")
+    __slots__ = ("dead", "domains", "mask", "number", "pool", "reserved", "used")
 
     def __init__(self, number: int, pool: int, mask: int, domains: list[int | None], dims: int) -> None:
         self.number = number
@@ -52,9 +52,7 @@ class Claim:
         self.mask = mask
         self.domains = domains
         self.used = [0] * dims
-        self.load = 0
-        """How many pods it holds."""
-        self.reserved: frozenset[str] = frozenset()
+        self.reserved = _NONE
         self.dead: set[tuple[int, int]] = set()
         """Sizes that will never fit again: room only shrinks."""
 
@@ -85,9 +83,11 @@ class Market:
         self.limits = [dict(each) for each in problem.limits]
         of_name = {name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left}
         self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
+        self._unreserved = self.columns.everything & ~self.columns.reserved
         self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
         """Reservations that are used up cannot be had, but the reference counts them for the variety that is asked."""
         self._in_domains: dict[tuple[int, int], int] = {}
+        self._sizes = [self.columns.steps(name) for name in problem.dims]
         self._seen: dict[int, int] = {}
 
     def used_up_for(self, ask: Ask) -> int:
@@ -96,6 +96,14 @@ class Market:
             return 0
         borne = tolerated(self.columns, ask.cls.shape.tolerations, ask.level.bears_prefer)
         return self._used_up & borne & self.columns.any_term(ask.cls.storage.alternatives)
+
+    def narrowed_by(self, term: Term) -> list[int | None]:
+        """The domains on every axis that a term allows; None where it says nothing."""
+        keys = {each[0] for each in term}
+        return [
+            _among(axis.key, named, term) if axis.key in keys else None
+            for axis, named in zip(self.problem.axes, self.tally.named, strict=True)
+        ]
 
     def within(self, axis: int, domains: int) -> int:
         """The columns that lie in some domains of an axis."""
@@ -117,7 +125,8 @@ class Market:
         mask = claim.mask & step.mask
         if mask:
             for dim, amount in ask.steps:
-                mask &= self.columns.holding(self.problem.dims[dim], claim.used[dim] + amount)
+                levels, masks = self._sizes[dim]
+                mask &= masks[bisect_left(levels, claim.used[dim] + amount)]
                 if not mask:
                     break
         if not mask:
@@ -131,13 +140,11 @@ class Market:
 
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
         open_to = list(claim.domains)
-        for at, axis in enumerate(self.problem.axes):
-            asked = [step.narrow[at]]
-            if any(each[0] == axis.key for each in volumes):
-                asked.append(_among(axis.key, self.tally.named[at], volumes))
-            for each in asked:
+        for narrow in (step.narrow, self.narrowed_by(volumes)) if volumes else (step.narrow,):
+            for at, each in enumerate(narrow):
                 before = open_to[at]
-                open_to[at] = before if each is None else each if before is None else before & each
+                if each is not None:
+                    open_to[at] = each if before is None else before & each
         domains = self.tally.domains(step.ask, step.strict, open_to) if mask else None
         if domains is None:
             return None
@@ -156,9 +163,11 @@ class Market:
 
         One that is used up is nothing to wait for, unless there is nothing else.
         """
+        if not (self._of_reservation or claim.reserved) and mask & self._unreserved:
+            return _NONE
         usable = [name for name, where in self._of_reservation.items() if where & mask]
         kept = frozenset(name for name in usable if name in claim.reserved or self.left[name] > 0)
-        if (usable or claim.reserved or not mask & ~self.columns.reserved) and not kept:
+        if (usable or claim.reserved or not mask & self._unreserved) and not kept:
             raise Deferred
         return kept
 
@@ -171,7 +180,7 @@ class Market:
         for dim, amount in step.ask.steps:
             claim.used[dim] += amount
         members = (*step.ask.ties.host_members, *step.ask.ties.domain_members)
-        seen = [cell for cell in members if not claim.mask & ~self._counted(cell)]
+        seen = [cell for cell in members if cell.everywhere or not claim.mask & ~self._counted(cell)]
         self.tally.record(step.ask, claim.number, claim.domains, seen)
 
     def _counted(self, cell: Cell) -> int:

@@ -7,8 +7,8 @@ like chance and is not: the same claims end in the same order. So this does, ste
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from operator import lt
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
 
@@ -20,27 +20,28 @@ _SHIFTS = 5
 _MASK = (1 << 64) - 1
 
 
-def go_sort(items: list[_T], key: Callable[[_T], int]) -> None:
-    """Sort in place by a key, as `sort.Slice` does."""
-    if len(items) <= _SHORT:
-        items.sort(key=key)
-        return
-    keyed = list(zip(map(key, items), items, strict=True))
-    _Sort(keyed).run(0, len(keyed), len(keyed).bit_length())
-    items[:] = [item for _, item in keyed]
+def go_sort(keys: list[int], items: list[_T]) -> None:
+    """Sort items in place by their keys, and the keys with them, as `sort.Slice` does."""
+    if keys != sorted(keys):  # else nobody is moved
+        _Sort(keys, items).run(0, len(keys), len(keys).bit_length())
 
 
 class _Sort:
-    """One sort of pairs of a key and an item; only keys are compared."""
+    """One sort of items by their keys; only keys are compared."""
 
-    def __init__(self, pairs: list[tuple[int, _T]]) -> None:
-        self.pairs = pairs
-
-    def less(self, one: int, other: int) -> bool:
-        return self.pairs[one][0] < self.pairs[other][0]
+    def __init__(self, keys: list[int], items: list[_T]) -> None:
+        self.keys = keys
+        self.items: list[Any] = items
 
     def swap(self, one: int, other: int) -> None:
-        self.pairs[one], self.pairs[other] = self.pairs[other], self.pairs[one]
+        keys, items = self.keys, self.items
+        keys[one], keys[other] = keys[other], keys[one]
+        items[one], items[other] = items[other], items[one]
+
+    def move(self, source: int, target: int) -> None:
+        """Somebody goes elsewhere, and those in between move up."""
+        self.keys.insert(target, self.keys.pop(source))
+        self.items.insert(target, self.items.pop(source))
 
     def run(self, start: int, end: int, patience: int) -> None:
         """Sort a stretch. `patience` is how many lopsided cuts are borne; what comes after that is not retraced."""
@@ -52,11 +53,12 @@ class _Sort:
                 patience -= 1
             pivot, swaps = self._pivot(start, length)
             if swaps == _SHORT:
-                self.pairs[start:end] = self.pairs[start:end][::-1]
+                self.keys[start:end] = self.keys[start:end][::-1]
+                self.items[start:end] = self.items[start:end][::-1]
                 pivot, swaps = end - 1 - (pivot - start), 0
             if balanced and parted and not swaps and self._nearly_sorted(start, end):
                 return
-            if start and not self.less(start - 1, pivot):
+            if start and self.keys[start - 1] >= self.keys[pivot]:
                 start = self._past_equals(start, end, pivot)
                 continue
             middle, parted = self._cut(start, end, pivot)
@@ -67,7 +69,9 @@ class _Sort:
             else:
                 self.run(middle + 1, end, patience)
                 end = middle
-        self.pairs[start:end] = sorted(self.pairs[start:end], key=lambda pair: pair[0])
+        keys, items = self.keys, self.items
+        order = sorted(range(start, end), key=keys.__getitem__)
+        keys[start:end], items[start:end] = [keys[at] for at in order], [items[at] for at in order]
 
     def _pivot(self, start: int, length: int) -> tuple[int, int]:
         """The place of the pivot, and how many of those looked at stood the wrong way round."""
@@ -80,23 +84,23 @@ class _Sort:
         return middle, swaps + more
 
     def _median(self, first: int, second: int, third: int) -> tuple[int, int]:
-        swaps = 0
-        if self.less(second, first):
+        keys, swaps = self.keys, 0
+        if keys[second] < keys[first]:
             first, second, swaps = second, first, swaps + 1
-        if self.less(third, second):
+        if keys[third] < keys[second]:
             second, swaps = third, swaps + 1
-        if self.less(second, first):
+        if keys[second] < keys[first]:
             second, swaps = first, swaps + 1
         return second, swaps
 
     def _nearly_sorted(self, start: int, end: int) -> bool:
         """Whether a stretch is sorted, after a few shifts if it is long."""
-        pairs, at = self.pairs, start + 1
+        keys, at = self.keys, start + 1
         for _ in range(_SHIFTS):
-            while at < end and pairs[at][0] >= pairs[at - 1][0]:
-                at += 1
-            if at == end:
+            falls = list(map(lt, keys[at:end], keys[at - 1 : end]))
+            if True not in falls:
                 return True
+            at += falls.index(True)
             if end - start < _LONG:
                 return False
             self.swap(at, at - 1)
@@ -105,23 +109,26 @@ class _Sort:
 
     def _shift(self, at: int, start: int, end: int) -> None:
         """The smaller one goes left and the greater one right, as far as they must."""
-        place = at - 1
-        while at - start >= 2 and place >= 1 and self.less(place, place - 1):
-            self.swap(place, place - 1)
-            place -= 1
+        keys, place = self.keys, at - 1
+        if at - start >= 2:
+            while place >= 1 and keys[at - 1] < keys[place - 1]:
+                place -= 1
+            self.move(at - 1, place)
         place = at + 1
-        while end - at >= 2 and place < end and self.less(place, place - 1):
-            self.swap(place, place - 1)
-            place += 1
+        if end - at >= 2:
+            while place < end and keys[place] < keys[at]:
+                place += 1
+            self.move(at, place - 1)
 
     def _cut(self, start: int, end: int, pivot: int) -> tuple[int, bool]:
         """Smaller ones before the pivot, the others behind it; where it ends, and whether they stood so before."""
         self.swap(start, pivot)
+        keys, pivot = self.keys, self.keys[start]
         left, right, parted = start + 1, end - 1, True
         while True:
-            while left <= right and self.less(left, start):
+            while left <= right and keys[left] < pivot:
                 left += 1
-            while left <= right and not self.less(right, start):
+            while left <= right and keys[right] >= pivot:
                 right -= 1
             if left > right:
                 self.swap(right, start)
@@ -132,11 +139,12 @@ class _Sort:
     def _past_equals(self, start: int, end: int, pivot: int) -> int:
         """Those equal to the pivot come first; where the greater ones begin."""
         self.swap(start, pivot)
+        keys, pivot = self.keys, self.keys[start]
         left, right = start + 1, end - 1
         while True:
-            while left <= right and not self.less(start, left):
+            while left <= right and keys[left] <= pivot:
                 left += 1
-            while left <= right and self.less(start, right):
+            while left <= right and keys[right] > pivot:
                 right -= 1
             if left > right:
                 return left

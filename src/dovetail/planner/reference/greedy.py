@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from operator import attrgetter
 
 import msgspec
 import numpy as np
@@ -20,8 +19,6 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.reference.claim import Claim, Deferred, Market, Step, open_domains
 from dovetail.planner.reference.goorder import go_sort
 from dovetail.planner.reference.tally import Place, Tally
-
-_load = attrgetter("load")
 
 
 class Placed(msgspec.Struct, frozen=True):
@@ -46,9 +43,12 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Greedy:
-    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains."""
+    """One run over a problem. `turn` decides what the reference leaves to chance: ties of domains.
 
-    def __init__(self, problem: Problem, turn: int = 0) -> None:
+    What does not depend on it is taken over from a run `before`.
+    """
+
+    def __init__(self, problem: Problem, turn: int = 0, before: Greedy | None = None) -> None:
         self.problem = problem
         self.tally = Tally(problem, turn)
         self.market = Market(problem, self.tally)
@@ -57,12 +57,20 @@ class Greedy:
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
         self.pools = sorted(range(len(problem.pools)), key=lambda at: problem.pools[at].name, reverse=True)
         self.pools.sort(key=lambda at: -problem.pools[at].weight)
-        self.steps = {one.index: list(_steps(self.market, one)) for one in problem.classes if not one.error}
+        self.steps: dict[int, list[Step]]
+        self.queue: list[tuple[PodClass, str]]
+        if before is not None:
+            self.steps, self.queue = before.steps, before.queue
+        else:
+            self.steps = {one.index: list(_steps(self.market, one)) for one in problem.classes if not one.error}
+            self.queue = _queue(problem)
         self.claims: list[Claim] = []
+        self.loads: list[int] = []
+        """How many pods each of the claims holds."""
         self.placed: list[Placed] = []
 
     def run(self) -> Outcome:
-        queue = deque(_queue(self.problem))
+        queue = deque(self.queue)
         left: dict[int, int] = {}
         failed: dict[int, int] = {}
         idle = 0
@@ -109,9 +117,10 @@ class Greedy:
         return False
 
     def _claimed(self, step: Step) -> bool:
-        go_sort(self.claims, _load)
-        for claim in self.claims:
-            if step.size in claim.dead:
+        go_sort(self.loads, self.claims)
+        closed = self.tally.closed_hosts(step.ask)
+        for at, claim in enumerate(self.claims):
+            if claim.number in closed or step.size in claim.dead:
                 continue
             try:
                 change = self.market.change(claim, step)
@@ -119,7 +128,8 @@ class Greedy:
                 continue
             if change is not None:
                 self.market.add(claim, step, change)
-                self._noted(claim, step)
+                self.loads[at] += 1
+                self.placed.append(Placed(step.ask, claim.number))
                 return True
         return False
 
@@ -130,15 +140,12 @@ class Greedy:
             change = self.market.change(claim, step) if mask else None
             if change is not None:
                 self.claims.append(claim)
+                self.loads.append(1)
                 self.market.add(claim, step, change)
                 self.market.charge(claim)
-                self._noted(claim, step)
+                self.placed.append(Placed(step.ask, claim.number))
                 return True
         return False
-
-    def _noted(self, claim: Claim, step: Step) -> None:
-        claim.load += 1
-        self.placed.append(Placed(step.ask, claim.number))
 
 
 def _steps(market: Market, one: PodClass) -> Iterable[Step]:

@@ -65,6 +65,20 @@ class Tally:
             cell.kind == ANTI and self._owners[cell.index].get(place, 0) for cell in ask.ties.host_members
         )
 
+    def closed_hosts(self, ask: Ask) -> set[Place]:
+        """Machines that hostname rules close to a pod, all at once; of those that are open `host_admits` knows more."""
+        found: set[Place] = set()
+        for cell in ask.ties.host_owned:
+            counts, top = self._members[cell.index], cell.skew - (cell in ask.ties.own)
+            if cell.kind == SPREAD:
+                found.update([place for place, here in counts.items() if here > top])
+            elif cell.kind == ANTI:
+                found.update(counts)
+        for cell in ask.ties.host_members:
+            if cell.kind == ANTI:
+                found.update(self._owners[cell.index])
+        return found
+
     def domains(self, ask: Ask, strict: list[int], open_to: list[int | None]) -> list[int | None] | None:
         """What is left of a machine's domains on every axis with one more pod on it; None where a rule forbids it.
 
