@@ -108,6 +108,19 @@ class Columns:
         self.remembered: dict[object, Any] = {}
         """What was worked out for masks of these columns; see `recall`."""
 
+    def reservations(self) -> Mapping[str, int]:
+        """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
+
+        def found() -> Mapping[str, int]:
+            left: dict[str, int] = {}
+            for column in self.rows:
+                name, count = column.offering.reservation_id, column.offering.reservation_capacity
+                if name is not None and count is not None:
+                    left[name] = min(left.get(name, count), count)
+            return left
+
+        return self.recall("reservations", found)
+
     def recall(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` makes, once for each key: columns outlive a plan, and plans ask much the same of them."""
         known = self.remembered.get(key)

@@ -96,7 +96,7 @@ class Problem:
         self.work = 0
         """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
         self.limits = self._limits()
-        self.reservations = self._reservations()
+        self.reservations = self.columns.reservations()
         self._drop_full()
         self._compile_asks()
         self.wishes = wishes_of(self)
@@ -227,17 +227,6 @@ class Problem:
             for name in left:
                 left[name] -= 1 if name == "nodes" else node.capacity.get(name, 0)
         return remaining
-
-    def _reservations(self) -> dict[str, int]:
-        """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
-        rows = self.columns.rows
-        offers = self.columns.recall("reservations", lambda: [c.offering for c in rows if c.offering.reservation_id])
-        found: dict[str, int] = {}
-        for offering in offers:
-            name, count = offering.reservation_id, offering.reservation_capacity
-            if name is not None and count is not None:
-                found[name] = min(found.get(name, count), count)
-        return found
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""
