@@ -242,7 +242,7 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
 
 def _prefix(problem: Problem) -> str:
     """What the names of new machines begin with, and of none that is there."""
-    prefix, names = "m-", [state.name for state in problem.snapshot.nodes]
+    prefix, names = "m-", [state.name for state in problem.snapshot.nodes if state.name[:1] == "m"]
     while any(name.startswith(prefix) for name in names):
         prefix = f"m{prefix}"
     return prefix
