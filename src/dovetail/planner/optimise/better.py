@@ -33,7 +33,7 @@ _MANY, _ROOMY = 20, 12
 #: Of more pods than this, to go on small machines, flows are told apart less finely: patterns need the time.
 _HORDE = 2000
 #: How often machines are cut anew, and which part of the search looks for patterns in between.
-_ROUNDS, _STROLL = 4, 6
+_ROUNDS, _STROLL = 2, 2
 
 
 class Bettered(msgspec.Struct):
