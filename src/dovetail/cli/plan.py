@@ -14,7 +14,6 @@ from dovetail.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import datetime
 
     from dovetail.model.instancetype import InstanceType
     from dovetail.planner.plan import Plan
@@ -85,8 +84,9 @@ def plan(
     terms = None
     if consolidating:
         from dovetail.cli.plan_fleet import fleet
+        from dovetail.clock import wall
 
-        snapshot, terms = fleet(objects, snapshot, _now())
+        snapshot, terms = fleet(objects, snapshot, wall())
     for note in notes(objects, region, snapshot, consolidating):
         click.echo(f"note: {note}", err=True)
     pods = len(snapshot.pending) + (sum(len(node.pods) for node in snapshot.nodes) if consolidating else 0)
@@ -95,17 +95,6 @@ def plan(
     for piece in _printed(found, types if region else (), snapshot, output, consolidating, verbose):
         click.echo(piece, nl=False)
     sys.exit(1 if found.unschedulable else 0)
-
-
-def _now() -> datetime:
-    import asyncio
-
-    from dovetail.clock import Clock
-
-    async def ask() -> datetime:
-        return Clock(asyncio.get_running_loop()).now()
-
-    return asyncio.run(ask())
 
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
