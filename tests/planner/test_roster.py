@@ -9,24 +9,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dovetail.model.nodes import Taint
 from dovetail.planner.fleet import facts_of
 from dovetail.planner.memory import Memory
+from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision
 from dovetail.planner.shape import Shape
 from dovetail.planner.snapshot import NodeState, Snapshot
 
 from .conftest import HOSTNAME, ZONE, near, node, pod, pods, pool, spread
 
+_PORT = {"container": {"ports": [{"hostPort": 80}]}}
+_TAINTS = (Taint(key="team", value="a", effect="NoSchedule"),), (Taint(key="old", effect="PreferNoSchedule"),), ()
+
 
 def _pending() -> tuple[object, ...]:
     lone = pods(4, "lone", cpu="200m", **near("podAntiAffinity", HOSTNAME, app="lone"))
     far = pods(3, "far", cpu="200m", **near("podAntiAffinity", ZONE, app="web"))
-    return (*pods(6, cpu="300m", **spread()), *lone, *far)
+    placed = pods(2, "placed", cpu="200m", nodeSelector={ZONE: "z1", "kubernetes.io/arch": "amd64"}, **_PORT)
+    return (*pods(6, cpu="300m", **spread()), *lone, *far, *placed)
 
 
 def _running(at: int, rng: random.Random) -> tuple[object, ...]:
     kinds = ({"labels": {"app": "web"}}, {"labels": {"app": "lone"}, **near("podAntiAffinity", HOSTNAME, app="lone")},
-             {"labels": {"app": "other"}, **near("podAntiAffinity", ZONE, app="far")})  # fmt: skip
+             {"labels": {"app": "other"}, **near("podAntiAffinity", ZONE, app="far")}, _PORT)  # fmt: skip
     return tuple(
         pod(f"r{at}-{i}-{rng.randrange(10**6)}", cpu="300m", nodeName=f"n{at}", **rng.choice(kinds))
         for i in range(rng.randrange(4))
@@ -37,13 +43,17 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
     rng = random.Random(5)
     memory = Memory()
     nodes: list[NodeState] = [
-        node(f"n{at}", f"z{at % 3 + 1}", cpu="2", pods=_running(at, rng)) for at in range(12)
+        node(f"n{at}", f"z{at % 3 + 1}", cpu="2", pods=_running(at, rng), pool="default") for at in range(12)
     ]
-    for _ in range(25):
+    for _ in range(60):
         change = rng.random()
         at = rng.randrange(len(nodes))
-        if change < 0.6:
+        if change < 0.5:
             nodes[at] = replace(nodes[at], pods=_running(at, rng))
+        elif change < 0.6:
+            nodes[at] = replace(nodes[at], taints=rng.choice(_TAINTS))
+        elif change < 0.65:
+            nodes[at] = replace(nodes[at], capacity={"cpu": 4000}, pool=rng.choice(("default", None)))
         elif change < 0.7:
             nodes[at] = replace(nodes[at], deleting=not nodes[at].deleting)
         elif change < 0.8:
@@ -52,11 +62,43 @@ def test_a_changed_cluster_is_planned_as_a_fresh_one() -> None:
             del nodes[at]
         else:
             name = f"n{rng.randrange(100, 10**6)}"
-            nodes.append(node(name, "z1", cpu="2"))
-        snapshot = Snapshot(pools=(pool(),), nodes=tuple(nodes), pending=_pending(), memory=memory)
-        known = provision(snapshot)
-        fresh = provision(replace(snapshot, memory=Memory()))
-        assert replace(known, seconds=0.0) == replace(fresh, seconds=0.0)
+            nodes.append(node(name, "z1", cpu="2", pool="default", taints=rng.choice(_TAINTS)))
+        limited = pool(limits={"cpu": 32_000, "nodes": 15})
+        snapshot = Snapshot(pools=(limited,), nodes=tuple(nodes), pending=_pending(), memory=memory)
+        fresh = replace(snapshot, memory=Memory())
+        assert _facts(Problem(snapshot)) == _facts(Problem(fresh))
+        assert replace(provision(snapshot), seconds=0.0) == replace(provision(fresh), seconds=0.0)
+
+
+def _facts(problem: Problem) -> object:
+    """What a plan is made from, of the machines that are there."""
+    roster = problem.roster
+    return (
+        [each.name for each in problem.nodes], [problem.taints[at] for at in problem.taint_at], problem.tainted,
+        dict(zip(problem.dims, problem.free.tolist(), strict=True)), problem.limits, roster.population,
+        [(row, fact.ports) for row, fact in roster.using()],
+        {group: roster.members(group).tolist() for group in problem.groups},
+        {group: sorted(rows.items()) for group, rows in problem.fears.items()},
+    )  # fmt: skip
+
+
+def test_a_later_snapshot_changes_nothing_in_an_earlier_problem() -> None:
+    """Plans are made in several threads: what an earlier one still asks is about the machines it began with."""
+    memory = Memory()
+    first = tuple(node(f"n{at}", f"z{at % 3 + 1}") for at in range(4))
+    early = Problem(Snapshot(pools=(pool(),), nodes=first, pending=pods(2), memory=memory))
+    Problem(Snapshot(pools=(pool(),), nodes=(node("new", "z1"), *first[2:]), pending=pods(2), memory=memory))
+    assert early.passing((((ZONE, "In", ("z1",)),),)).tolist() == [True, False, False, True]
+    assert [each.name for each in early.nodes] == ["n0", "n1", "n2", "n3"]
+
+
+def test_pending_pods_are_remembered_no_longer_than_their_snapshot() -> None:
+    memory = Memory()
+    snapshot = Snapshot(pools=(pool(),), pending=pods(3), memory=memory)
+    provision(snapshot)
+    assert len(memory.table("pending")["known"]) == 3
+    del snapshot
+    assert not memory.table("pending")
 
 
 def test_machines_of_one_name_are_still_two() -> None:

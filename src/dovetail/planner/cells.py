@@ -17,25 +17,28 @@ from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Bools, Columns, Ints
 from dovetail.planner.fleet import passes
 from dovetail.planner.groups import ANTI, SPREAD, Group
-from dovetail.planner.roster import Roster
+from dovetail.planner.roster import Roster, present
 from dovetail.planner.tolerance import bears
 
 
 class Axis:
     """A topology key (never the hostname) with its domains, and where each machine and column lies on it."""
 
-    __slots__ = ("at", "columns", "key", "nodes", "values")
+    __slots__ = ("at", "columns", "key", "nodes", "there", "values")
 
     def __init__(self, key: str, columns: Columns, roster: Roster) -> None:
         self.key = key
         by_label = {value: mask & columns.available for value, mask in columns.by_label(key).items()}
         sold = {value for value, mask in by_label.items() if mask and value is not None}
         known, lying = roster.codes(key)
-        there = {value for value, code in known.items() if value is not None and (lying == code).any()}
+        values = list(known)
+        there = {value for at in present(lying) if (value := values[at]) is not None}
         self.values = sorted(sold | there)
         self.at = {value: index for index, value in enumerate(self.values)}
         place = np.array([self.at.get(value or "", -1) for value in known], dtype=np.int64)
         self.nodes: Ints = place[lying] if len(lying) else lying
+        self.there = frozenset(present(self.nodes))
+        """The domains of the machines that stand, also where those are full."""
         self.columns: Ints = np.full(columns.size, -1, dtype=np.int64)
         for value, mask in by_label.items():
             if value is not None and mask:
@@ -102,9 +105,10 @@ def fill_cell(cell: Cell, columns: Columns, roster: Roster) -> None:
     cell.owners = np.zeros(size, dtype=np.int64)
     if here.any():
         lying = cell.axis.nodes >= 0
-        np.add.at(cell.counts, cell.axis.nodes[lying], here[lying])
-    counted = cell.axis.nodes if cell.counted_nodes is None else cell.axis.nodes[cell.counted_nodes]
-    cell.there = frozenset(counted[counted >= 0].tolist())
+        cell.counts += np.bincount(cell.axis.nodes[lying], here[lying], size).astype(np.int64)
+    cell.there = cell.axis.there
+    if cell.counted_nodes is not None:
+        cell.there = frozenset(present(cell.axis.nodes[cell.counted_nodes]))
     cell.universe = _universe(cell, columns, tolerations)
     cell.among = cell.universe.nonzero()[0].tolist()
     cell.beyond = (~cell.universe).nonzero()[0].tolist()
@@ -136,11 +140,12 @@ def honoured(group: Group) -> tuple[Toleration, ...] | None:
 
 
 def _admitted(group: Group, tolerations: tuple[Toleration, ...] | None, roster: Roster) -> Bools:
-    ok: Bools = np.ones(len(roster.nodes), dtype=np.bool_)
+    taints, which = roster.taints()
+    ok: Bools = np.ones(len(which), dtype=np.bool_)
     if group.terms is not None:
         ok &= rows_passing(roster, group.terms)
     if tolerations is not None:
-        ok &= np.array([bears(tolerations, node.taints, prefer=True) for node in roster.nodes], dtype=np.bool_)
+        ok &= np.array([bears(tolerations, each, prefer=True) for each in taints], dtype=np.bool_)[which]
     return ok
 
 

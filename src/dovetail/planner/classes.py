@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence, Set
 from operator import attrgetter
 from typing import Any
+from weakref import ref
 
 import msgspec
 
@@ -18,7 +19,7 @@ from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
 from dovetail.planner.ladder import Level, fenced, homed, ladder, on_one_machine
 from dovetail.planner.memory import Memory
-from dovetail.planner.shape import Shape, Spread, last_shape_of
+from dovetail.planner.shape import Shape, Spread, last_shapes_of
 from dovetail.planner.sharing import NOBODY, Sharing, sharing
 from dovetail.planner.snapshot import Preferences, Snapshot
 from dovetail.planner.storage import NOTHING, Storage, Volume, storage_of
@@ -113,7 +114,7 @@ def classes_of(
     owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[_Alike, PodClass] = {}
-    alike = _kinds_of(tuple(groups), snapshot).of(rungs)
+    alike = _kinds_of(frozenset(groups), snapshot).of(rungs)
     for each, same, pods in zip(rungs, alike, by_shape.values(), strict=True):
         found = merged.get(same)
         if found is None:
@@ -166,7 +167,7 @@ def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:
 class _Kinds:
     """Finds what makes pods one class: their kind, the groups that count them, of all that there are, and the rest."""
 
-    def __init__(self, groups: tuple[Group, ...], priorities: Mapping[str, int]) -> None:
+    def __init__(self, groups: frozenset[Group], priorities: Mapping[str, int]) -> None:
         self._groups = groups
         self._priorities = priorities
         self._token = object()
@@ -214,7 +215,7 @@ class _Kinds:
         return len(self._counted) > _MOST_KNOWN or len(self._alike) > _MOST_KNOWN
 
 
-def _kinds_of(groups: tuple[Group, ...], snapshot: Snapshot) -> _Kinds:
+def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:
     """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
     table = snapshot.memory.table("kinds")
     key = (groups, tuple(snapshot.priorities.items()))
@@ -288,18 +289,25 @@ _order = attrgetter("order")
 
 
 def _waiting(snapshot: Snapshot) -> list[_Waiting]:
-    """The pending pods in their order; of those that were pending before nothing is worked out again."""
-    memory, pending = snapshot.memory, snapshot.pending
+    """The pending pods in their order; of those that were pending before nothing is worked out again.
+
+    They are remembered for as long as somebody holds their snapshot. To let go of a thousand pods takes as long as to
+    plan a few hundred: whoever comes next should not wait for that.
+    """
+    memory = snapshot.memory
     last: dict[str, Any] = memory.table("pending")
-    keys = list(map(id, pending))
-    if last.get("keys") != keys:
-        before: dict[int, _Waiting] = last.get("known", {})
-        known = {
-            key: before.get(key) or _Waiting(pod, last_shape_of(pod, memory), pod_key(pod), _pod_order(pod))
-            for key, pod in zip(keys, pending, strict=True)
+    before: dict[int, _Waiting] = last.get("known", {})
+    keys = list(map(id, snapshot.pending))
+    if keys != list(before):
+        new = [pod for key, pod in zip(keys, snapshot.pending, strict=True) if key not in before]
+        made = {
+            id(pod): _Waiting(pod, shape, pod_key(pod), _pod_order(pod))
+            for pod, shape in zip(new, last_shapes_of(new, memory), strict=True)
         }
-        last.update(keys=keys, known=known, line=sorted(known.values(), key=_order))
-    line: list[_Waiting] = last["line"]
+        known = {key: before.get(key) or made[key] for key in keys} if before else made
+        last.update(known=known, line=sorted(known.values(), key=_order))
+    last["whose"] = ref(snapshot, lambda _: last.clear())
+    line: list[_Waiting] = last.get("line", [])
     return line
 
 

@@ -98,9 +98,9 @@ class NodeFacts:
 
     def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
         """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
-        before, now = {id(pod): pod for pod in old.pods}, {id(pod): pod for pod in node.pods}
-        gone = [(pod, parting_shape_of(pod, memory)) for key, pod in before.items() if key not in now]
-        come = [(pod, shape_of(pod, memory)) for key, pod in now.items() if key not in before]
+        before, now = set(map(id, old.pods)), set(map(id, node.pods))
+        gone = [(pod, parting_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
+        come = [(pod, shape_of(pod, memory)) for pod in node.pods if id(pod) not in before]
         special = any(shape.ports or shape.claims for _, shape in gone)
         if special or node.labels != old.labels or any(shape.daemon for _, shape in (*gone, *come)):
             return None

@@ -257,7 +257,7 @@ def machines_and_placements(
     placements: dict[str, Placement] = {}
     launcher = Launcher(problem, board)
     machines: list[Machine] = []
-    prefix = _prefix(problem)
+    prefix = _prefix(problem) if board.size > board.existing else ""
     for at, contents in enumerate(board.contents):
         if not contents:
             continue

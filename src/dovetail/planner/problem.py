@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.asks import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
 from dovetail.planner.cells import add_owners, cells_of, keep_rows, rows_passing, tolerated
@@ -19,13 +20,13 @@ from dovetail.planner.clauses import Term
 from dovetail.planner.columns import Asked, Bools, Columns, Ints
 from dovetail.planner.demand import demand_of
 from dovetail.planner.diversity import Diversity, breadth, huddled, varying
-from dovetail.planner.fleet import daemons_of
+from dovetail.planner.fleet import daemons_of, node_labels, passes
 from dovetail.planner.groups import ANTI, Group, known_namespaces, near_group
 from dovetail.planner.ladder import Level
 from dovetail.planner.menu import Menu
 from dovetail.planner.ports import EVERYWHERE, PORT, port_requests
 from dovetail.planner.precedence import Precedence
-from dovetail.planner.roster import roster_of
+from dovetail.planner.roster import present, roster_of
 from dovetail.planner.sale import on_sale
 from dovetail.planner.sharing import ATTACH, driver_of
 from dovetail.planner.snapshot import MinValues, Snapshot
@@ -59,11 +60,11 @@ class Problem:
 
     def _compile(self) -> None:
         snapshot = self.snapshot
-        there = sum([len(node.pods) for node in snapshot.nodes])
-        snapshot.memory.trim(pods=len(snapshot.pending) + there, nodes=len(snapshot.nodes))
         roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
-        self.nodes = list(roster.nodes)
+        snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
+        self.nodes = roster.machines
+        self.taints, self.taint_at = roster.taints()
         strict = snapshot.min_values is MinValues.STRICT
         self.min_values = {
             index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
@@ -117,8 +118,6 @@ class Problem:
                 where = self.fears.setdefault(group, {})
                 for row, count in rows.items():
                     where[row] = where.get(row, 0) + count
-        self.tainted = {node.taints for node in self.nodes if node.taints}
-        """The taints of machines that are there and have some."""
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups, self.sharing = classes_of(
@@ -132,6 +131,11 @@ class Problem:
         counted = set[Group]().union(*{kind.members for kind in self.kinds})
         owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
         self.groups = [group for group in groups if group in owned or group in counted]
+
+    @property
+    def tainted(self) -> set[tuple[Taint, ...]]:
+        """The taints of machines that are there and have some."""
+        return {self.taints[at] for at in present(self.taint_at) if self.taints[at]}
 
     @cached_property
     def order(self) -> Precedence:
@@ -167,7 +171,7 @@ class Problem:
         addresses: dict[tuple[str, int], set[str]] = {}
         ports = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
         ports += [port for daemon in self.daemons for port in daemon.shape.ports]
-        ports += [port for fact in self.roster.facts if fact.ports for port in fact.ports]
+        ports += [port for _, fact in self.roster.using() for port in fact.ports]
         for ip, protocol, number in ports:
             addresses.setdefault((protocol, number), set()).add(ip)
         self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
@@ -197,18 +201,20 @@ class Problem:
 
     def _held(self) -> set[Volume]:
         """The volumes that pods on machines use."""
-        return held(chain.from_iterable(fact.claims for fact in self.roster.facts if fact.claims), self.snapshot)
+        return held(chain.from_iterable(fact.claims for _, fact in self.roster.using()), self.snapshot)
 
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
         """What every machine that is there has left of a dimension."""
         roster = self.roster
         if name.startswith(PORT):
-            taken = [port_requests(tuple(fact.ports), addresses).get(name, 0) if fact.ports else 0
-                     for fact in roster.facts]  # fmt: skip
-            return 1 - np.array(taken, dtype=np.int64)
+            free = np.ones(len(self.nodes), dtype=np.int64)
+            for row, fact in roster.using():
+                free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
+            return free
         if name.startswith(ATTACH):
-            left = [self._attachable(name, node.attach_limits, held(fact.claims, self.snapshot))
-                    for node, fact in zip(roster.nodes, roster.facts, strict=True)]  # fmt: skip
+            used = {row: held(fact.claims, self.snapshot) for row, fact in roster.using()}
+            left = [self._attachable(name, node.attach_limits, used.get(row, frozenset()))
+                    for row, node in enumerate(self.nodes)]  # fmt: skip
             return np.array(left, dtype=np.int64)
         return roster.free(name)
 
@@ -217,15 +223,9 @@ class Problem:
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
         remaining = [{name: max(0, limit) for name, limit in pool.limits.items()} for pool in self.pools]
-        if not any(remaining):
-            return remaining
-        at = {pool.name: index for index, pool in enumerate(self.pools)}
-        for node in self.nodes:
-            if node.pool is None or node.pool not in at:
-                continue
-            left = remaining[at[node.pool]]
+        for pool, left in zip(self.pools, remaining, strict=True):
             for name in left:
-                left[name] -= 1 if name == "nodes" else node.capacity.get(name, 0)
+                left[name] -= self.roster.bought[pool.name][name]
         return remaining
 
     def _binding(self) -> list[str]:
@@ -249,7 +249,8 @@ class Problem:
             return
         self.rows = np.flatnonzero(ok)
         self.free = np.ascontiguousarray(self.free[:, self.rows])
-        self.nodes = [self.nodes[at] for at in self.rows.tolist()]
+        self.nodes = self.nodes.some(self.rows)
+        self.taint_at = self.taint_at[self.rows]
         keep_rows(list(self.cells.values()), self.axes, self.rows)
 
     # -- asks ---------------------------------------------------------------------------------------------------
@@ -372,21 +373,27 @@ class Problem:
         return found
 
     def _find_nodes(self, kind: Kind, level: Level) -> Bools:
-        ok = self._nodes_passing(level.terms)
+        ok = self.passing(level.terms)
         if kind.alternatives != ((),):
-            ok = ok & self._nodes_passing(kind.alternatives)
+            ok = ok & self.passing(kind.alternatives)
         if not self.tainted:
             return ok
         key = (kind.tolerations, level.bears_prefer)
         known = self._known_taints.get(key)
         if known is None:
-            tolerations, prefer = kind.tolerations, level.bears_prefer
-            borne = [not node.taints or bears(tolerations, node.taints, prefer) for node in self.nodes]
-            known = self._known_taints[key] = np.array(borne, dtype=np.bool_)
+            borne = [not each or bears(kind.tolerations, each, level.bears_prefer) for each in self.taints]
+            known = self._known_taints[key] = np.array(borne, dtype=np.bool_)[self.taint_at]
         return ok & known
 
-    def _nodes_passing(self, terms: tuple[Term, ...]) -> Bools:
+    def passing(self, terms: tuple[Term, ...]) -> Bools:
+        """The machines that are there and whose labels satisfy any of the terms."""
         known = self._known_terms.get(terms)
         if known is None:
-            known = self._known_terms[terms] = rows_passing(self.roster, terms)[self.rows]
+            known = self._known_terms[terms] = self._find_passing(terms)
         return known
+
+    def _find_passing(self, terms: tuple[Term, ...]) -> Bools:
+        with self.snapshot.memory.lock:
+            if self.roster.speaks_of(self.snapshot.nodes):
+                return rows_passing(self.roster, terms)[self.rows]
+        return np.array([passes(node_labels(node), terms) for node in self.nodes], dtype=np.bool_)

@@ -225,19 +225,32 @@ def shape_of(pod: Pod, memory: Memory) -> Shape:
     return shape
 
 
-def last_shape_of(pod: Pod, memory: Memory) -> Shape:
-    """The shape of a pod that is gone, or has become another object: it need not be remembered any longer."""
-    known: Shaped | None = memory.table("pods").get(pod.metadata.uid)
-    return known.shape if known is not None and known.pod is pod else interned(pod, memory)
+def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
+    """The shapes of pods, of which nothing is remembered that is not known already."""
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    shapes: dict[bytes, Shape] = memory.table("shapes")
+    found = []
+    for pod in pods:
+        known = by_uid.get(pod.metadata.uid)
+        if known is not None and known.pod is pod:
+            found.append(known.shape)
+            continue
+        key = signature(pod)
+        shape = shapes.get(key)
+        if shape is None:
+            shape = shapes[key] = Shape(pod)
+        found.append(shape)
+    return found
 
 
 def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
     """The shape of a pod that has left its machine; it is not remembered any longer."""
-    shape = last_shape_of(pod, memory)
-    known: Shaped | None = memory.table("pods").get(pod.metadata.uid)
-    if known is not None and known.pod is pod:
-        del memory.table("pods")[pod.metadata.uid]
-    return shape
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    known = by_uid.get(pod.metadata.uid)
+    if known is None or known.pod is not pod:
+        return interned(pod, memory)
+    del by_uid[pod.metadata.uid]
+    return known.shape
 
 
 def interned(pod: Pod, memory: Memory) -> Shape:

@@ -88,7 +88,7 @@ class NodeState(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not movable, in words."""
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """Everything `provision` and `consolidate` look at.
 
     `pending` are the pods to place: unbound ones, and those of machines that are going (`deleting`).

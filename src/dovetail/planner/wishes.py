@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.model.labels import ZONE
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
-from dovetail.planner.cells import Cell, rows_passing
+from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import ANTI, SPREAD
 from dovetail.planner.menu import as_bools
@@ -54,8 +54,7 @@ def wishes_of(problem: Problem) -> dict[int, Wishes]:
 
 
 def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
-    there = {node.taints for node in problem.nodes if node.taints} if problem.tainted else set()
-    return {pool.taints for pool in problem.pools} | there
+    return {pool.taints for pool in problem.pools} | problem.tainted
 
 
 def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> Wishes:
@@ -63,12 +62,12 @@ def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -
     nodes: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
     for _, term in one.shape.preferred:
         columns += ~as_bools(problem.columns, problem.menu, problem.columns.term(term))
-        nodes += ~rows_passing(problem.roster, (term,))[problem.rows]
+        nodes += ~problem.passing((term,))
     unborne = {each for each in disliked if not bears(one.shape.tolerations, each, prefer=False)}
     if unborne:
         soft = [_soft(pool.taints) in unborne for pool in problem.pools]
         columns += np.array(soft, dtype=np.int64)[problem.menu.pools]
-        nodes += np.array([_soft(node.taints) in unborne for node in problem.nodes], dtype=np.int64)
+        nodes += np.array([_soft(each) in unborne for each in problem.taints], dtype=np.int64)[problem.taint_at]
     return Wishes(columns, nodes, tuple(problem.cells[group] for group in one.levels[0].soft))
 
 

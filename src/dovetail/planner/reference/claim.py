@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 
 from dovetail.planner.asks import Ask
-from dovetail.planner.cells import Cell, rows_passing, tolerated
+from dovetail.planner.cells import Cell, tolerated
 from dovetail.planner.clauses import Term, holds
 from dovetail.planner.columns import Columns, lowest
 from dovetail.planner.diversity import various
@@ -33,7 +33,7 @@ class Step:
         self.mask = (ask.mask | market.used_up_for(ask)) & columns.term(term)
         self.nodes = ask.nodes
         if len(ask.level.terms) > 1 and problem.nodes:
-            self.nodes = ask.nodes & rows_passing(problem.roster, (term,))[problem.rows]
+            self.nodes = ask.nodes & problem.passing((term,))
         self.size = (id(ask.steps), self.mask)
         """What decides whether some machine holds the pod; steps that have it in common share the answer."""
         self.strict = [_among(axis.key, named, required)
