@@ -101,6 +101,13 @@ def test_pending_pods_are_remembered_no_longer_than_their_snapshot() -> None:
     assert not memory.table("pending")
 
 
+def test_a_machine_has_none_of_the_taints_of_one_whose_place_it_takes() -> None:
+    memory = Memory()
+    for there in (node("a", taints=_TAINTS[0]), node("b")):
+        plan = provision(Snapshot(pools=(pool(),), nodes=(there,), pending=pods(1), memory=memory))
+    assert plan.placements["default/web-0"].node == "b"
+
+
 def test_machines_of_one_name_are_still_two() -> None:
     """Names are what machines are remembered by; where two share one, neither may be lost."""
     memory = Memory()
