@@ -19,10 +19,11 @@ _MOST = 10
 
 
 class _Rival(NamedTuple):
-    """A column that costs less, and what it has of every dimension."""
+    """A column that costs less, what it has of every dimension, and its bit in masks of columns that are to be had."""
 
     column: Column
     rooms: list[int]
+    bit: int
 
 
 def cheaper(board: Board, at: int, chosen: Column, used: list[int], these: Company) -> tuple[Lost, ...]:
@@ -45,14 +46,18 @@ def _rivals(columns: Columns, chosen: Column, dims: Sequence[str]) -> list[_Riva
             found.setdefault(column.type.name, column)
         if len(found) == _MOST:
             break
-    return [_Rival(each, [max(0, int(columns.amounts(name)[each.index])) for name in dims]) for each in found.values()]
+    return [
+        _Rival(each, [max(0, int(columns.amounts(name)[each.index])) for name in dims],
+               1 << each.index & columns.available)
+        for each in found.values()
+    ]  # fmt: skip
 
 
 def _because(board: Board, at: int, rival: _Rival, chosen: Column, these: Company, used: list[int]) -> str:
     problem, column = board.problem, rival.column
-    if not problem.columns.available >> column.index & 1:
+    if not rival.bit:
         return "not available now"
-    if not these.mask >> column.index & 1:
+    if not these.mask & rival.bit:
         return _refused(board, at, column)
     for name, amount, room in zip(problem.dims, used, rival.rooms, strict=True):
         if amount > room:

@@ -16,6 +16,7 @@ from dovetail.model.taints import text as taint_text
 from dovetail.model.taints import untolerated
 from dovetail.planner.asks import Ask
 from dovetail.planner.clauses import NEVER, NODE_NAME, Clause, Term, text
+from dovetail.planner.columns import Columns
 from dovetail.planner.ports import EVERYWHERE, PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.shape import DISK
@@ -50,11 +51,15 @@ def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
         mask = columns.holding(name, amount)
         absent = not mask & own and not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & own
         yield Question(_size_code(name), size_words(name, amount), mask, name, absent)
-    priced = columns.recall("priced", lambda: columns.mask(each.offering.price is not None for each in columns.rows))
-    unpriced = columns.everything & ~priced & ~columns.available
+    unpriced = columns.recall("unpriced", lambda: _unpriced(columns))
     if unpriced:
         yield Question("NO_PRICE", "a known price", columns.everything & ~unpriced)
     yield Question("NO_OFFERING", "capacity to be had now", columns.available | unpriced)
+
+
+def _unpriced(columns: Columns) -> int:
+    """What cannot be had, and has no price that is known."""
+    return columns.mask(each.offering.price is None for each in columns.rows) & ~columns.available
 
 
 def of_kind(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
