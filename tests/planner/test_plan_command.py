@@ -98,6 +98,20 @@ def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, mon
     assert calm["cost"]["perHour"] < planned("--deadline", "0")["cost"]["perHour"]
 
 
+def test_many_pods_get_the_same_plan_on_a_slower_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "objects.yaml"
+    sizes = [f"{170 + 130 * n}m" for n in range(12)]
+    file.write_text(yaml.safe_dump_all([_deployment(f"w{n}", 55, size) for n, size in enumerate(sizes)]))
+    plans = []
+    for seconds in (1e-4, 0.03):
+        looks = itertools.count(step=seconds)
+        monkeypatch.setattr(better, "stopwatch", lambda looks=looks: next(looks))
+        found = json.loads(CliRunner().invoke(plan, ["-f", str(file), "-o", "json"]).stdout)
+        plans.append({name: each for name, each in found.items() if name != "took"})
+    assert plans[0] == plans[1]
+    assert next(looks) > 2.5, "else the slower machine would have been in time as well"
+
+
 def test_a_pod_without_a_place_is_status_one_and_the_plan_is_printed(run: Any) -> None:
     result = run(POOL, _deployment("big", 1, "64"))
     assert result.exit_code == 1

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dovetail.model.instancetype import InstanceType
+    from dovetail.planner.optimise.better import Optimiser
     from dovetail.planner.plan import Plan
     from dovetail.planner.snapshot import Snapshot
     from dovetail.planner.terms import Terms
 
 #: So many pods take a while.
 MANY = 200
-#: Up to so many pods the work to be done is known well enough to do without a clock.
+#: Up to so many pods the work to be done is known so well that no clock is needed even as the last resort.
 STEADY = 500
 
 
@@ -98,18 +99,20 @@ def plan(
 
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
-    """A deadline that is asked for is kept by the clock; else few pods get the same plan however busy the machine."""
-    from dovetail.planner.optimise.better import better, better_by_work
+    """A deadline that is asked for is kept by the clock; else plans are the same however busy the machine is."""
+    from dovetail.planner.optimise.better import PATIENCE, better, better_by_work, better_patiently
     from dovetail.planner.provision import provision
 
     if terms is not None:
         from dovetail.planner.consolidate import consolidate
 
-        usual = min(4.0, 1.0 + pods / 1000)
-        return consolidate(snapshot, seed=seed, deadline=usual if deadline is None else deadline, terms=terms)
-    optimiser = better_by_work if deadline is None and pods <= STEADY else better
+        if deadline is None:
+            return consolidate(snapshot, seed, min(4.0, 1.0 + pods / 1000), terms, PATIENCE)
+        return consolidate(snapshot, seed, deadline, terms)
+    optimiser: Optimiser = better
     if deadline is None:
         deadline = min(2.5, 0.5 + pods / 100)
+        optimiser = better_by_work if pods <= STEADY else better_patiently
     return provision(snapshot, seed=seed, deadline=deadline or None, optimiser=optimiser)
 
 

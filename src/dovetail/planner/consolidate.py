@@ -37,13 +37,18 @@ _BRISK = 0.1
 _CENT = 1e-6
 
 
-def consolidate(snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None) -> Plan:
-    """What to give back, on what terms. The clock only stops the search early; with no time at all there is none."""
+def consolidate(
+    snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms: Terms | None = None, patience: float = 1.0
+) -> Plan:
+    """What to give back, on what terms. The clock only stops the search early; with no time at all there is none.
+
+    It does so after the deadline times `patience`.
+    """
     start = stopwatch()
     fleet = Fleet(snapshot, terms or Terms())
-    search = _Search(fleet, seed, deadline, start)
+    search = _Search(fleet, seed, deadline, start, patience)
     best = search.run()
-    floor = fleet.floor(max(0.2, search.deadline * _SHARE))
+    floor = fleet.floor(max(0.2, deadline * patience * _SHARE))
     plan = _plan(fleet, best, stopwatch() - start)
     if floor is None:
         return plan
@@ -53,11 +58,12 @@ def consolidate(snapshot: Snapshot, seed: int = 0, deadline: float = 5.0, terms:
 class _Search:
     """The best choice so far, and how many more may be asked about."""
 
-    def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float) -> None:
+    def __init__(self, fleet: Fleet, seed: int, deadline: float, start: float, patience: float) -> None:
         self.fleet = fleet
         self.seed = seed
         self.deadline = deadline
-        self.end = start + deadline
+        self.patience = patience
+        self.end = start + deadline * patience
         self.left = int(_QUICK * deadline / (_PLAN + _EACH * (fleet.pods + len(fleet.candidates))))
         self.best = fleet.nothing
         self.tried: dict[frozenset[str], Choice | None] = {frozenset(): fleet.nothing}
@@ -112,7 +118,7 @@ class _Search:
             return
 
         def clocked(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
-            left = min(seconds, self.end - stopwatch())
+            left = min(seconds * self.patience, self.end - stopwatch())
             return better(problem, packing, seed, deadline, deadline - left)
 
         self._keep(self.fleet.without(choice.gone, self.seed, self.deadline * share, clocked))

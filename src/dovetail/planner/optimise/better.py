@@ -1,7 +1,7 @@
 """Tier 2: take the quick answer and better it, as long as there is time or work left.
 
-It is paid in work, so that the same input and seed end at the same place on every machine. A deadline is also kept by
-the clock; without one (`clocked=False`) the answer depends on nothing but the input.
+It is paid in work, so that the same input and seed end at the same place on every machine. Who must keep a deadline has
+the clock stop it as well; who wants the same plan however busy a machine is gives the clock some patience, or has none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from dovetail.planner.zones import widened
 
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
 _WORK_A_SECOND = 40_000
+#: Where plans should not depend on the clock, it stops what takes so many times as long as it should.
+PATIENCE = 8.0
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
 _ALIKE = 120
@@ -32,6 +34,8 @@ _ALIKE = 120
 _MANY, _ROOMY = 20, 12
 #: Of more pods than this, to go on small machines, flows are told apart less finely: patterns need the time.
 _HORDE = 2000
+#: Of many pods, all steps together may take so many times the work of a walk.
+_TIMES = 2
 #: How often machines are cut anew, and which part of the search looks for patterns in between.
 _ROUNDS, _STROLL = 2, 2
 
@@ -53,11 +57,14 @@ class Optimiser(Protocol):
 
 
 def better(
-    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float = 0.0, clocked: bool = True,
+    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float = 0.0, patience: float | None = 1.0,
     tell: Callable[[Bettered], None] | None = None,
 ) -> Bettered:  # fmt: skip
-    """The best packing found in time; `tell` hears of every step on the way."""
-    end = stopwatch() + deadline - spent if clocked else None
+    """The best packing found in time; `tell` hears of every step on the way.
+
+    The clock stops it after the deadline times `patience`, or not at all.
+    """
+    end = stopwatch() + deadline * patience - spent if patience is not None else None
     return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, tell).run()
 
 
@@ -68,7 +75,12 @@ def poured(problem: Problem, packing: Packing, seed: int, deadline: float, spent
 
 def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
     """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a machine is."""
-    return better(problem, packing, seed, deadline, clocked=False)
+    return better(problem, packing, seed, deadline, patience=None)
+
+
+def better_patiently(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    """`better`, with the clock as the last resort against what nobody reckoned with."""
+    return better(problem, packing, seed, deadline, spent, PATIENCE)
 
 
 class _Attempt:
@@ -82,6 +94,7 @@ class _Attempt:
         self.best = start
         self.seed = seed
         self.budget = budget
+        self.most = None if few(problem) else problem.work + _TIMES * budget
         self.end = end
         self.tell = tell
         self.bound: float | None = None
@@ -120,7 +133,7 @@ class _Attempt:
         return self.end - stopwatch() if self.end is not None else _FOREVER
 
     def over(self) -> bool:
-        return self.left() < 0
+        return self.left() < 0 or (self.most is not None and self.problem.work > self.most)
 
     def _say(self) -> None:
         if self.tell is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.planner.asks import Ask, Ties
 from dovetail.planner.board import Board
-from dovetail.planner.columns import Bools, Ints
+from dovetail.planner.columns import Bools
 from dovetail.planner.groups import AFFINITY
 
 #: Smaller columns tried for one machine, and how many pods may leave it.
@@ -51,9 +51,10 @@ def _smaller(board: Board, at: int) -> bool:
     if sum(board.contents[at].values()) <= _MOST_PODS and _moved(board, at, dict(board.contents[at])):
         board.close(at)
         return True
-    used = np.array(board.used(at))
+    used = board.used(at)
     for column in _columns(board, at, asks):
-        leaving = _excess(board, at, used - board.menu.capacity[:, column])
+        room = board.menu.sizes[column]
+        leaving = _excess(board, at, [amount - most for amount, most in zip(used, room, strict=True)])
         if leaving is not None and _moved(board, at, leaving):
             board.move(at, column)
             return True
@@ -78,32 +79,36 @@ def _columns(board: Board, at: int, asks: list[Ask]) -> list[int]:
     return [int(each) for each in found[-_MOST_COLUMNS:]]
 
 
-def _excess(board: Board, at: int, over: Ints) -> dict[int, int] | None:
+def _excess(board: Board, at: int, over: list[int]) -> dict[int, int] | None:
     """A few pods without which a machine holds less by `over`: each time the one that is nearest to what is missing."""
     leaving: dict[int, int] = {}
     held = dict(board.contents[at])
     for _ in range(_MOST_PODS):
-        if not (over > 0).any():
+        if max(over) <= 0:
             return leaving
-        best, number = max((_help(board.asks[each], over), -each) for each in held)
+        best, number = max([(_help(board.asks[each], over), -each) for each in held])
         if best <= 0.0:
             return None
         leaving[-number] = leaving.get(-number, 0) + 1
         held[-number] -= 1
         if not held[-number]:
             del held[-number]
-        over = over - board.asks[-number].request
+        for dim, amount in board.asks[-number].steps:
+            over[dim] -= amount
         if not held:
             return None
-    return leaving if not (over > 0).any() else None
+    return leaving if max(over) <= 0 else None
 
 
-def _help(ask: Ask, over: Ints) -> float:
+def _help(ask: Ask, over: list[int]) -> float:
     """How much of what must go a pod takes with it; what it takes beyond that is hard to place elsewhere."""
-    need = np.maximum(over, 0)
-    scale = np.maximum(need, 1)
-    took = float((np.minimum(ask.request, need) / scale)[need > 0].sum())
-    wasted = float((np.maximum(ask.request - need, 0) / np.maximum(ask.request, 1)).sum())
+    took = wasted = 0.0
+    for dim, amount in ask.steps:
+        need = max(0, over[dim])
+        if need:
+            took += min(amount, need) / need
+        if amount > need:
+            wasted += (amount - need) / amount
     return took - 0.2 * wasted
 
 
@@ -137,6 +142,8 @@ def _places(board: Board, ask: Ask, at: int, count: int) -> list[tuple[int, int]
         lying = board.domains[board.axis_at[key]]
         ok &= lying[bins] == lying[at]
     bins, room = bins[ok], room[ok]
-    left = (board.free[:, bins][ask.dims] / ask.request[ask.dims, None]).sum(axis=0)
+    left = np.zeros(len(bins))
+    for dim, amount in ask.steps:
+        left += board.free[dim].take(bins) / amount
     order = np.argsort(left, kind="stable")
     return list(zip(bins[order].tolist(), room[order].tolist(), strict=True))
