@@ -7,7 +7,8 @@ of a machine. So shapes that differ in nothing else (ordinals, hashes, claim nam
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 from weakref import ref
@@ -168,7 +169,7 @@ class _Kinds:
     """Finds what makes pods one class: their kind, the groups that count them, of all that there are, and the rest."""
 
     def __init__(self, groups: frozenset[Group], priorities: Mapping[str, int]) -> None:
-        self._groups = groups
+        self._named, self._general = _by_label(groups)
         self._priorities = priorities
         self._token = object()
         self._known: dict[object, Kind] = {}
@@ -206,13 +207,28 @@ class _Kinds:
         return kind
 
     def _members(self, shape: Shape) -> frozenset[Group]:
-        found = frozenset(group for group in self._groups if group.counts(shape.namespace, shape.labels))
+        asked = chain(self._general, *(self._named.get(pair, ()) for pair in shape.labels.items()))
+        found = frozenset(group for group in asked if group.counts(shape.namespace, shape.labels))
         return self._same.setdefault(found, found)
 
     @property
     def outgrown(self) -> bool:
         """Whether most of it speaks of pods that are gone by now."""
         return len(self._counted) > _MOST_KNOWN or len(self._alike) > _MOST_KNOWN
+
+
+def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group]], list[Group]]:
+    """Groups by a label that all of their members have, and those that name none."""
+    named: dict[tuple[str, str], list[Group]] = {}
+    general: list[Group] = []
+    for group in groups:
+        one = next(((key, values) for key, operator, values in group.selector if operator == "In"), None)
+        if one is None:
+            general.append(group)
+        else:
+            for value in one[1]:
+                named.setdefault((one[0], value), []).append(group)
+    return named, general
 
 
 def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:

@@ -38,6 +38,13 @@ def hosts_sound(board: Board) -> bool:
     return True
 
 
+def bereaved(board: Board) -> bool:
+    """Whether any pod has lost the company it needs."""
+    if not any(cell.kind == AFFINITY for cell in board.problem.cells.values()):
+        return False
+    return any(widowed(board, at) for at in range(board.size) if board.contents[at])
+
+
 def widowed(board: Board, at: int) -> bool:
     """Whether a pod on a machine has lost the company it needs."""
     for number in board.contents[at]:

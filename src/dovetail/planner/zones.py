@@ -15,11 +15,13 @@ from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools
 from dovetail.planner.sizing import shrink
-from dovetail.planner.soundness import sound, widowed
+from dovetail.planner.soundness import bereaved, sound
 from dovetail.planner.wishes import unkept
 
 #: What more zones may cost at least, as a share of the price, where the yardstick places other pods.
 _OWED = 0.1
+#: So many pods and machines are tried in a zone that nobody uses: each takes as long as the board is large.
+_TRIED = 200_000
 
 
 def reach(board: Board, enough: int) -> int:
@@ -80,10 +82,14 @@ def _settled(board: Board, axis: int, domain: int) -> Iterator[Board]:
     """Boards on which a machine of its own stands in a zone: one that stood elsewhere, or one for a single pod."""
     missed = unkept(board)
     used = [int(board.domains[axis][at]) for at in board.bought()]
+    tries = _TRIED // (board.size + len(board.problem.cells))
     for at in board.bought():
         lots = [{number: 1} for number in board.contents[at]]
         if used.count(int(board.domains[axis][at])) > 1:
             lots.append(dict(board.contents[at]))
+        tries -= len(lots)
+        if tries < 0:
+            return
         for lot in lots:
             twin = _moved(board, at, lot, axis, domain)
             if twin is not None and unkept(twin) <= missed:
@@ -117,8 +123,7 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
         if twin.per_new(ask) < count or not _allowed(twin, ask, fresh, count):
             return None
         twin.put(ask, fresh, count)
-    lonely = any(widowed(twin, each) for each in range(twin.size) if twin.contents[each])
-    return twin if sound(twin) and not lonely else None
+    return twin if sound(twin) and not bereaved(twin) else None
 
 
 def _allowed(board: Board, ask: Ask, at: int, count: int) -> bool:
