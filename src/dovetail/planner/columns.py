@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, TypeVar
 
@@ -17,12 +18,14 @@ import numpy as np
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE
 from dovetail.planner.clauses import NODE_NAME, Clause, Term, holds
-from dovetail.planner.flavours import RESERVATION, Flavour, fixed_label, flavours_of, left_open, pool_clauses
+from dovetail.planner.flavours import ALWAYS, RESERVATION, Flavour, fixed_label, flavours_of, left_open, pool_clauses
 from dovetail.planner.plan import Choice
 from dovetail.planner.snapshot import Pool
 
 #: A name no machine has yet: Exists and NotIn hold of it, In does not.
 UNBORN = "\0unborn"
+#: What every machine is labelled with, whatever its type and pool.
+_OF_ALL = (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION)
 _MOST_REMEMBERED = 4096
 _CAP = 1 << 62
 
@@ -85,9 +88,10 @@ class Columns:
     def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
         self.pools = tuple(pools)
         self.asked = asked
+        self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
         found: list[Column] = []
-        for index, pool in enumerate(pools):
-            found += _columns_of(index, pool, asked)
+        for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
+            found += _columns_of(index, pool, rules, asked)
         found.sort(key=attrgetter("sort_key"))
         for at, column in enumerate(found):
             column.index = at
@@ -100,6 +104,8 @@ class Columns:
         self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
         self._labels: dict[str, dict[str | None, int]] = {}
+        self._told = _told(found).union(*(pool.labels for pool in pools), *self._rules)
+        """The labels that any machine may have."""
         self._clauses: dict[Clause, int] = {}
         self._amounts: dict[str, Ints] = {}
         self._overhead: dict[str, Ints] = {}
@@ -147,6 +153,8 @@ class Columns:
     def by_label(self, key: str) -> dict[str | None, int]:
         """The columns by the value of a label."""
         known = self._labels.get(key)
+        if known is None and key not in self._told:
+            known = self._labels[key] = {None: self.everything} if self.rows else {}
         if known is None:
             bits: dict[str | None, list[int]] = {}
             for column in self.rows:
@@ -172,7 +180,7 @@ class Columns:
                 return value
         if key == RESERVATION and column.offering.reservation_id:
             return column.offering.reservation_id
-        return fixed_label(pool, column.type, column.offering, key)
+        return fixed_label(pool, self._rules[column.pool].get(key, ()), column.type, column.offering, key)
 
     def clause(self, each: Clause) -> int:
         """The columns on which a clause holds."""
@@ -217,16 +225,18 @@ class Columns:
         """How much of a resource pods may have on each column, daemons served."""
         known = self._amounts.get(name)
         if known is None:
-            held = {
-                id(kind): max(-_CAP, min(kind.allocatable.get(name, 0), _CAP))
-                for pool in self.pools
-                for kind in pool.types
-            }
-            known = np.array([held[id(c.type)] for c in self.rows], dtype=np.int64)
+            kinds = {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.stock else {}
+            held = {key: max(-_CAP, min(kind.allocatable.get(name, 0), _CAP)) for key, kind in kinds.items()}
+            known = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
             if name in self._overhead:
                 known = known - self._overhead[name]
             self._amounts[name] = known
         return known
+
+    @cached_property
+    def stock(self) -> frozenset[str]:
+        """The resources that any type has."""
+        return frozenset(name for pool in self.pools for kind in pool.types for name in kind.capacity)
 
     def largest(self, name: str, pool: int) -> int:
         """What the largest type of a pool has of a resource in all."""
@@ -258,17 +268,8 @@ class Columns:
     def _stairs(self, name: str) -> tuple[list[int], list[int]]:
         amounts = self.amounts(name)
         levels = np.unique(amounts)
-        masks = [0] * len(levels)
-        order = np.argsort(-amounts, kind="stable")
-        at, mask = 0, 0
-        for step in range(len(levels) - 1, -1, -1):
-            bits: list[int] = []
-            while at < self.size and amounts[order[at]] == levels[step]:
-                bits.append(int(order[at]))
-                at += 1
-            mask |= of_bits(bits)
-            masks[step] = mask
-        return [int(level) for level in levels], [*masks, 0]
+        packed = np.packbits(amounts >= levels[:, None], axis=1, bitorder="little")
+        return levels.tolist(), [*(int.from_bytes(row.tobytes(), "little") for row in packed), 0]
 
     def fits(self, requests: Mapping[str, int]) -> int:
         mask = self.everything
@@ -315,6 +316,14 @@ def sold(pool: Pool, clauses: Iterable[Clause]) -> bool:
     )
 
 
+def _told(columns: Iterable[Column]) -> set[str]:
+    """The labels that machines have whatever their pools say."""
+    found = {*_OF_ALL, *ALWAYS}
+    found.update(key for flavour in {each.flavour for each in columns} for key, _ in flavour)
+    types = {id(each.type): each.type for each in columns}.values()
+    return found.union(*(each.labels for each in types), *(each.labels for kind in types for each in kind.offerings))
+
+
 def _by_key(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
     found: dict[str, list[Clause]] = {}
     for each in clauses:
@@ -327,15 +336,15 @@ def _defined(pool: Pool) -> set[str]:
     return {key for kind in pool.types for key in kind.labels}
 
 
-def _columns_of(index: int, pool: Pool, asked: Asked) -> list[Column]:
-    defined, by_key = _defined(pool), _by_key(pool_clauses(pool))
+def _columns_of(index: int, pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[Column]:
+    defined = _defined(pool)
     kinds = [kind for kind in pool.types if kind.offerings
              and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
     left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
     open_keys = [key for key in asked.values if any(key in each for each in left)]
     found: list[Column] = []
     for kind, options in zip(kinds, left, strict=True):
-        flavours = list(flavours_of(pool, kind, options, open_keys)) if open_keys else [()]
+        flavours = list(flavours_of(pool, kind, by_key, options, open_keys)) if open_keys else [()]
         for offering in kind.offerings:
             if _offering_allowed(offering, by_key):
                 found += [Column(index, kind, offering, flavour) for flavour in flavours]

@@ -13,7 +13,7 @@ from dovetail.model.reasons import reason
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.clauses import NODE_NAME, text
-from dovetail.planner.columns import sold
+from dovetail.planner.columns import Columns, sold
 from dovetail.planner.flavours import pool_clauses
 from dovetail.planner.hints import contradictory, of_values, values
 from dovetail.planner.plan import Funnel, Step
@@ -32,7 +32,7 @@ _INSTEAD = {
 _DISK = "ephemeral-storage"
 
 
-def cure(pool: Pool, question: Question) -> str:
+def cure(columns: Columns, pool: Pool, question: Question) -> str:
     """What helps where a question turned away the last offering of a pool."""
     if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
         return "name a machine that is there, or none"
@@ -41,7 +41,7 @@ def cure(pool: Pool, question: Question) -> str:
     if question.resource == _DISK:
         return "ask for less, or let the NodeClass give machines a larger disk"
     if question.absent:
-        there = any(question.resource in kind.capacity for kind in pool.types)
+        there = question.resource in columns.stock and any(question.resource in kind.capacity for kind in pool.types)
         return "let it buy types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
     return reason(question.code).cure
 

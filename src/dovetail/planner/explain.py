@@ -78,8 +78,9 @@ def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
             else hints.of_labels(columns, one, question.clauses, before))  # fmt: skip
     words = f"{question.words} ({told})" if told else question.words
     steps.append(_step(columns, words, before, 0))
-    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words, cure=cure(one, question),
-                  nearest=columns.rows[at].choice, nearest_lacks=", ".join([*short.values(), *others]),
+    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words,
+                  cure=cure(columns, one, question), nearest=columns.rows[at].choice,
+                  nearest_lacks=", ".join([*short.values(), *others]),
                   misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
 
 

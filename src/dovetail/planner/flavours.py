@@ -26,18 +26,18 @@ MOST_FLAVOURS = 256
 Flavour = tuple[tuple[str, str | None], ...]
 
 
-def fixed_label(pool: Pool, kind: InstanceType, offering: Offering, key: str) -> str | None:
-    """A label that nothing leaves open, or None."""
+def fixed_label(pool: Pool, rules: Sequence[Clause], kind: InstanceType, offering: Offering, key: str) -> str | None:
+    """A label that nothing leaves open, or None. `rules` are what the pool requires of it."""
     if key in offering.labels:
         return offering.labels[key]
     if key in pool.labels:
         return pool.labels[key]
     values = kind.labels.get(key)
     if values:
-        kept = [v for v in values if all(holds(each, v) for each in pool_clauses(pool) if each[0] == key)]
+        kept = [v for v in values if all(holds(each, v) for each in rules)]
         return kept[0] if kept else None
-    for each in pool_clauses(pool):
-        if each[0] == key and each[1] == "In" and each[2]:
+    for each in rules:
+        if each[1] == "In" and each[2]:
             return each[2][0]
     return ALWAYS.get(key)
 
@@ -58,28 +58,36 @@ def left_open(
     defined: set[str],
     asked: Mapping[str, tuple[str, ...]],
 ) -> dict[str, list[str | None]]:
-    """The labels that are open on this type and that somebody asks about, with the values they may have."""
+    """The labels that are open on this type and that somebody asks about, with the values they may have.
+
+    `by_key` are the pool's requirements, `defined` the labels that any of its types has.
+    """
     found: dict[str, list[str | None]] = {}
     for key, named in asked.items():
+        if not (key in defined or key in by_key or well_known(key)):
+            continue
         if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):
             continue
         if key in pool.labels or any(key in offering.labels for offering in kind.offerings):
             continue
-        options = _options(kind, key, by_key.get(key, []), named, defined)
-        if options != [fixed_label(pool, kind, kind.offerings[0], key)]:
+        rules = by_key.get(key, ())
+        options = _options(kind, key, rules, named, defined)
+        if options != [fixed_label(pool, rules, kind, kind.offerings[0], key)]:
             found[key] = options
     return found
 
 
 def flavours_of(
-    pool: Pool, kind: InstanceType, left: Mapping[str, list[str | None]], open_keys: Sequence[str]
-) -> Iterable[Flavour]:
+    pool: Pool, kind: InstanceType, by_key: Mapping[str, list[Clause]], left: Mapping[str, list[str | None]],
+    open_keys: Sequence[str],
+) -> Iterable[Flavour]:  # fmt: skip
     """Every way to settle the labels that are open on any type of the pool.
 
     A machine that may become one of another type takes its labels along, so the flavour of this one tells them too.
     """
     said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
-    axes = [[(key, value) for value in left.get(key) or [fixed_label(pool, kind, kind.offerings[0], key)]]
+    first = kind.offerings[0]
+    axes = [[(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
             for key in said]  # fmt: skip
     for count, combination in enumerate(product(*axes)):
         if count == MOST_FLAVOURS:
@@ -88,7 +96,7 @@ def flavours_of(
 
 
 def _options(
-    kind: InstanceType, key: str, rules: list[Clause], named: tuple[str, ...], defined: set[str]
+    kind: InstanceType, key: str, rules: Sequence[Clause], named: tuple[str, ...], defined: set[str]
 ) -> list[str | None]:
     values = kind.labels.get(key)
     if values:
@@ -100,7 +108,7 @@ def _options(
     return [None, *named] if well_known(key) else [None]
 
 
-def _open_values(rules: list[Clause], named: tuple[str, ...]) -> list[str | None]:
+def _open_values(rules: Sequence[Clause], named: tuple[str, ...]) -> list[str | None]:
     """What a pool's requirement on a label of its own leaves open."""
     listed = [set(each[2]) for each in rules if each[1] == "In"]
     if listed:

@@ -14,7 +14,7 @@ from dovetail.model.spelling import nearest
 from dovetail.planner.clauses import NEVER, NODE_NAME, Term
 from dovetail.planner.columns import UNBORN, Columns
 from dovetail.planner.ports import PORT
-from dovetail.planner.questions import known, shown
+from dovetail.planner.questions import known, labels_of, shown
 from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
 
@@ -29,8 +29,8 @@ def of_labels(columns: Columns, pool: Pool, asked: Term, among: int) -> str:
     key = asked[0][0]
     if key in (HOSTNAME, NODE_NAME):
         return "a new machine has a name of its own"
-    if not known(pool, key):
-        meant = columns.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, pool)))
+    if not known(columns, pool, key):
+        meant = columns.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(columns, pool))))
         return "; ".join(("no machine has that label", *meant))
     if contradictory(asked):
         return "no value is both"
@@ -58,7 +58,7 @@ def of_amounts(columns: Columns, pool: Pool, name: str, at: int) -> str:
         return "daemons use it"
     most = int(columns.amounts(name)[at])
     if most <= 0 and name not in columns.charged() and not name.startswith(ATTACH):
-        meant = columns.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, pool)))
+        meant = columns.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, columns)))
         return "; ".join(("no type has any", *meant))
     daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
     return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
@@ -85,17 +85,16 @@ def _values_of(kind: InstanceType, key: str) -> Collection[str]:
     return kind.labels.get(key, ())
 
 
-def _meant_label(key: str, pool: Pool) -> Iterator[str]:
+def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
     """The label that was meant: by its name alone, since all of a domain look alike."""
-    own = {*pool.labels, *(need.key for need in pool.requirements)}
-    names = {_name(each): each for each in sorted(own.union(WELL_KNOWN, *(kind.labels for kind in pool.types)))}
+    names = {_name(each): each for each in sorted(there | WELL_KNOWN)}
     meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
     if meant:
         yield f"did you mean {meant}?"
 
 
-def _meant_resource(name: str, pool: Pool) -> Iterator[str]:
-    meant = nearest(name, {each for kind in pool.types for each in kind.capacity})
+def _meant_resource(name: str, columns: Columns) -> Iterator[str]:
+    meant = nearest(name, columns.stock)
     if meant:
         yield f"did you mean {meant}?"
 

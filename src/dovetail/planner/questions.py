@@ -72,20 +72,28 @@ def of_kind(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
     if len(terms) == 1:
         for together in _by_key(terms[0]):
             words = _all_of(together)
-            yield Question(_label_code(template, together), words, columns.term(together), clauses=together)
+            yield Question(_label_code(columns, template, together), words, columns.term(together), clauses=together)
     else:
-        unknown = all(_label_code(template, term) == "UNKNOWN_LABEL" for term in terms)
+        unknown = all(_label_code(columns, template, term) == "UNKNOWN_LABEL" for term in terms)
         yield Question("UNKNOWN_LABEL" if unknown else "NO_TYPE_MATCHES", _any_of(terms), columns.any_term(terms))
     storage = ask.cls.storage.alternatives
     if storage != ((),):
         yield Question("VOLUME_ZONE", f"volumes in {_any_of(storage)}", columns.any_term(storage))
 
 
-def known(pool: Pool, key: str) -> bool:
+def known(columns: Columns, pool: Pool, key: str) -> bool:
     """Whether machines of a pool can have a label at all."""
-    if key in WELL_KNOWN or key in pool.labels or key in (HOSTNAME, NODE_NAME, ""):
-        return True
-    return any(need.key == key for need in pool.requirements) or any(key in kind.labels for kind in pool.types)
+    return key in WELL_KNOWN or key in (HOSTNAME, NODE_NAME, "") or key in labels_of(columns, pool)
+
+
+def labels_of(columns: Columns, pool: Pool) -> frozenset[str]:
+    """The labels that a pool and what its provider sells speak of."""
+
+    def found() -> frozenset[str]:
+        own = {*pool.labels, *(need.key for need in pool.requirements)}
+        return frozenset(own.union(*(kind.labels for kind in pool.types)))
+
+    return columns.recall(("labels", pool.name), found)
 
 
 def _by_key(term: Term) -> list[Term]:
@@ -108,8 +116,8 @@ def _any_of(terms: tuple[Term, ...]) -> str:
     return " or ".join([*told, "others"] if len(terms) > _TOLD else told)
 
 
-def _label_code(pool: Pool, term: Term) -> str:
-    return "NO_TYPE_MATCHES" if all(known(pool, each[0]) for each in term) else "UNKNOWN_LABEL"
+def _label_code(columns: Columns, pool: Pool, term: Term) -> str:
+    return "NO_TYPE_MATCHES" if all(known(columns, pool, each[0]) for each in term) else "UNKNOWN_LABEL"
 
 
 def _size_code(name: str) -> str:

@@ -24,6 +24,8 @@ _LARGEST = 3000
 _SAFETY = 1e-6
 #: As good as no limit, beside those that are one: the solver takes no numbers as large as that.
 _PLENTY = 1e6
+#: So many rules on sharing machines are kept to, those that bind most pods: each is asked of every column.
+_RULES = 32
 _NONE, _NO_TABLE = np.zeros(0), np.zeros((0, 0))
 
 
@@ -101,14 +103,15 @@ def fluid(
     requests = np.array([each.ask.request for each in demands], dtype=np.float64)
     totals = requests * np.array([[each.count] for each in demands])
     shares = np.log2(np.maximum(totals, 1.0) / np.maximum(totals.max(axis=1, keepdims=True), 1.0))
+    rules = _rules(demands)
     keys: list[object] = []
     for fineness in (None, 8.0, 4.0, 2.0, 1.0, 0.0):
         marks = requests if fineness is None else np.round(shares * fineness)
-        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), each.caps)
-                for mark, columns, each in zip(marks, shown, demands, strict=True)]  # fmt: skip
+        keys = [(mark.tobytes(), _open_to(each, columns, bool(cuts), proven and fineness is not None), caps)
+                for mark, columns, each, caps in zip(marks, shown, demands, rules, strict=True)]  # fmt: skip
         if sum(map(len, dict(zip(keys, shown, strict=True)).values())) <= largest:
             break
-    by_key = _poured(demands, shown, totals, keys)
+    by_key = _poured(demands, shown, rules, totals, keys)
     number = {key: at for at, key in enumerate(by_key)}
     programme = _Programme(problem, list(by_key.values()), standing and bool(len(problem.nodes)))
     for cut in cuts:
@@ -142,16 +145,29 @@ def _undominated(problem: Problem, demands: list[Demand]) -> Bools:
     return kept
 
 
+def _rules(demands: list[Demand]) -> list[tuple[tuple[int, int], ...]]:
+    """The rules on sharing machines that each demand is held to."""
+    bound = Counter[tuple[int, int]]()
+    for each in demands:
+        for rule in each.caps:
+            bound[rule] += int(each.count)
+    if len(bound) <= _RULES:
+        return [each.caps for each in demands]
+    kept = set(sorted(bound, key=lambda rule: (-bound[rule], rule))[:_RULES])
+    return [tuple(rule for rule in each.caps if rule in kept) for each in demands]
+
+
 def _poured(
-    demands: list[Demand], shown: list[Ints], totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
+    demands: list[Demand], shown: list[Ints], rules: list[tuple[tuple[int, int], ...]],
+    totals: np.ndarray[tuple[int, int], np.dtype[np.float64]],
     keys: list[object],
 ) -> dict[object, _Pool]:  # fmt: skip
     """Demands with the same key as one. Where their requests differ, that hardly changes what resources are worth."""
     pools: dict[object, _Pool] = {}
-    for each, columns, total, key in zip(demands, shown, totals, keys, strict=True):
+    for each, columns, caps, total, key in zip(demands, shown, rules, totals, keys, strict=True):
         known = pools.get(key)
         if known is None:
-            pools[key] = _Pool([each], [columns], total.copy(), columns, each.caps, each.count)
+            pools[key] = _Pool([each], [columns], total.copy(), columns, caps, each.count)
         else:
             known.members.append(each)
             known.admitted.append(columns)
