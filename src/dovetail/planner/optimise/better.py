@@ -26,7 +26,7 @@ from dovetail.planner.zones import widened
 #: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
 _WORK_A_SECOND = 40_000
 #: Where plans should not depend on the clock, it stops what takes so many times as long as it should.
-PATIENCE = 8.0
+PATIENCE = 4.0
 _FOREVER = 1e9
 #: Up to this many classes packing from scratch is quick enough to try many ways.
 _ALIKE = 120

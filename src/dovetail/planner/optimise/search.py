@@ -31,6 +31,8 @@ EPSILON = 1e-9
 _HEAT = 0.05
 #: Up to this many machines a step touches about the whole plan; of more it touches a part, and may cost less more.
 _WHOLE = 10
+#: Up to so many groups, and so many dimensions, a step costs much the same.
+_CELLS, _DIMS = 100, 20
 #: How often pods are also taken off machines that are there.
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
@@ -176,7 +178,7 @@ def _starts(problem: Problem, chance: Chance) -> list[Strategy]:
 
 def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = None) -> Board | None:
     """The board with some machines taken apart and their pods, and perhaps one of another class, placed again."""
-    problem.work += 10 + before.size // 5
+    problem.work += 10 + before.size // 5 + _burden(problem)
     board = before.clone()
     bought = board.bought()
     if not bought and guest is None:
@@ -205,6 +207,11 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
     if not sound(board) or (board.existing and _left_behind(board)):
         return None
     return board
+
+
+def _burden(problem: Problem) -> int:
+    """What a step costs more where there is an unusual number of groups to count, or of things that machines have."""
+    return max(0, len(problem.cells) - _CELLS) // 2 + max(0, len(problem.dims) - _DIMS) * _DIMS
 
 
 def _placed(packer: Packer, ask: Ask, count: int, climb: bool) -> int:
