@@ -10,7 +10,7 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
 
-from .conftest import ZONE, Solve, kind, node, pod, pods, pool, spread
+from .conftest import HOSTNAME, ZONE, Solve, kind, near, node, pod, pods, pool, spread
 
 EMPTY = InstanceType(
     name="empty", capacity={"cpu": 0, "memory": 0, "pods": 0}, overhead={}, labels={},
@@ -142,3 +142,25 @@ def test_new_machines_have_names_that_no_node_has(solve: Solve) -> None:
 def test_limits_of_absurd_size_are_limits(solve: Solve, limit: int) -> None:
     plan = solve(pod("a"), pools=(pool(limits={"cpu": limit}),), deadline=0.05)
     assert (plan.unschedulable == {}) is (limit > 0)
+
+
+def test_a_label_for_every_pod_that_nobody_has_is_told_to_every_pod(solve: Solve) -> None:
+    asking = [pod(f"p{n}", nodeSelector={f"team-{n}": "a"}) for n in range(300)]
+    plan = solve(*asking, pod("plain"), deadline=0.05)
+    assert {each.code for each in plan.unschedulable.values()} == {"UNKNOWN_LABEL"}
+    assert len(plan.unschedulable) == 300
+
+
+def test_a_resource_for_every_pod_that_nobody_has_is_told_to_every_pod(solve: Solve) -> None:
+    asking = [pod(f"p{n}", requests={f"example.com/r{n}": "1"}) for n in range(100)]
+    plan = solve(*asking, deadline=0.05)
+    assert all(f"example.com/r{n}" in plan.unschedulable[f"default/p{n}"].message for n in range(100))
+
+
+def test_more_rules_on_sharing_than_the_bound_looks_at_leave_it_below_every_plan(solve: Solve) -> None:
+    """Each of sixty workloads wants a machine for each of its three pods: the bound keeps to some of the rules."""
+    apart = [pod(f"w{n}-{i}", cpu="100m", labels={"app": f"w{n}"}, **near("podAntiAffinity", HOSTNAME, app=f"w{n}"))
+             for n in range(60) for i in range(3)]  # fmt: skip
+    plan = solve(*apart, deadline=0.1)
+    assert len(plan.machines) >= 3
+    assert plan.cost.lower_bound is not None and 0 < plan.cost.lower_bound <= plan.cost.per_hour
