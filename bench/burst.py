@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.podrequests import requests
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement
 
@@ -123,6 +124,35 @@ def mixed(count: int, seed: int) -> list[dict[str, Any]]:
         name = f"w{len(found)}"
         found += [body(f"{name}-{n}", cpu, memory + 64, {"app": name}) for n in range(replicas)]
     return found
+
+
+def fleet(bodies: list[dict[str, Any]], pool: Pool, cores: int, share: float, seed: int) -> tuple[NodeState, ...]:
+    """Machines of up to so many cores that pods run on, of which they ask for a share: what scaling down leaves."""
+    rng = random.Random(seed)
+    category, waiting = "karpenter.k8s.aws/instance-category", [*reversed(bodies)]
+    zones = next(need.values for need in pool.requirements if need.key == ZONE)
+    types = [
+        each for each in pool.types
+        if each.labels.get(category, ("",))[0] in "cmr" and "amd64" in each.labels["kubernetes.io/arch"]
+        and 2000 <= each.capacity["cpu"] <= 1000 * cores
+    ]  # fmt: skip
+    found = []
+    while waiting:
+        kind, zone, held = rng.choice(types), rng.choice(zones), list[Pod]()
+        price = next((o.price for o in kind.offerings if (o.zone, o.capacity_type) == (zone, "on-demand")), None)
+        if price is None:
+            continue
+        room = {name: amount * share for name, amount in kind.allocatable.items()}
+        while waiting and min(room["cpu"], room["memory"]) > 0:
+            held.append(msgspec.convert(waiting.pop(), Pod))
+            for name, amount in requests(held[-1]).items():
+                room[name] -= amount
+        labels = {ZONE: zone, HOSTNAME: f"n{len(found)}", "node.kubernetes.io/instance-type": kind.name,
+                  "karpenter.sh/nodepool": pool.name, "karpenter.sh/capacity-type": "on-demand"}  # fmt: skip
+        labels |= {key: values[0] for key, values in kind.labels.items()}
+        found.append(NodeState(name=f"n{len(found)}", labels=labels, allocatable=kind.allocatable, price=price,
+                               capacity=kind.capacity, pods=tuple(held), pool=pool.name))  # fmt: skip
+    return tuple(found)
 
 
 def alike(classes: int, copies: int) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@
     python -m bench.planner cut                   a snapshot after 100 pods changed, and what the mirror weighs
     python -m bench.planner cost [--deadline S]   mixed bursts over the packaged catalogue: gap to the bound
     python -m bench.planner explain               what recording explanations costs
+    python -m bench.planner fleet                 what 35 %-used clusters of 5,000 pods could give back in five seconds
 
 Times are seconds of processor (the machine may be shared) and of the clock. Karpenter is built with Go on first use.
 `--largest` is up to how many pods Karpenter is asked as well: it takes minutes for 20,000.
@@ -34,6 +35,7 @@ import msgspec
 from bench import burst
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.quantity import format_resources
+from dovetail.planner.consolidate import consolidate
 from dovetail.planner.memory import Memory
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem import Problem
@@ -252,6 +254,18 @@ def _gap(name: str, pool: Pool, bodies: list[dict[str, Any]], deadline: float, g
           f"bettered {gaps[2][-1]:.2%} in {best.seconds:.2f} s, {len(best.machines)} machines", flush=True)  # fmt: skip
 
 
+def fleet() -> None:
+    pool = burst.real_pool()
+    for cores in (8, 32):
+        for seed in (7, 8):
+            nodes = burst.fleet(burst.mixed(5000, seed), pool, cores, 0.35, seed)
+            used, _, plan = timed(partial(consolidate, Snapshot(pools=(pool,), nodes=nodes), deadline=5.0))
+            before, after, bound = plan.cost.before or 0.0, plan.cost.per_hour, plan.cost.lower_bound
+            above = f"{after / bound - 1:.2%} above the bound" if bound else "no bound"
+            print(f"{len(nodes)} machines of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
+                  f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor", flush=True)  # fmt: skip
+
+
 def explain() -> None:
     from unittest.mock import patch
 
@@ -292,7 +306,8 @@ def _planned(snapshot: Snapshot) -> tuple[float, float, Plan]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain"])
+    parser.add_argument("what", nargs="?", choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain",
+                                                      "fleet"])  # fmt: skip
     parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--deadline", type=float, default=3.0)
@@ -300,6 +315,7 @@ def main() -> None:
     ways = {
         "speed": lambda: speed(asked.largest), "growth": growth, "scratch": scratch,
         "live": lambda: live(asked.rounds), "cut": cut, "cost": lambda: cost(asked.deadline), "explain": explain,
+        "fleet": fleet,
     }  # fmt: skip
     for way in (asked.what,) if asked.what else ways:
         ways[way]()
