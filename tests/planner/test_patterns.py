@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -133,7 +134,8 @@ for _ in range(2):
 def test_the_same_pods_are_cut_the_same_way_whatever_the_hash_seed() -> None:
     ways = {
         subprocess.run(
-            [sys.executable, "-c", _CUT], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", _CUT], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
         ).stdout
         for seed in ("1", "2")
     }
