@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from dovetail.cli.plan_input import snapshot
+from dovetail.cli.plan_notes import MOST_DOUBTS, notes
 from dovetail.cli.plan_objects import Objects, read
 from dovetail.cli.problem import Problem
 from dovetail.model.pods import Pod
 
-PERHAPS = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "Perhaps"}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+PERHAPS = {**SPREAD, "whenUnsatisfiable": "Perhaps"}
 POOL = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "p"}}
 
 
@@ -28,6 +30,14 @@ def _pods(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
 def _on(*expressions: dict[str, Any]) -> dict[str, Any]:
     terms = [{"matchExpressions": list(expressions)}]
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+def _spread(**fields: Any) -> dict[str, Any]:
+    return _pods("Pod", {"topologySpreadConstraints": [{**SPREAD, **fields}]})
+
+
+def _container(**fields: Any) -> dict[str, Any]:
+    return _pods("Pod", {"containers": [{"name": "c", **fields}]})
 
 
 @pytest.mark.parametrize(
@@ -54,6 +64,10 @@ def _on(*expressions: dict[str, Any]) -> dict[str, Any]:
             _pods("Deployment", {"template": {"spec": {"topologySpreadConstraints": [PERHAPS]}}}),
             'spec.template.spec.topologySpreadConstraints[0].whenUnsatisfiable: Unsupported value: "Perhaps"',
         ),
+        (_spread(maxSkew=0), 'Pod "x": spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater'),
+        (_spread(maxSkew=-1), "[0].maxSkew: Invalid value: -1: must be greater than zero"),
+        (_spread(minDomains=0), "[0].minDomains: Invalid value: 0: must be greater than zero"),
+        (_spread(topologyKey=""), "[0].topologyKey: Required value: can not be empty"),
         (
             _pods("Pod", {"affinity": _on({"key": "a", "operator": "Nope"})}),
             '.matchExpressions[0].operator: Invalid value: "Nope": not a valid selector operator',
@@ -91,6 +105,54 @@ def test_operators_of_pools_are_understood_of_pods_too() -> None:
     objects = Objects()
     objects.add(_pods("Pod", {"affinity": _on({"key": "a", "operator": "Gte", "values": ["3"]})}))
     assert len(objects.of(Pod)) == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (_spread(minDomains=2, whenUnsatisfiable="ScheduleAnyway"), "can only use minDomains if"),
+        (_container(resources={"requests": {"cpu": 2}, "limits": {"cpu": "1"}}), "or equal to cpu limit of 1"),
+        (_container(resources={"requests": {"nvidia.com/gpu": 1}}), "Limit must be set for non overcommitable"),
+        (_container(ports=[{"containerPort": 80, "hostPort": 70000}]), "hostPort: Invalid value: 70000"),
+        (_pods("Pod", {"nodeSelector": {"a b": "c"}}), "spec.nodeSelector: Invalid value"),
+        (_pods("Pod", {"affinity": _on({"key": "a", "operator": "In"})}), "values: Required value"),
+    ],
+)
+def test_what_the_server_would_refuse_of_pods_is_planned_for_and_noted_once(source: dict[str, Any], told: str) -> None:
+    """It is clear what is meant; but whoever applies the manifest will be refused."""
+    objects = Objects()
+    for name in ("a", "b", "c"):
+        objects.add({**source, "metadata": {"name": name}})
+    world = snapshot(objects, (), any_type=True)
+    (note,) = notes(objects, "", world, consolidating=False)
+    assert len(world.pending) == 3
+    assert note.startswith('Pod "a" and 2 more: spec.')
+    assert told in note
+
+
+def test_many_things_that_are_wrong_with_pods_do_not_fill_the_screen() -> None:
+    objects = Objects()
+    for at in range(30):
+        objects.add({**_pods("Pod", {"nodeSelector": {f"a b {at}": "c"}}), "metadata": {"name": f"p{at}"}})
+    assert len(list(notes(objects, "", snapshot(objects, (), any_type=True), consolidating=False))) == MOST_DOUBTS + 1
+
+
+@pytest.mark.parametrize("spec", [
+    _container(resources={"limits": {"cpu": 2, "nvidia.com/gpu": "1"}}, ports=[{"containerPort": 80, "hostPort": 80}]),
+    _container(resources={"requests": {"cpu": None, "memory": "1Gi"}}, ports=None),
+    _pods("Pod", {"topologySpreadConstraints": [SPREAD], "tolerations": [{"operator": "Exists"}]}),
+])  # fmt: skip
+def test_what_people_write_is_not_doubted(spec: dict[str, Any]) -> None:
+    """Not a limit without a request either, nor an amount that a template leaves empty."""
+    objects = Objects()
+    objects.add(spec)
+    assert not objects.doubtful
+
+
+def test_what_a_server_has_stored_is_not_doubted() -> None:
+    objects = Objects()
+    objects.add({**_pods("Pod", {"nodeSelector": {"a b": "c"}}), "metadata": {"name": "x", "uid": "u"}})
+    assert not objects.doubtful
 
 
 def test_aliases_that_end_are_read(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.planner.snapshot import Snapshot
 
+#: So many things that are wrong with pods are told one by one.
+MOST_DOUBTS = 10
+
 
 def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool) -> Iterator[str]:
     """What a reader of the plan should know about the input."""
@@ -29,6 +32,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield f"{', '.join(f'{count} {kind}' for kind, count in sorted(objects.ignored.items()))} ignored"
     for problem in objects.refused:
         yield f"{problem}; the API server would refuse it, dovetail lint says more"
+    yield from _doubts(objects)
     for name in objects.twice:
         yield f"{name} is in the input more than once; the last counts"
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
@@ -37,3 +41,12 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield "no Node is in the input that could be given back"
     if not consolidating and not snapshot.pending and not gated:
         yield "no pod waits, and nothing in the input would make one"
+
+
+def _doubts(objects: Objects) -> Iterator[str]:
+    """What the API server would refuse of pods, each thing once."""
+    for problem, names in list(objects.doubtful.items())[:MOST_DOUBTS]:
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        yield f"{names[0]}{others}: {problem}; the API server would refuse it"
+    if len(objects.doubtful) > MOST_DOUBTS:
+        yield f"{len(objects.doubtful) - MOST_DOUBTS} more things that the API server would refuse"

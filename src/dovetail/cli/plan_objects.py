@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from functools import lru_cache
 from itertools import count
 from math import inf
 from typing import Any, TypeVar
@@ -18,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dovetail.cli.manifests import texts
+from dovetail.cli.plan_pods import objections
 from dovetail.cli.problem import Problem
 from dovetail.model.kinds.check import check
 from dovetail.model.kinds.convert import ConversionError, expand
@@ -61,11 +61,6 @@ _AMOUNTS = {
 #: Where pods are described.
 _PODS = {"Pod": "spec"} | dict.fromkeys(("Deployment", "ReplicaSet", "StatefulSet", "Job", "DaemonSet"),
                                         "spec.template.spec")  # fmt: skip
-#: What a pod says about where it may run.
-_WHERE = ("affinity", "tolerations", "topologySpreadConstraints")
-_NO_OPERATOR = "not a valid selector operator"
-#: Operators that only pools may use in a cluster; what they mean is clear.
-_OF_POOLS = ("Gte", "Lte")
 #: How many of them there are to be.
 _COUNTS = ("replicas", "parallelism", "completions")
 #: More values than this, with every alias written out, nobody has written: a list of 100,000 pods has a tenth of them.
@@ -86,7 +81,9 @@ class Objects:
         self.node_classes: dict[str, Json] = {}
         """EC2NodeClasses by name."""
         self.refused: list[str] = []
-        """What the API server would not take, and planning can do with."""
+        """What the API server would not take of pools, and planning can do with."""
+        self.doubtful: dict[str, list[str]] = {}
+        """What it would not take of pods: what is wrong, and where."""
         self.ignored: dict[str, int] = {}
         self.twice: list[str] = []
         """What came more than once: the last counts, as when manifests are applied one after the other."""
@@ -129,7 +126,9 @@ class Objects:
         for where, amounts in _amounts(source):
             _check_amounts(source, where, amounts)
         _check_counts(source)
-        _check_words(source)
+        for each in objections(_named(source), _at(source, _PODS[kind]), _PODS[kind]) if kind in _PODS else ():
+            if not found.metadata.uid:  # what a server has stored it has not refused
+                self.doubtful.setdefault(each, []).append(_named(source))
         self._keep(kind, found, source)
 
     def _keep(self, kind: str, found: Any, source: Json) -> None:
@@ -233,6 +232,8 @@ def _at(source: Json, where: str) -> Json:
 
 def _check_amounts(source: Json, where: str, amounts: Json) -> None:
     for name, amount in amounts.items():
+        if amount is None:
+            continue  # as if it were not there
         try:
             negative = parse(str(amount)).nano < 0
         except QuantityError as problem:
@@ -247,34 +248,6 @@ def _check_counts(source: Json) -> None:
     for field in _COUNTS:
         if isinstance(spec.get(field), int) and spec[field] < 0:
             raise Problem(f"{_named(source)}: spec.{field}: {spec[field]} is below zero; 0 means none")
-
-
-def _check_words(source: Json) -> None:
-    """Words that Kubernetes does not know where a pod says where it may run: nobody could tell what they ask for."""
-    if source["kind"] not in _PODS:
-        return
-    where = _PODS[source["kind"]]
-    spec = _at(source, where)
-    said = {field: spec[field] for field in _WHERE if spec.get(field)}
-    wrong = _unknown_word(msgspec.json.encode(said), where) if said else None
-    if wrong:
-        raise Problem(f"{_named(source)}: {wrong}")
-
-
-@lru_cache(maxsize=1024)
-def _unknown_word(said: bytes, where: str) -> str | None:
-    """The first of them; most pods say what others have said."""
-    from dovetail.lab.apiserver.kinds.pod import placement
-
-    spec = without_nulls(msgspec.json.decode(said))
-    found = placement.affinity(spec.get("affinity", {}), f"{where}.affinity")
-    found += placement.tolerations(spec.get("tolerations", ()), f"{where}.tolerations")
-    found += placement.spread(spec.get("topologySpreadConstraints", ()), f"{where}.topologySpreadConstraints")
-    for each in found:
-        unknown = each.type == "FieldValueNotSupported" or each.detail == _NO_OPERATOR
-        if unknown and each.value and each.value not in _OF_POOLS:
-            return f"{each.field}: {each.body()}"
-    return None
 
 
 def read(paths: Iterable[str]) -> Objects:
