@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
 from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE
@@ -228,9 +229,12 @@ def test_a_spread_under_a_limit_stays_within_its_skew(solve: Solve) -> None:
     assert len(plan.machines) == 4
 
 
-def test_when_there_is_not_enough_the_important_go_first(solve: Solve) -> None:
-    vip = pods(2, "vip", cpu="1900m", priority=1000)
-    plan = solve(*pods(4, cpu="1900m"), *vip, pools=(pool(types=(SMALL,), limits={"nodes": 2}),))
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_when_there_is_not_enough_the_important_go_first(solve: Solve, name: str) -> None:
+    """Whatever they are called: Karpenter takes pods of one size, age and UID by chance."""
+    vip = pods(2, name, cpu="1900m", priority=1000)
+    waiting = [replace(each, metadata=replace(each.metadata, uid="")) for each in (*pods(4, "m", cpu="1900m"), *vip)]
+    plan = solve(*waiting, pools=(pool(types=(SMALL,), limits={"nodes": 2}),))
     assert all(plan.placements[each.metadata.key].machine for each in vip)
 
 

@@ -164,12 +164,13 @@ def _joined(one: PodClass, rung: int, at: int) -> tuple[tuple[str, str, tuple[st
 
 
 def _queue(problem: Problem) -> list[tuple[PodClass, str]]:
-    """Most CPU first, then most memory, then the oldest, then by UID."""
+    """Most CPU first, then most memory, then the oldest, then by UID. It knows nothing else: then priority decides."""
     asked = {pod_key(pod): pod.metadata for pod in problem.snapshot.pending}
     keyed = []
     for one in problem.classes:
         size = (-one.requests.get("cpu", 0), -one.requests.get("memory", 0))
         for name in one.pods:
             made = asked[name].creation_timestamp
-            keyed.append((*size, made.isoformat() if made is not None else "", asked[name].uid, one.index, name))
+            age = made.isoformat() if made is not None else ""
+            keyed.append((*size, age, asked[name].uid, -one.priority, one.index, name))
     return [(problem.classes[index], name) for *_, index, name in sorted(keyed)]
