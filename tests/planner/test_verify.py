@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Choice, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
@@ -172,3 +174,13 @@ def test_an_untolerated_taint_is_noticed() -> None:
 def test_a_machine_of_no_pool_or_no_offering_is_noticed(spoil: Callable[[Machine], Machine]) -> None:
     plan, snapshot = _plan(pod("a"))
     assert "offering" in _rules(replace(plan, machines=(spoil(plan.machines[0]),)), snapshot)
+
+
+def test_a_volume_for_one_pod_that_two_have_is_noticed() -> None:
+    users = [pod(name, volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]) for name in "ab"]
+    claim = {"metadata": {"name": "data", "namespace": "default"}, "spec": {"storageClassName": "x"}}
+    made = {"metadata": {"name": "x"}, "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"}
+    many = convert(claim, PersistentVolumeClaim)
+    plan, snapshot = _plan(*users, claims={"default/data": many}, storage_classes={"x": convert(made, StorageClass)})
+    one = replace(many, spec=replace(many.spec, access_modes=("ReadWriteOncePod",)))
+    assert _rules(plan, replace(snapshot, claims={"default/data": one})) == {"fit"}

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.planner.plan import Plan
@@ -201,9 +202,41 @@ def test_a_claim_for_which_a_node_was_chosen_goes_there_while_there_is_such_a_no
     assert _place(plan) in where
 
 
-def test_pods_that_take_turns_with_a_volume_all_have_a_place(solve: Solve) -> None:
-    claim = _claim(storageClassName="x", accessModes=["ReadWriteOncePod"])
-    assert solve(_user("a"), _user("b"), claims=claim, storage_classes=_class()).unschedulable == {}
+# -- volumes for one pod at a time ---------------------------------------------------------------------------------
+
+_ONCE: dict[str, Any] = {"storageClassName": "x", "accessModes": ["ReadWriteOncePod"]}
+
+
+def test_of_pods_that_share_a_volume_for_one_the_most_important_has_a_place(solve: Solve) -> None:
+    """kube-scheduler would take no second one: a machine for it would stand empty."""
+    plan = solve(_user("a"), _user("b", priority=7), _user("c"), claims=_claim(**_ONCE), storage_classes=_class())
+    why = plan.unschedulable["default/a"]
+    assert plan.placements["default/b"].machine is not None
+    assert why.code == plan.unschedulable["default/c"].code == "VOLUME_IN_USE"
+    assert 'claim "data" is for one pod at a time (ReadWriteOncePod), and default/b goes first' in why.message
+
+
+def test_whoever_cannot_run_at_all_leaves_a_volume_for_one_to_others(solve: Solve) -> None:
+    lost = {"name": "w", "persistentVolumeClaim": {"claimName": "gone"}}
+    stuck = pod("a", volumes=[*_user("a").spec.volumes, lost], priority=7)
+    plan = solve(stuck, _user("b"), claims=_claim(**_ONCE), storage_classes=_class())
+    assert plan.unschedulable.keys() == {"default/a"}
+
+
+@pytest.mark.parametrize(("going", "waits"), [({}, True), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, False)])
+def test_a_volume_for_one_is_free_once_its_pod_leaves(solve: Solve, going: dict[str, Any], waits: bool) -> None:
+    user = _user("old", nodeName="a")
+    there = replace(user, metadata=msgspec.convert({"name": "old", "namespace": "default", **going}, ObjectMeta))
+    nodes = (node("a", cpu="8", pods=(there,)),)
+    plan = solve(_user(), nodes=nodes, claims=_claim(**_ONCE), storage_classes=_class())
+    assert bool(plan.unschedulable) is waits
+
+
+def test_pods_of_a_machine_that_goes_take_their_volumes_for_one_along(solve: Solve) -> None:
+    user = _user("old", nodeName="a")
+    nodes = (node("a", pods=(user,), deleting=True),)
+    plan = solve(user, _user("a"), nodes=nodes, claims=_claim(**_ONCE), storage_classes=_class())
+    assert plan.unschedulable.keys() == {"default/a"}
 
 
 @pytest.mark.parametrize("owner", [None, "somebody else"])

@@ -42,6 +42,12 @@ def missing(name: str) -> Trouble:
     return Trouble("VOLUME_MISSING", f'persistentvolumeclaim "{name}" not found')
 
 
+def in_use(name: str, who: str) -> Trouble:
+    """Another pod has this claim, or comes before, and there can be no second one."""
+    text = f'persistentvolumeclaim "{name}" is for one pod at a time (ReadWriteOncePod), and {who}'
+    return Trouble("VOLUME_IN_USE", text)
+
+
 def bound_trouble(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> Trouble | None:
     """What keeps a claim that names its volume from being used, or one that is lost or going."""
     mine, its = f'persistentvolumeclaim "{claim.metadata.name}"', f'persistentvolume "{claim.spec.volume_name}"'

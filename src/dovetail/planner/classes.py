@@ -15,6 +15,7 @@ from weakref import ref
 
 import msgspec
 
+from dovetail.model.claims import Trouble
 from dovetail.model.pods import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
@@ -24,6 +25,7 @@ from dovetail.planner.shape import Shape, Spread, last_shapes_of
 from dovetail.planner.sharing import NOBODY, Sharing, sharing
 from dovetail.planner.snapshot import Preferences, Snapshot
 from dovetail.planner.storage import NOTHING, Storage, Volume, storage_of
+from dovetail.planner.turns import scarce, turns
 
 #: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
 TOO_MUCH = 1 << 52
@@ -104,10 +106,11 @@ def classes_of(
 
     `huddled` are affinities that only one machine for all can keep.
     """
-    rungs = _rungs(list(by_shape), snapshot, namespaces, dislikes, huddled)
+    rungs, lots = _rungs(list(by_shape), snapshot, namespaces, dislikes, huddled), list(by_shape.values())
     shared = NOBODY
     if any(map(_claims, by_shape)):
-        shared = _sharing(rungs, list(map(len, by_shape.values())), snapshot, running)
+        rungs, lots = _in_turn(rungs, lots, snapshot)
+        shared = _sharing(rungs, list(map(len, lots)), snapshot, running)
     if shared.drivers:
         rungs = [_relieved(each, shared, snapshot.memory) for each in rungs]
     ladders = list(map(_levels, rungs))
@@ -116,7 +119,7 @@ def classes_of(
     groups = list(dict.fromkeys([*owned, *feared]))
     merged: dict[_Alike, PodClass] = {}
     alike = _kinds_of(frozenset(groups), snapshot).of(rungs)
-    for each, same, pods in zip(rungs, alike, by_shape.values(), strict=True):
+    for each, same, pods in zip(rungs, alike, lots, strict=True):
         found = merged.get(same)
         if found is None:
             shape, storage = each.shape, each.storage
@@ -133,6 +136,29 @@ def classes_of(
 def _traits(storage: Storage) -> tuple[object, ...]:
     """What makes pods different by their volumes, beside where those let them run."""
     return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
+
+
+def _in_turn(
+    rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot
+) -> tuple[list[_Rungs], list[list[str]]]:
+    """The same, with those apart who wait for a volume that is for one pod at a time."""
+    usable = [each.shape for each in rungs if not each.shape.error and not each.storage.error]
+    claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
+    if not claims:
+        return rungs, lots
+    line = [one for one in _waiting(snapshot) if any(key in claims for key, _ in one.shape.claims)]
+    line.sort(key=lambda one: (not one.pod.spec.node_name, -_priority(one.shape, snapshot.priorities)))
+    able = set(usable)
+    waiting = turns([(one.name, one.pod) for one in line if one.shape in able], claims, snapshot)
+    parted: dict[tuple[int, Trouble | None], list[str]] = {}
+    for at, names in enumerate(lots):
+        for name in names:
+            parted.setdefault((at, waiting.get(name)), []).append(name)
+    found = [
+        rungs[at] if why is None else _Rungs(rungs[at].shape, rungs[at].levels, Storage(error=why.text, code=why.code))
+        for at, why in parted
+    ]
+    return found, list(parted.values())
 
 
 def _sharing(
@@ -184,8 +210,7 @@ class _Kinds:
 
     def _find(self, rungs: _Rungs) -> _Alike:
         shape, storage, kind = rungs.shape, rungs.storage, self._kind(rungs)
-        # A priority is that of the class a pod names, or (under the empty name) the default class's.
-        named = self._priorities.get(shape.priority_class, 0) if shape.priority is None else shape.priority
+        named = _priority(shape, self._priorities)
         key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, named)
         found = self._alike.get(key)
         if found is None:
@@ -229,6 +254,11 @@ def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group
             for value in one[1]:
                 named.setdefault((one[0], value), []).append(group)
     return named, general
+
+
+def _priority(shape: Shape, priorities: Mapping[str, int]) -> int:
+    """That of the pod itself, of the class it names, or (under the empty name) of the default class."""
+    return priorities.get(shape.priority_class, 0) if shape.priority is None else shape.priority
 
 
 def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:

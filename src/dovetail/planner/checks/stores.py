@@ -2,8 +2,7 @@
 
 kube-scheduler binds a pod by what is there at that moment; a plan speaks of later. By then a pod's own volumes have
 their claims, the class of a claim is settled, a class that makes no volumes has some wherever it allows them, and a
-claim to a disk inside a machine that is left behind has been made anew. Whose turn it is with a volume for one pod at
-a time is a matter of when, not of where.
+claim to a disk inside a machine that is left behind has been made anew.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from dovetail.planner.snapshot import Snapshot
 #: Stands for whoever brings volumes to classes that make none.
 _BROUGHT = "dovetail.dev/brought"
 _REGIONS = (REGION, "failure-domain.beta.kubernetes.io/region")
-_ONE_POD = "ReadWriteOncePod"
 
 
 def storage_for(snapshot: Snapshot, pods: Iterable[Pod]) -> Storage:
@@ -51,12 +49,10 @@ def _own(pods: Iterable[Pod], snapshot: Snapshot) -> Iterator[PersistentVolumeCl
 
 
 def _settled(claim: PersistentVolumeClaim, default: StorageClass | None) -> PersistentVolumeClaim:
-    """A claim with its class, bound to no choice of a node that kube-scheduler will make again, and not in use."""
+    """A claim with its class, bound to no choice of a node that kube-scheduler will make again."""
     spec, notes = claim.spec, claim.metadata.annotations
     if default is not None and class_name(claim) is None and not spec.volume_name:
         spec = replace(spec, storage_class_name=default.metadata.name)
-    if _ONE_POD in spec.access_modes:
-        spec = replace(spec, access_modes=tuple(mode for mode in spec.access_modes if mode != _ONE_POD))
     if SELECTED_NODE in notes:
         notes = {key: value for key, value in notes.items() if key != SELECTED_NODE}
         return replace(claim, spec=spec, metadata=replace(claim.metadata, annotations=notes))

@@ -119,6 +119,8 @@ class World:
             owner = pod.metadata.controller
             served.add(owner.uid if owner is not None else "")
             self.cluster.place(pod_info(pod), state.name)
+            if pod.terminating:  # it leaves its volumes to whoever waits for them
+                self.cluster.storage.use(pod, -1)
         self._add_daemons(state.name, served)
 
     def add_machine(self, name: str, machine: Machine, choice: Choice) -> bool:
@@ -160,6 +162,7 @@ class World:
         asked, node = self._volumes.get(id(info.shape)), self._empty.get(id(twin))
         if asked is None:
             asked = self._volumes[id(info.shape)] = VolumeState(info, self.cluster)
+            asked.once = 0  # whether it is the pod's turn was asked where it was placed
         if node is None:
             node = self._empty[id(twin)] = NodeInfo(twin)
         found = asked.check(node)
