@@ -100,3 +100,10 @@ def test_shared_volumes_are_counted_so_that_few_machines_do(
     found = sharing({(_EBS, name): count for name, count in uses.items()}, {_EBS: 3}, mixed=set())
     assert [{name for _, name in found.assumed[pack]} for pack in sorted(set(found.packs.values()))] == packs
     assert bool(found.fences) is apart
+
+
+def test_a_node_takes_all_users_of_its_last_volume_also_where_types_attach_any_number(solve: Solve) -> None:
+    """Only the node's driver says how many it attaches; a machine bought for the others would be for nothing."""
+    there = node("there", cpu="8", attach_limits={_EBS: 1})
+    plan = solve(*_using("a", 3), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES)
+    assert {place.node for place in plan.placements.values()} == {"there"}
