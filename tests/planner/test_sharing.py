@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim, StorageClass
 from dovetail.planner.sharing import sharing
@@ -107,3 +108,22 @@ def test_a_node_takes_all_users_of_its_last_volume_also_where_types_attach_any_n
     there = node("there", cpu="8", attach_limits={_EBS: 1})
     plan = solve(*_using("a", 3), nodes=(there,), claims=_claims("a"), storage_classes=_CLASSES)
     assert {place.node for place in plan.placements.values()} == {"there"}
+
+
+@pytest.mark.parametrize("types", [(kind("small", 2, 8, 0.10),), _SHOP])
+def test_nodes_that_cannot_attach_all_that_is_shared_begin_with_different_volumes(
+    solve: Solve, types: tuple[InstanceType, ...]
+) -> None:
+    """Each has one attachment, and keeps it for the users of one volume; none has to wait for room for both."""
+    there = [node(name, cpu="8", attach_limits={_EBS: 1}) for name in ("one", "two")]
+    plan = solve(*_using("a", 3), *_using("b", 2), pools=(pool(types=types),), nodes=there, claims=_claims("a", "b"),
+                 storage_classes=_CLASSES)  # fmt: skip
+    assert {place.node for place in plan.placements.values()} == {"one", "two"}
+
+
+def test_a_node_keeps_its_attachments_for_what_it_holds(solve: Solve) -> None:
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "b"}}]
+    there = node("full", cpu="8", attach_limits={_EBS: 1}, pods=(pod("old", volumes=volumes, nodeName="full"),))
+    plan = solve(*_using("a", 3), *_using("b", 2), pools=(pool(types=_SHOP),), nodes=(there,),
+                 claims=_claims("a", "b"), storage_classes=_CLASSES)  # fmt: skip
+    assert [key for key, place in plan.placements.items() if place.node == "full"] == ["default/b-0", "default/b-1"]

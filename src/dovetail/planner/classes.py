@@ -174,20 +174,14 @@ def _sharing(
     uses.update(running() & uses.keys())
     if max(uses.values()) < 2:
         return NOBODY
-    limits = _fewest(kind.attach_limits for pool in snapshot.pools for kind in pool.types)
-    limits = {**_fewest(node.attach_limits for node in snapshot.nodes), **limits}
+    limits: dict[str, int] = {}
+    for driver, most in (pair for pool in snapshot.pools for kind in pool.types for pair in kind.attach_limits.items()):
+        if most > 0:
+            limits[driver] = min(most, limits.get(driver, most))
+    there = {driver for node in snapshot.nodes for driver in node.attach_limits}
     mixed = {driver for each in rungs for driver, count in Counter(pair[0] for pair in each.storage.attached).items()
              if count > 1 and any(uses[volume] > 1 for volume in each.storage.attached)}  # fmt: skip
-    return sharing(uses, limits, mixed)
-
-
-def _fewest(limits: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """How many volumes of each driver a machine attaches at least that attaches any."""
-    found: dict[str, int] = {}
-    for driver, most in (pair for each in limits for pair in each.items()):
-        if most > 0:
-            found[driver] = min(most, found.get(driver, most))
-    return found
+    return sharing(uses, limits, mixed, there)
 
 
 def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:

@@ -196,8 +196,8 @@ class Problem:
         shared = everywhere != name and everywhere in self.columns.charged()
         return found - self.columns.overhead(everywhere) if shared else found
 
-    def _attachable(self, name: str, limits: Mapping[str, int], volumes: Set[Volume]) -> int:
-        return self.sharing.left(name, limits.get(driver_of(name), TOO_MUCH), volumes, TOO_MUCH)
+    def _attachable(self, name: str, limits: Mapping[str, int], volumes: Set[Volume], turn: int = 0) -> int:
+        return self.sharing.left(name, limits.get(driver_of(name), TOO_MUCH), volumes, TOO_MUCH, turn)
 
     def _held(self) -> set[Volume]:
         """The volumes that pods on machines use."""
@@ -212,10 +212,12 @@ class Problem:
                 free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
             return free
         if name.startswith(ATTACH):
+            limited = sorted(node.name for node in self.nodes if node.attach_limits) if self.sharing.loose else ()
+            turns = {node: at for at, node in enumerate(limited)}
             used = {row: held(fact.claims, self.snapshot) for row, fact in roster.using()}
-            left = [self._attachable(name, node.attach_limits, used.get(row, frozenset()))
-                    for row, node in enumerate(self.nodes)]  # fmt: skip
-            return np.array(left, dtype=np.int64)
+            found = [(node.attach_limits, used.get(row, frozenset()), turns.get(node.name, 0))
+                     for row, node in enumerate(self.nodes)]  # fmt: skip
+            return np.array([self._attachable(name, *each) for each in found], dtype=np.int64)
         return roster.free(name)
 
     # -- limits -------------------------------------------------------------------------------------------------
