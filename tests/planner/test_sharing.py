@@ -127,3 +127,12 @@ def test_a_node_keeps_its_attachments_for_what_it_holds(solve: Solve) -> None:
     plan = solve(*_using("a", 3), *_using("b", 2), pools=(pool(types=_SHOP),), nodes=(there,),
                  claims=_claims("a", "b"), storage_classes=_CLASSES)  # fmt: skip
     assert [key for key, place in plan.placements.items() if place.node == "full"] == ["default/b-0", "default/b-1"]
+
+
+def test_a_shared_volume_that_nothing_attaches_is_told_as_any_other(solve: Solve) -> None:
+    none = kind("small", 2, 8, 0.10, attach_limits={_EBS: 0})
+    plan = solve(*_using("a", 2), pools=(pool(types=(none,)),), nodes=(node("full", attach_limits={_EBS: 0}),),
+                 claims=_claims("a"), storage_classes=_CLASSES)  # fmt: skip
+    why = plan.unschedulable["default/a-0"]
+    assert why.code == "VOLUME_LIMIT"
+    assert f"1 volume of {_EBS} (at most 0)" in why.message

@@ -20,7 +20,7 @@ from dovetail.planner.columns import Columns
 from dovetail.planner.ports import EVERYWHERE, PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.shape import DISK
-from dovetail.planner.sharing import ATTACH
+from dovetail.planner.sharing import ATTACH, driver_of
 from dovetail.planner.snapshot import Pool
 
 #: So many alternatives are told in words.
@@ -128,7 +128,7 @@ def _size_code(name: str) -> str:
 
 def size_words(name: str, amount: int) -> str:
     if name.startswith(ATTACH):
-        return f"{amount} volume{'s' * (amount != 1)} of {name.removeprefix(ATTACH)}"
+        return f"{amount} volume{'s' * (amount != 1)} of {driver_of(name)}"
     if name.startswith(PORT):
         protocol, number, address = name.removeprefix(PORT).rsplit("/", 2)
         if protocol.startswith(DISK):
