@@ -109,7 +109,13 @@ def test_anothers_refusal_is_told_from_ones_own(solve: Solve) -> None:
     shy = pod("db", labels={"app": "db"}, **near("podAntiAffinity", ZONE))
     there = node("n1", cpu="1", labels={ZONE: "z1"}, pods=(shy,))
     funnel = the_funnel(solve(*pods(1, nodeSelector={ZONE: "z1"}), nodes=(there,)))
-    assert funnel.emptied_by == f"another pod's anti-affinity by {ZONE} (room in z2, z3)"
+    assert funnel.emptied_by == f"the anti-affinity of default/db by {ZONE} (room in z2, z3)"
+
+
+def test_a_rule_of_pods_that_wait_too_is_told_with_one_of_them(solve: Solve) -> None:
+    shy = pods(3, "shy", cpu="1", labels={"app": "web"}, **near("podAntiAffinity", ZONE))
+    plan = solve(*shy, pod("other", cpu="100m", labels={"app": "web"}))
+    assert "the anti-affinity of default/shy-0 by" in plan.unschedulable["default/other"].message
 
 
 def test_every_reason_says_its_cure(solve: Solve) -> None:

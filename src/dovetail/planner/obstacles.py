@@ -6,18 +6,22 @@ They are asked of the board as the plan leaves it, in the form of the questions 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
+from dovetail.model.pods import Pod
 from dovetail.planner.allowance import allow_member, allow_owner
 from dovetail.planner.asks import Ask
 from dovetail.planner.board import Board
 from dovetail.planner.cells import Cell
+from dovetail.planner.classes import pod_key
 from dovetail.planner.clauses import Term, text
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.launch_masks import capacity_at_most
 from dovetail.planner.problem import UNLIMITED, Problem
 from dovetail.planner.questions import Question, shown
+from dovetail.planner.shape import last_shape_of
 
 _CODES = {SPREAD: "SPREAD", AFFINITY: "AFFINITY", ANTI: "ANTI_AFFINITY"}
 #: So many domains are told.
@@ -85,8 +89,21 @@ def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
     assert cell.axis is not None
     allowed = [UNLIMITED] * (len(cell.axis.values) + 1)
     allow_member(cell, board.counts[cell.slot], board.owners[cell.slot], allowed)
-    rule = "topology spread over" if cell.kind == SPREAD else "anti-affinity by"
-    return _domains(problem, cell, f"another pod's {rule} {cell.group.key}", allowed)
+    rule, to = ("topology spread", "over") if cell.kind == SPREAD else ("anti-affinity", "by")
+    return _domains(problem, cell, f"the {rule} of {_owner(problem, cell.group)} {to} {cell.group.key}", allowed)
+
+
+def _owner(problem: Problem, group: Group) -> str:
+    """The first pod whose rule it is: one that runs, or one that waits as well."""
+    rows = sorted(problem.fears.get(group, ()), key=lambda row: problem.nodes[row].name)
+    running = sorted(pod_key(pod) for row in rows[:1] for pod in problem.nodes[row].pods if _asks(problem, pod, group))
+    waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
+    return next(chain(running, waiting), "another pod")
+
+
+def _asks(problem: Problem, pod: Pod, group: Group) -> bool:
+    rules = last_shape_of(pod, problem.snapshot.memory).anti
+    return any((rule.key, rule.selector, rule.weight) == (group.key, group.selector, 0) for rule in rules)
 
 
 def _domains(problem: Problem, cell: Cell, words: str, allowed: list[int]) -> Question:
