@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.cli.plan_input import snapshot
+from dovetail.cli.plan_notes import notes
 from dovetail.cli.plan_objects import Objects
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.planner.plan import Plan
@@ -82,3 +83,18 @@ def test_what_names_no_namespace_lives_in_the_default_one_together() -> None:
     plan = _planned(_CLASS, _VOLUME, claim, *pods)
     assert {name: place.machine for name, place in plan.placements.items()}.keys() == {"default/a", "default/b"}
     assert len(plan.machines) == 2
+
+
+@pytest.mark.parametrize(("modes", "pods", "told"), [
+    (["ReadWriteOnce"], 2, True), (["ReadWriteOnce"], 1, False), (["ReadWriteMany"], 2, False),
+])  # fmt: skip
+def test_pods_that_share_a_volume_for_one_machine_are_warned(modes: list[str], pods: int, told: bool) -> None:
+    """kube-scheduler and Karpenter spread them over machines, where all but the first wait for the volume."""
+    objects = Objects()
+    claim = _claim()
+    for each in (_CLASS, {**claim, "spec": {**claim["spec"], "accessModes": modes}}):
+        objects.add(each)
+    for at in range(pods):
+        objects.add({**_pod({"persistentVolumeClaim": {"claimName": "data"}}), "metadata": {"name": f"web-{at}"}})
+    said = list(notes(objects, "", snapshot(objects, (_TYPE,), any_type=True), consolidating=False))
+    assert any("default/data is for one machine at a time (ReadWriteOnce), and 2 pods" in note for note in said) is told

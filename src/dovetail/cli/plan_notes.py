@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from dovetail.cli.plan_input import why_idle
 from dovetail.cli.plan_objects import Objects
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
+from dovetail.model.volumes import PersistentVolumeClaim
+from dovetail.planner.shape import claim_names
 from dovetail.planner.snapshot import Snapshot
 
 #: So many things that are wrong with pods are told one by one.
@@ -37,6 +40,7 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
         yield f"{name} is in the input more than once; the last counts"
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
         yield "volumes are claimed, and the input has no StorageClass: add those of the cluster"
+    yield from _crowded(snapshot)
     if consolidating and not snapshot.nodes:
         yield "no Node is in the input that could be given back"
     if not consolidating and not snapshot.pending and not gated:
@@ -50,3 +54,19 @@ def _doubts(objects: Objects) -> Iterator[str]:
         yield f"{names[0]}{others}: {problem}; the API server would refuse it"
     if len(objects.doubtful) > MOST_DOUBTS:
         yield f"{len(objects.doubtful) - MOST_DOUBTS} more things that the API server would refuse"
+
+
+def _crowded(snapshot: Snapshot) -> Iterator[str]:
+    """Volumes that one machine can attach, and several pods are to use: kube-scheduler does not mind, the pods do."""
+    using = (pod for pod in snapshot.pending if pod.spec.volumes)
+    users = Counter(key for pod in using for key in {key for key, _ in claim_names(pod)})
+    found = [(key, count) for key, count in users.items() if count > 1 and _alone(snapshot.claims.get(key))]
+    for key, count in found[:MOST_DOUBTS]:
+        yield (f"PersistentVolumeClaim {key} is for one machine at a time (ReadWriteOnce), and {count} pods use it: "
+               "those on another machine may not start")  # fmt: skip
+    if len(found) > MOST_DOUBTS:
+        yield f"{len(found) - MOST_DOUBTS} more claims of that kind"
+
+
+def _alone(claim: PersistentVolumeClaim | None) -> bool:
+    return claim is not None and claim.spec.access_modes == ("ReadWriteOnce",)
