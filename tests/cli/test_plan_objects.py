@@ -236,3 +236,14 @@ def test_workloads_of_one_name_do_not_share_pods() -> None:
     objects.add(_pod("x-2", "1"))
     waiting = [pod.metadata.key for pod in snapshot(objects, (), any_type=True).pending]
     assert sorted(waiting) == [f"default/x-{at}" for at in range(5)]
+
+
+def test_a_class_of_priority_is_every_clusters_or_missed() -> None:
+    objects = Objects()
+    for name in ("system-cluster-critical", "urgent"):
+        objects.add({**_pods("Pod", {"priorityClassName": name}), "metadata": {"name": name}})
+    world = snapshot(objects, (), any_type=True)
+    assert world.priorities["system-cluster-critical"] > 1_000_000_000
+    assert list(notes(objects, "", world, consolidating=False)) == [
+        "PriorityClass urgent is not in the input: its pods are no more important than others"
+    ]

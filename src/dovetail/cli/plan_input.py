@@ -55,6 +55,8 @@ DEFAULT_POOL = Pool(
 )
 
 
+#: The priorities that every cluster has, by class.
+CRITICAL = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 #: More pods than any cluster runs; a slip of the hand asks for billions.
 MOST_PODS = 1_000_000
 
@@ -75,7 +77,7 @@ def _snapshot(objects: Objects, types: tuple[InstanceType, ...], any_type: bool,
     _check_crowd(objects)
     made, claims = pods_of(objects.of)
     pods = [*map(_stored, objects.of(Pod)), *made]
-    values = {each.metadata.name: each.value for each in objects.of(PriorityClass)}
+    values = CRITICAL | {each.metadata.name: each.value for each in objects.of(PriorityClass)}
     values[""] = next((each.value for each in objects.of(PriorityClass) if each.global_default), 0)
     nodes = _nodes(objects, pods, {("", each.name): each for each in types} | types_by_pool(pools))
     going = [pod for state in nodes if state.deleting for pod in state.pods if _replaced(pod)]

@@ -41,6 +41,9 @@ def notes(objects: Objects, region: str, snapshot: Snapshot, consolidating: bool
     if not snapshot.storage_classes and any(not claim.spec.volume_name for claim in snapshot.claims.values()):
         yield "volumes are claimed, and the input has no StorageClass: add those of the cluster"
     yield from _crowded(snapshot)
+    named = {pod.spec.priority_class_name for pod in snapshot.pending if pod.spec.priority is None}
+    for name in sorted(named - snapshot.priorities.keys()):
+        yield f"PriorityClass {name} is not in the input: its pods are no more important than others"
     if consolidating and not snapshot.nodes:
         yield "no Node is in the input that could be given back"
     if not consolidating and not snapshot.pending and not gated:
