@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dovetail.model.instancetype import InstanceType
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import PersistentVolumeClaimSpec
 from dovetail.model.reasons import reason
@@ -160,3 +161,14 @@ def test_volumes_that_nothing_limits_do_not_cost_the_bound(solve: Solve) -> None
     using = pod("a", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}])
     plan = solve(using, claims={"default/c": claim}, storage_classes={"gp3": disks}, deadline=0.2)
     assert plan.cost.lower_bound == plan.cost.per_hour
+
+
+@pytest.mark.parametrize(
+    ("types", "told"), [((), "it offers no types"), ((kind("a", 2, 8, 0.1, zones=()),), "no types in any zone")]
+)
+def test_a_pool_that_is_offered_nothing_is_not_told_to_require_less(
+    solve: Solve, types: tuple[InstanceType, ...], told: str
+) -> None:
+    why = the_reason(solve(pod("a"), pools=(pool(types=types),)))
+    assert told in why.message
+    assert why.message.endswith("see why its NodeClass offers none")

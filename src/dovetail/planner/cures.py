@@ -70,13 +70,13 @@ def barren(pool: Pool) -> Funnel:
     """A pool that has nothing to offer to anybody, and what of its own is to blame; what the pod lacks comes on top."""
     words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
     return Funnel(start=start, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words,
-                  cure="widen what the NodePool requires" if pool.types else "see why its NodeClass offers none",
+                  cure="widen what the NodePool requires" if start else "see why its NodeClass offers none",
                   misses=2)  # fmt: skip
 
 
 def _to_blame(pool: Pool) -> str:
-    if not pool.types:
-        return "its NodeClass (it offers no types)"
+    if not any(kind.offerings for kind in pool.types):
+        return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})"
     clauses = pool_clauses(pool)
     for each in clauses:
         if not sold(pool, (each,)):
