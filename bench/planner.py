@@ -263,7 +263,8 @@ def fleet() -> None:
             before, after, bound = plan.cost.before or 0.0, plan.cost.per_hour, plan.cost.lower_bound
             above = f"{after / bound - 1:.2%} above the bound" if bound else "no bound"
             print(f"{len(nodes)} machines of up to {cores} cores, seed {seed}: ${before:.2f}/h to ${after:.2f}/h, "
-                  f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor", flush=True)  # fmt: skip
+                  f"{1 - after / before:.1%} saved, {above}, {plan.evictions} evictions, {used:.1f} s of processor",
+                  flush=True)  # fmt: skip
 
 
 def explain() -> None:

@@ -129,6 +129,14 @@ def test_full_machines_are_left_out_without_changing_the_counts() -> None:
     assert zones == {"z2", "z3"}
 
 
+def test_who_keeps_others_away_is_named_though_their_machine_is_full() -> None:
+    lonely = near("podAntiAffinity", ZONE, app="web")
+    there = [pod(f"w{at}", nodeName=f"n{at:03}", **(lonely if at > 246 else {})) for at in range(250)]
+    crowd = [node(each.spec.node_name, f"z{at % 3 + 1}", cpu="1", pods=(each,)) for at, each in enumerate(there)]
+    plan = provision(Snapshot(pools=(pool(),), nodes=tuple(crowd), pending=pods(1, cpu="1500m")))
+    assert "anti-affinity of default/w247" in plan.unschedulable["default/web-0"].message
+
+
 def test_memory_forgets_pods_and_machines_that_are_gone() -> None:
     memory = Memory()
     memory.table("pods").update({str(n): n for n in range(50_000)})

@@ -21,7 +21,7 @@ from dovetail.planner.groups import AFFINITY, ANTI, SPREAD, Group
 from dovetail.planner.launch_masks import capacity_at_most
 from dovetail.planner.problem import UNLIMITED, Problem
 from dovetail.planner.questions import Question, shown
-from dovetail.planner.shape import last_shape_of
+from dovetail.planner.shape import shape_of
 
 _CODES = {SPREAD: "SPREAD", AFFINITY: "AFFINITY", ANTI: "ANTI_AFFINITY"}
 #: So many domains are told.
@@ -95,14 +95,14 @@ def _counted(problem: Problem, board: Board, cell: Cell) -> Question:
 
 def _owner(problem: Problem, group: Group) -> str:
     """The first pod whose rule it is: one that runs, or one that waits as well."""
-    rows = sorted(problem.fears.get(group, ()), key=lambda row: problem.nodes[row].name)
-    running = sorted(pod_key(pod) for row in rows[:1] for pod in problem.nodes[row].pods if _asks(problem, pod, group))
+    there = sorted((problem.machines[row] for row in problem.fears.get(group, ())), key=lambda node: node.name)
+    running = sorted(pod_key(pod) for node in there[:1] for pod in node.pods if _asks(problem, pod, group))
     waiting = (name for one in problem.classes if group in one.levels[0].hard for name in one.pods)
     return next(chain(running, waiting), "another pod")
 
 
 def _asks(problem: Problem, pod: Pod, group: Group) -> bool:
-    rules = last_shape_of(pod, problem.snapshot.memory).anti
+    rules = shape_of(pod, problem.snapshot.memory).anti
     return any((rule.key, rule.selector, rule.weight) == (group.key, group.selector, 0) for rule in rules)
 
 

@@ -63,7 +63,7 @@ class Problem:
         roster = self.roster = roster_of(snapshot)
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
-        self.nodes = roster.machines
+        self.nodes = self.machines = roster.machines
         self.taints, self.taint_at = roster.taints()
         strict = snapshot.min_values is MinValues.STRICT
         self.min_values = {
@@ -212,12 +212,12 @@ class Problem:
                 free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
             return free
         if name.startswith(ATTACH):
-            limited = sorted(node.name for node in self.nodes if node.attach_limits) if self.sharing.loose else ()
-            turns = {node: at for at, node in enumerate(limited)}
+            limited = [node.name for node in self.nodes if node.attach_limits and self.sharing.loose]
+            turns = {node: at for at, node in enumerate(sorted(limited))}
             used = {row: held(fact.claims, self.snapshot) for row, fact in roster.using()}
-            found = [(node.attach_limits, used.get(row, frozenset()), turns.get(node.name, 0))
-                     for row, node in enumerate(self.nodes)]  # fmt: skip
-            return np.array([self._attachable(name, *each) for each in found], dtype=np.int64)
+            left = [self._attachable(name, node.attach_limits, used.get(row, frozenset()), turns.get(node.name, 0))
+                    for row, node in enumerate(self.nodes)]  # fmt: skip
+            return np.array(left, dtype=np.int64)
         return roster.free(name)
 
     # -- limits -------------------------------------------------------------------------------------------------
@@ -247,8 +247,6 @@ class Problem:
         if len(self.nodes) < _MANY or not self.classes:
             return
         ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
-        if ok.all():
-            return
         self.rows = np.flatnonzero(ok)
         self.free = np.ascontiguousarray(self.free[:, self.rows])
         self.nodes = self.nodes.some(self.rows)
@@ -340,7 +338,8 @@ class Problem:
     def __getstate__(self) -> dict[str, Any]:
         """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
         state = self.__dict__.copy()
-        for name in ("snapshot", "roster", "daemons", "fears", *(each for each in state if each.startswith("_known"))):
+        known = [name for name in state if name.startswith("_known")]
+        for name in ("snapshot", "roster", "machines", "daemons", "fears", *known):
             state.pop(name, None)
         state["nodes"] = [None] * len(self.nodes)
         state["companies"] = {}
