@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dovetail.chance import Chance
+from dovetail.model.instancetype import Offering
+from dovetail.model.labels import CAPACITY_TYPE
 from dovetail.planner.optimise import search
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import pack
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.strategy import Strategy
 
-from .conftest import HOSTNAME, near, pods, pool
+from .conftest import HOSTNAME, Solve, kind, near, pods, pool, spread
 
 
 def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +31,21 @@ def test_packing_from_scratch_leaves_work_for_the_walk(monkeypatch: pytest.Monke
     budget = 10 * problem.work
     search.improve(problem, start, seed=0, budget=budget, enough=0.0, out_of_time=lambda: False)
     assert len(walked) > budget / 3
+
+
+@pytest.mark.parametrize("free", [("z1", "z3"), ("z1", "z4")])
+def test_room_that_is_paid_for_is_filled_first_whatever_the_number_of_spreads(
+    solve: Solve, free: tuple[str, str]
+) -> None:
+    """Four zones, two with a reserved machine: of five pods the one too many goes where there is room for nothing."""
+    zones = ("z1", "z2", "z3", "z4")
+    reserved = [Offering(zone=zone, capacity_type="reserved", price=1e-7, reservation_id=zone, reservation_capacity=1)
+                for zone in free]  # fmt: skip
+    shop = (
+        kind("tiny", 1, 4, 0.10, zones),
+        kind("small", 2, 8, 0.12, zones),
+        kind("huge", 64, 256, 3, offerings=reserved),
+    )
+    rules = [*spread()["topologySpreadConstraints"], *spread(CAPACITY_TYPE)["topologySpreadConstraints"]]
+    plan = solve(*pods(5, topologySpreadConstraints=rules), pools=(pool(types=shop),), deadline=0.2)
+    assert plan.cost.per_hour == pytest.approx(0.20, abs=1e-5)

@@ -226,10 +226,25 @@ class Packer:
         """Several topology keys at once: pod by pod, lowest counts first."""
         done = 0
         while done < count:
-            if not self._one_on_axes(ask, ways):
+            settled = self.strategy.settle and self._settled_on_axes(ask, ways)
+            if not settled and not self._one_on_axes(ask, ways):
                 break
             done += 1
         return done
+
+    def _settled_on_axes(self, ask: Ask, ways: list[Way]) -> bool:
+        """Put one pod onto a machine that stands wherever every rule allows it; none is opened."""
+        if any(self._first_of_its_kind(way) for way in ways):
+            return False
+        chosen: list[tuple[int, Bools]] = []
+        for way in ways:
+            allowed = self.board.allowance(ask, way.axis, self.lenient)
+            chosen.append((way.axis, self._chosen(way.axis, [at for at, most in enumerate(allowed) if most > 0])))
+        self.extra = chosen[1:]
+        try:
+            return self._into(ask, 1, *chosen[0]) > 0
+        finally:
+            self.extra = []
 
     def _one_on_axes(self, ask: Ask, ways: list[Way]) -> bool:
         options: list[tuple[int, tuple[int, ...]]] = [(0, ())]
