@@ -96,6 +96,13 @@ def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
     assert (yardstick.fewer({}), yardstick.fewer({1: 1}), yardstick.fewer({2: 1})) == (1.0, 1.0, 0.0)
 
 
+def test_whoever_has_a_place_in_most_ways_of_the_reference_comes_first() -> None:
+    """Chance takes one of the ways, so to lack nobody in two of three is worth more than to lack few in each."""
+    yardstick = Yardstick(ways=(Way({0: 1}, 1.0, 0), Way({0: 0, 1: 3}, 1.0, 0), Way({1: 3}, 1.0, 0)))
+    assert (yardstick.short({0: 1}), yardstick.missing({0: 1})) == (2, 2)
+    assert (yardstick.short({1: 3}), yardstick.missing({1: 3})) == (1, 3)
+
+
 def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
     """Another way is cheaper because it ends in one zone: whoever has more seldom would not be missed for the price."""
     wide, narrow = Way({}, 2.0, 0, zones=2), Way({}, 1.5, 0, zones=1)

@@ -271,8 +271,9 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
     guide, yardstick = pack(problem, _GUIDE), problem.yardstick
 
     def merit(each: Packing) -> tuple[object, ...]:
-        missing = each.missing(guide) if yardstick is None else yardstick.missing(each.left)
-        return (missing, each.fault, each.shortfall(problem), each.rank)
+        left = each.left
+        missing = (each.missing(guide),) if yardstick is None else (yardstick.short(left), yardstick.missing(left))
+        return (*missing, each.fault, each.shortfall(problem), each.rank)
 
     best, begin = min(best, guide, key=merit), problem.work
     for strategy in more:

@@ -64,16 +64,17 @@ class Packing:
 
     @property
     def rank(self) -> tuple[float, ...]:
-        """Nobody without a place whom the yardstick places, where there is one, and steady. Then as little as possible
-        of what a user would miss: wishes that the yardstick keeps, a price beyond its price. Then as many pods, as many
-        zones and less money; any other wish that is kept is worth some of that.
+        """Nobody without a place whom the yardstick places, where there is one, in as many of its ways as possible; and
+        steady. Then as little as possible of what a user would miss: wishes that the yardstick keeps, a price beyond
+        its price. Then as many pods, as many zones and less money; any other wish that is kept is worth some of that.
         """
         yardstick, left = self.board.problem.yardstick, sum(self.left.values())
         price = weighed(self.board.problem, self.cost, self.lapses, self.left)
         if yardstick is None:
             return (left, self.given_up, price)
         zones = yardstick.zones - reach(self.board, yardstick.zones)
-        return (yardstick.missing(self.left), not self.steady, self.fault, left, zones, price)
+        short, missing = yardstick.short(self.left), yardstick.missing(self.left)
+        return (short, missing, not self.steady, self.fault, left, zones, price)
 
     @property
     def fault(self) -> float:

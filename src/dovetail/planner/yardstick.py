@@ -52,6 +52,10 @@ class Yardstick(msgspec.Struct, frozen=True):
         """How many go without that the reference places, over all its ways."""
         return sum(max(0, count - way.left.get(index, 0)) for way in self.ways for index, count in left.items())
 
+    def short(self, left: Mapping[int, int]) -> int:
+        """In how many of its ways the reference places somebody who goes without: chance takes one of them."""
+        return sum(any(count > way.left.get(index, 0) for index, count in left.items()) for way in self.ways)
+
     def price(self, left: Mapping[int, int]) -> float | None:
         """What the reference costs with the same pods left out, if it has them so, where it keeps most wishes.
 
