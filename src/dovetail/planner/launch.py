@@ -20,6 +20,7 @@ from dovetail.planner.columns import Column, Columns
 from dovetail.planner.company import Company, company
 from dovetail.planner.diversity import various
 from dovetail.planner.flavours import RESERVATION
+from dovetail.planner.groups import AFFINITY
 from dovetail.planner.launch_masks import beyond, capacity_at_most, kind_mask, sayable
 from dovetail.planner.losers import cheaper
 from dovetail.planner.plan import Choice, Machine, Placement
@@ -28,7 +29,7 @@ from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
 from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
-from dovetail.planner.wishes import failing_on
+from dovetail.planner.wishes import failing_on, held_by
 
 _MOST_STORIES = 100
 
@@ -50,6 +51,7 @@ class Launcher:
         self._steps = [self.columns.steps(name) for name in problem.dims]
         self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
         self._charged = daemons_take(self.columns)
+        self._held = held_by(board) if problem.wishes else {}
 
     def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
         column = self.columns.rows[self._rows[self.board.standing(at)]]
@@ -57,7 +59,7 @@ class Launcher:
         pool = self.problem.pools[column.pool]
         these = company(self.board, at)
         offer = self._offer(self.offerings(at, these, column, used), column, pool)
-        choices = self._choices(offer)
+        choices = self._choices(offer, at, column)
         return Machine(
             name=name,
             pool=pool.name,
@@ -100,14 +102,17 @@ class Launcher:
         return mask, not beyond(self.columns, mask, column)
 
     def _as_wished(self, mask: int, at: int, column: Column) -> int:
-        """Of some columns those that keep every wish about machines which the machine keeps where it stands.
+        """Of some columns those that keep every wish about machines which the machine keeps where it stands, and the
+        company that its pods like to have near.
 
         Where its pool asks for variety, the heaviest come first, as far as they leave enough.
         """
         needs, contents = self.problem.min_values.get(column.pool), self.board.contents[at]
         wished = {each for number in contents for each in self.board.asks[number].cls.shape.preferred}
-        for _, term in sorted(wished, key=lambda each: (-each[0], each[1])):
-            where = self.columns.term(term)
+        wheres = [self.columns.term(term) for _, term in sorted(wished, key=lambda each: (-each[0], each[1]))]
+        for key in sorted(key for kind, key in self._held.get(at, ()) if kind == AFFINITY):
+            wheres.append(self.columns.by_label(key).get(self.columns.label(column, key), 0))
+        for where in wheres:
             if where >> column.index & 1 and (needs is None or various(self.columns, mask & where, needs)):
                 mask &= where
         return mask
@@ -136,9 +141,14 @@ class Launcher:
         own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
         return self.columns.recall(("offer", mask, own), lambda: offer_of(self.columns.listed(mask), column, pool))
 
-    def _choices(self, offer: Offer) -> tuple[Choice, ...]:
-        """All offerings; of those at the best price, the one in the zone used least so far comes first."""
+    def _choices(self, offer: Offer, at: int, column: Column) -> tuple[Choice, ...]:
+        """All offerings; of those at the best price, the one in the zone used least so far comes first.
+
+        A machine that keeps a wish about other pods by its zone stays in it.
+        """
         zone = min(offer.led_by, key=self.zones.__getitem__)
+        if column.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
+            zone = column.offering.zone
         self.zones[zone] += 1
         return offer.led_by[zone]
 

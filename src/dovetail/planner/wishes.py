@@ -118,9 +118,7 @@ def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:
     known: Mapping[int, Wishes] = board.problem.wishes
     if not known:
         return
-    cells = {cell.index: cell for wishes in known.values() for cell in wishes.cells if not cell.host}
-    counts = {index: _counts(board, cell) for index, cell in cells.items()}
-    least = {index: _lowest(board, cell, counts[index]) for index, cell in cells.items() if cell.kind == SPREAD}
+    counts, least = _over_domains(board)
     for at in range(board.size):
         for number in board.contents[at]:
             one = board.asks[number].cls
@@ -128,6 +126,28 @@ def failing_on(board: Board) -> Iterator[tuple[int, int, int]]:
             if wishes is not None:
                 failing = int(wishes.nodes[at] if at < board.existing else wishes.columns[board.column[at]])
                 yield at, number, failing + sum(not _kept(board, cell, one, at, counts, least) for cell in wishes.cells)
+
+
+def held_by(board: Board) -> dict[int, set[tuple[str, str]]]:
+    """The wishes about other pods that hold where machines to buy stand: of which kind, and over which label."""
+    known: Mapping[int, Wishes] = board.problem.wishes
+    counts, least = _over_domains(board)
+    found: dict[int, set[tuple[str, str]]] = {}
+    for at in board.bought() if counts else ():
+        for one in {board.asks[number].cls for number in board.contents[at]}:
+            for cell in known[one.index].cells if one.index in known else ():
+                if not cell.host and _kept(board, cell, one, at, counts, least):
+                    found.setdefault(at, set()).add((cell.kind, cell.group.key))
+    return found
+
+
+def _over_domains(board: Board) -> tuple[dict[int, Sequence[int]], dict[int, int]]:
+    """What cells count that somebody has a wish about, in each domain, and the least that soft spreads see."""
+    known: Mapping[int, Wishes] = board.problem.wishes
+    cells = {cell.index: cell for wishes in known.values() for cell in wishes.cells if not cell.host}
+    counts: dict[int, Sequence[int]] = {index: _counts(board, cell) for index, cell in cells.items()}
+    least = {index: _lowest(board, cell, counts[index]) for index, cell in cells.items() if cell.kind == SPREAD}
+    return counts, least
 
 
 def _counts(board: Board, cell: Cell) -> list[int]:
