@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from dovetail.model.instancetype import Offering
 from dovetail.planner.problem import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.zones import reach
-from tests.planner.conftest import SHOP, ZONE, kind, pods, pool, spread
+from tests.planner.conftest import HOSTNAME, SHOP, ZONE, ZONES, Solve, kind, near, pods, pool, spread, zones_of
 
 _GPU = "nvidia.com/gpu"
 
@@ -26,3 +29,18 @@ def test_a_machine_may_lie_in_any_zone_that_sells_what_holds_its_pods() -> None:
 
 def test_a_zone_that_sells_nothing_to_hold_the_pods_of_a_machine_is_not_open_to_it() -> None:
     assert _reached(("z1",)) == 1
+
+
+def test_zones_that_the_reference_uses_are_reached_by_whoever_gets_there_for_least(solve: Solve) -> None:
+    """The large machines might lie anywhere, but at twice the price; a small one goes to the third zone instead."""
+
+    def offers(*prices: float) -> tuple[Offering, ...]:
+        return tuple(Offering(zone=zone, capacity_type="on-demand", price=price)
+                     for zone, price in zip(ZONES, prices, strict=True))  # fmt: skip
+
+    shop = (kind("small", 2, 8, 0.1, offerings=offers(0.12, 0.10, 0.13)),
+            kind("large", 16, 64, 1.0, offerings=offers(1.0, 2.0, 2.0)))  # fmt: skip
+    alone = pods(8, cpu="1500m", **spread(app="nobody"), **near("podAntiAffinity", HOSTNAME))
+    plan = solve(*alone, *pods(2, "large", cpu="15"), pools=(pool(types=shop),), deadline=0.2)
+    assert zones_of(plan) == ["z1", "z1", *["z2"] * 7, "z3"]
+    assert plan.cost.per_hour == pytest.approx(2.83)

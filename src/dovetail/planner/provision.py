@@ -184,7 +184,10 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
     if problem.yardstick is None or _zones(plan) >= problem.yardstick.zones:
         return plan
     followed = [each for each in following(problem, outcomes) if each.left == packing.left]
-    return _wider(problem, plan, min(followed, key=_rank), bound) if followed else plan
+    for each in (found.packing, *sorted(followed, key=_rank)[:1]):
+        if each.left == packing.left and _zones(plan) < problem.yardstick.zones:
+            plan = _wider(problem, plan, each, bound)
+    return plan
 
 
 def _floor(problem: Problem, packing: Packing) -> float | None:
@@ -202,11 +205,11 @@ def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
     return plan_of(problem, packing, tier=2, bound=bound, bound_of=WORDS if bound is not None else "")
 
 
-def _wider(problem: Problem, plan: Plan, followed: Packing, bound: float | None) -> Plan:
-    """The plan, or the one that follows the reference where that lacks nothing and reaches more zones."""
-    if followed.lacking or not _holds(problem, followed):
+def _wider(problem: Problem, plan: Plan, packing: Packing, bound: float | None) -> Plan:
+    """The plan, or that of another packing where that lacks nothing and reaches more zones."""
+    if packing.lacking or not _holds(problem, packing):
         return plan
-    other = _bounded(problem, followed, bound)
+    other = _bounded(problem, packing, bound)
     return other if _zones(other) > _zones(plan) else plan
 
 

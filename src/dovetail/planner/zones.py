@@ -70,7 +70,7 @@ def widened(board: Board, left: Mapping[int, int]) -> Board:
         used = [int(board.domains[axis][at]) for at in board.bought()]
         if domain in used:
             continue
-        limit = board.cost() + (spare if reach(board, wanted) < wanted else 0.0)
+        limit = board.cost() + (spare if len({*used}) < wanted else 0.0)
         found = min(_settled(board, axis, domain), key=lambda each: each.cost(), default=None)
         if found is not None and found.cost() <= limit:
             spare -= found.cost() - board.cost()
