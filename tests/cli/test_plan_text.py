@@ -46,6 +46,14 @@ def test_machines_that_are_alike_are_one_row_with_what_is_on_all_of_them() -> No
     assert row[-2:] == ["3", "web"]
 
 
+def test_what_is_paid_for_another_zone_is_told() -> None:
+    plan = _plan(_machine("m-1", ("default/web-0",)))
+    dearer = replace(plan, cost=replace(plan.cost, for_zones=0.0117))
+    assert "$0.0117 of it so that they lie in 1 zone" in as_text(dearer)
+    assert as_json(dearer, consolidating=False)["cost"]["forZones"] == 0.0117
+    assert "of it" not in as_text(plan) and "forZones" not in as_json(plan, consolidating=False)["cost"]
+
+
 def test_of_a_workload_that_fits_in_part_it_is_told_how_many_of_how_many() -> None:
     placed = _machine("m-1", tuple(f"default/web-{number}" for number in range(20)))
     left = {f"default/web-{number}": _why(default=_funnel()) for number in range(20, 50)}

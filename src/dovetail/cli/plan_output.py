@@ -27,6 +27,8 @@ def as_json(plan: Plan, consolidating: bool, sources: Sources = _UNKNOWN) -> dic
     unpriced = plan.cost.unpriced + sum(machine.choice.price is None for machine in plan.machines)
     if unpriced:
         cost["unpriced"] = unpriced
+    if for_zones := round(plan.cost.for_zones, 6):
+        cost["forZones"] = for_zones
     bound = plan.cost.lower_bound
     shown = None if bound is None else floor(min(bound, plan.cost.per_hour) * 1e6) / 1e6
     gap = replace(plan.cost, per_hour=cost["perHour"], lower_bound=shown).gap

@@ -211,6 +211,9 @@ def _cost(cost: Cost, machines: Sequence[Machine]) -> Iterator[str]:
     yield f"{price}, {_count(len(machines), 'machine')}"
     if 0 < unpriced < len(machines):
         yield f"not counted: {_count(unpriced, 'machine')} whose price is unknown"
+    if round(cost.for_zones, 4):
+        zones = _count(len({machine.choice.zone for machine in machines}), "zone")
+        yield f"${cost.for_zones:.4f} of it so that they lie in {zones}, and one zone's failure takes less"
     if machines:
         yield from _bound(cost)
 

@@ -123,7 +123,8 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """`lower_bound` is proven for the relaxation that `bound_of` names; None where none was computed.
 
-    `unpriced` machines that stand are in none of the sums: what they cost is unknown.
+    `unpriced` machines that stand are in none of the sums: what they cost is unknown. `for_zones` is what of the price
+    is paid so that machines lie in more zones.
     """
 
     per_hour: float
@@ -131,6 +132,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
     bound_of: str = ""
     before: float | None = None
     unpriced: int = 0
+    for_zones: float = 0.0
 
     @property
     def gap(self) -> float | None:

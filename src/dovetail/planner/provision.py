@@ -288,11 +288,16 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
     return min((best, *(pack(problem, strategy, hints) for strategy in first)), key=merit) if hints else best
 
 
+def _price(machines: Sequence[Machine]) -> float:
+    return sum([machine.price for machine in machines])
+
+
 def plan_of(
     problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = ""
 ) -> Plan:
     """The packing as a plan, with reasons for those left over."""
     machines, placements, left = machines_and_placements(problem, packing)
+    least = _price(machines)
     if tier > 1 and len(machines) <= _DISPERSED:
         choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
 
@@ -304,7 +309,8 @@ def plan_of(
     for index, names in left.items():
         why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
         placements.update(dict.fromkeys(names, why))
-    cost = Cost(per_hour=sum(machine.price for machine in machines), lower_bound=bound, bound_of=bound_of)
+    price = _price(machines)
+    cost = Cost(per_hour=price, lower_bound=bound, bound_of=bound_of, for_zones=max(0.0, price - least))
     names = sorted(placements)
     in_order = dict(zip(names, map(placements.__getitem__, names), strict=True))
     return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)
