@@ -27,6 +27,7 @@ from dovetail.planner.plan import Choice, Machine, Placement
 from dovetail.planner.ports import PORT
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing
+from dovetail.planner.roster import NEW
 from dovetail.planner.sharing import ATTACH
 from dovetail.planner.snapshot import Pool
 from dovetail.planner.wishes import failing_on, held_by
@@ -252,9 +253,9 @@ def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mappin
 
 def _prefix(problem: Problem) -> str:
     """What the names of new machines begin with, and of none that is there."""
-    prefix, names = "m-", [state.name for state in problem.snapshot.nodes if state.name[:1] == "m"]
-    while any(name.startswith(prefix) for name in names):
-        prefix = f"m{prefix}"
+    prefix = NEW
+    while any(name.startswith(prefix) for name in problem.names):
+        prefix = f"{NEW[0]}{prefix}"
     return prefix
 
 

@@ -64,7 +64,7 @@ class Problem:
         roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
         snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
         self.nodes = self.machines = roster.machines
-        self.taints, self.taint_at = roster.taints()
+        self.names, (self.taints, self.taint_at) = roster.alike, roster.taints()
         strict = snapshot.min_values is MinValues.STRICT
         self.min_values = {
             index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]

@@ -23,6 +23,8 @@ from dovetail.planner.snapshot import NodeState, Snapshot
 
 Pair = tuple[str, str]
 _HUGE = 1 << 52
+#: What the names of new machines begin with.
+NEW = "m-"
 
 
 #: What is in a slot that nobody has.
@@ -66,6 +68,8 @@ class Roster:
     def _reset(self) -> None:
         self.population = 0
         """How many pods are on the machines of the snapshot, those included that go."""
+        self.alike: tuple[str, ...] = ()
+        """The names that begin as those of new machines do."""
         self.bought: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
         """What the machines of each pool have in all, with their number as `nodes`."""
         self._slots: dict[str, int] = {}
@@ -153,6 +157,7 @@ class Roster:
         self._rows[self._order] = np.arange(len(self._line))
         self._places = np.array([places[slot] for slot in self._line], dtype=np.int64)
         self.population = sum([len(node.pods) for node in source])
+        self.alike = tuple(node.name for node in source if node.name.startswith(NEW[0]))
 
     def _rank(self, slot: int) -> tuple[bool, str]:
         return (not self._held[slot].initialized, self._held[slot].name)
