@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.model.instancetype import Offering
 from dovetail.planner.problem import Problem
@@ -44,3 +45,16 @@ def test_zones_that_the_reference_uses_are_reached_by_whoever_gets_there_for_lea
     plan = solve(*alone, *pods(2, "large", cpu="15"), pools=(pool(types=shop),), deadline=0.2)
     assert zones_of(plan) == ["z1", "z1", *["z2"] * 7, "z3"]
     assert plan.cost.per_hour == pytest.approx(2.83)
+
+
+def test_machines_of_reservations_lie_in_several_zones_where_that_costs_nothing(solve: Solve) -> None:
+    """Each reservation is of one zone and would serve all of them; one zone's failure should not take all."""
+    kept = [
+        Offering(zone=zone, capacity_type="reserved", price=0.01, reservation_id=f"cr-{zone}", reservation_capacity=3)
+        for zone in ZONES[:2]
+    ]
+    shop = tuple(replace(each, offerings=(*each.offerings, *kept)) for each in SHOP[:1])
+    apart = pods(3, "db", cpu="500m", **near("podAntiAffinity", HOSTNAME, app="db"))
+    plan = solve(*apart, pools=(pool(types=shop),), deadline=0.1)
+    assert {machine.choice.capacity_type for machine in plan.machines} == {"reserved"}
+    assert set(zones_of(plan)) == {"z1", "z2"}

@@ -48,6 +48,7 @@ class Menu:
         }
         self.limited["nodes"] = np.ones(self.size, dtype=np.int64)
         self.reservations: list[str | None] = [columns.rows[int(at)].offering.reservation_id for at in kept]
+        self.zones: list[str] = [columns.rows[int(at)].offering.zone for at in kept]
         kinds: dict[object, int] = {}
         self.kinds: Ints = np.array(
             [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
@@ -107,6 +108,7 @@ class Menu:
         twin.domains = [lying[rows] for lying in self.domains]
         twin._list()
         twin.reservations = [self.reservations[row] for row in rows.tolist()]
+        twin.zones = [self.zones[row] for row in rows.tolist()]
         twin.shown = {mask: chosen[rows] for mask, chosen in self.shown.items()}
         twin._remembered = {}
         return twin

@@ -6,6 +6,7 @@ the yardstick has are worth what the yardstick costs.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -64,7 +65,7 @@ def widened(board: Board, left: Mapping[int, int]) -> Board:
     """The board with pods moved to zones that nobody uses, as far as every rule allows."""
     axis = board.axis_at.get(ZONE)
     if axis is None:
-        return board
+        return _rebooked(board) if board.problem.reservations else board
     wanted, spare = owed(board, left)
     for domain in range(len(board.problem.axes[axis].values)):
         used = [int(board.domains[axis][at]) for at in board.bought()]
@@ -76,6 +77,39 @@ def widened(board: Board, left: Mapping[int, int]) -> Board:
             spare -= found.cost() - board.cost()
             board = found
     return board
+
+
+def _rebooked(board: Board) -> Board:
+    """The board with machines of one reservation taken from others in zones that nobody uses, at the same price.
+
+    A reservation is of one zone, so these machines cannot be launched elsewhere as others can.
+    """
+    twin, menu = board.clone(), board.menu
+    used = Counter(menu.zones[twin.standing(at)] for at in twin.bought())
+    for at in twin.bought():
+        column = twin.standing(at)
+        if menu.reservations[column] is None or used[menu.zones[column]] < 2:
+            continue
+        other = next((each for each in _alike(twin, at) if menu.zones[each] not in used), None)
+        if other is not None:
+            twin.move(at, other)
+            used[menu.zones[column]] -= 1
+            used[menu.zones[other]] += 1
+    return twin
+
+
+def _alike(board: Board, at: int) -> list[int]:
+    """Columns of reservations that would hold what is on a machine, in its domains and for no more."""
+    menu, column, load = board.menu, board.standing(at), board.used(at)
+    asks = [board.asks[number] for number in board.contents[at]]
+    ok = board.open_to(at) & (menu.pools == menu.pools[column]) & (menu.finite <= menu.finite[column])
+    ok &= (menu.capacity >= np.array(load)[:, None]).all(axis=0)
+    for ask in asks:
+        ok &= ask.columns
+    if board.problem.diversity is not None:
+        ok = board.problem.diversity.holding(ok, asks, load)
+    found = ok.nonzero()[0].tolist()
+    return [each for each in found if menu.reservations[each] and menu.places[each] == menu.places[column]]
 
 
 def _settled(board: Board, axis: int, domain: int) -> Iterator[Board]:
