@@ -55,6 +55,7 @@ def test_machines_of_reservations_lie_in_several_zones_where_that_costs_nothing(
     ]
     shop = tuple(replace(each, offerings=(*each.offerings, *kept)) for each in SHOP[:1])
     apart = pods(3, "db", cpu="500m", **near("podAntiAffinity", HOSTNAME, app="db"))
-    plan = solve(*apart, pools=(pool(types=shop),), deadline=0.1)
-    assert {machine.choice.capacity_type for machine in plan.machines} == {"reserved"}
-    assert set(zones_of(plan)) == {"z1", "z2"}
+    for others in ((), pods(1, "web", cpu="500m", nodeSelector={ZONE: "z1"}, **spread())):
+        plan = solve(*apart, *others, pools=(pool(types=shop),), deadline=0.1)
+        assert {machine.choice.capacity_type for machine in plan.machines} == {"reserved"}
+        assert set(zones_of(plan)) == {"z1", "z2"}

@@ -63,9 +63,11 @@ def owed(board: Board, left: Mapping[int, int]) -> tuple[int, float]:
 
 def widened(board: Board, left: Mapping[int, int]) -> Board:
     """The board with pods moved to zones that nobody uses, as far as every rule allows."""
+    if board.problem.reservations:
+        board = _rebooked(board)
     axis = board.axis_at.get(ZONE)
     if axis is None:
-        return _rebooked(board) if board.problem.reservations else board
+        return board
     wanted, spare = owed(board, left)
     for domain in range(len(board.problem.axes[axis].values)):
         used = [int(board.domains[axis][at]) for at in board.bought()]
@@ -84,22 +86,24 @@ def _rebooked(board: Board) -> Board:
 
     A reservation is of one zone, so these machines cannot be launched elsewhere as others can.
     """
-    twin, menu = board.clone(), board.menu
+    twin, menu, missed = board.clone(), board.menu, unkept(board)
     used = Counter(menu.zones[twin.standing(at)] for at in twin.bought())
     for at in twin.bought():
         column = twin.standing(at)
         if menu.reservations[column] is None or used[menu.zones[column]] < 2:
             continue
-        other = next((each for each in _alike(twin, at) if menu.zones[each] not in used), None)
-        if other is not None:
+        for other in [each for each in _alike(twin, at) if menu.zones[each] not in used]:
             twin.move(at, other)
-            used[menu.zones[column]] -= 1
-            used[menu.zones[other]] += 1
+            if unkept(twin) <= missed:
+                used[menu.zones[column]] -= 1
+                used[menu.zones[other]] += 1
+                break
+            twin.move(at, column)
     return twin
 
 
 def _alike(board: Board, at: int) -> list[int]:
-    """Columns of reservations that would hold what is on a machine, in its domains and for no more."""
+    """Columns of reservations that would hold what is on a machine, in domains that matter to it and for no more."""
     menu, column, load = board.menu, board.standing(at), board.used(at)
     asks = [board.asks[number] for number in board.contents[at]]
     ok = board.open_to(at) & (menu.pools == menu.pools[column]) & (menu.finite <= menu.finite[column])
@@ -108,8 +112,9 @@ def _alike(board: Board, at: int) -> list[int]:
         ok &= ask.columns
     if board.problem.diversity is not None:
         ok = board.problem.diversity.holding(ok, asks, load)
-    found = ok.nonzero()[0].tolist()
-    return [each for each in found if menu.reservations[each] and menu.places[each] == menu.places[column]]
+    for axis in {board.axis_at[key] for ask in asks for key in ask.keys}:
+        ok &= menu.domains[axis] == menu.domains[axis][column]
+    return [each for each in ok.nonzero()[0].tolist() if menu.reservations[each]]
 
 
 def _settled(board: Board, axis: int, domain: int) -> Iterator[Board]:
