@@ -27,6 +27,14 @@ def test_a_port_that_a_daemon_holds_on_every_address_is_taken_on_each(solve: Sol
     assert set(plan.unschedulable) == {"default/a"}
 
 
+def test_a_port_that_two_daemons_want_is_taken_and_no_less_than_that(solve: Solve) -> None:
+    """Searching beside it goes on without a division by nothing."""
+    daemons = (daemon("one", container=_listens(80)), daemon("two", container=_listens(80)))
+    asking = [pod(f"a{n}", cpu="1500m", container=_listens(80)) for n in range(2)]
+    plan = solve(*asking, *pods(9, cpu="700m"), nodes=(node("old", cpu="4"),), daemons=daemons, deadline=0.1)
+    assert set(plan.unschedulable) == {"default/a1"}, "the machine that is there has it free"
+
+
 def test_a_port_that_a_daemon_holds_on_another_address_is_free(solve: Solve) -> None:
     daemons = (daemon(container=_listens(80, "10.0.0.2")),)
     assert not solve(pod("a", container=_listens(80, "10.0.0.1")), daemons=daemons).unschedulable

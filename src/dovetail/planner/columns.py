@@ -245,7 +245,7 @@ class Columns:
 
     def set_amounts(self, name: str, values: Ints) -> None:
         """A dimension that is not in the type's capacity: attachable volumes, host ports."""
-        self._amounts[name] = values - self._overhead[name] if name in self._overhead else values
+        self._amounts[name] = np.maximum(0, values - self._overhead[name] if name in self._overhead else values)
 
     def holding(self, name: str, amount: int) -> int:
         """The columns with at least this much of a resource."""
