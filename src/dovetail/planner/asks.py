@@ -25,13 +25,14 @@ _index = attrgetter("index")
 
 
 class Size:
-    """A request in every form that packing wants it in."""
+    """A request in every form that packing wants it in, and the shared volumes that come with it, see `sharing`."""
 
-    __slots__ = ("request", "steps")
+    __slots__ = ("request", "shared", "steps")
 
-    def __init__(self, amounts: tuple[int, ...]) -> None:
+    def __init__(self, amounts: tuple[int, ...], shared: int = 0) -> None:
         self.request: Ints = np.array(amounts, dtype=np.int64)
         self.steps = [(at, amount) for at, amount in enumerate(amounts) if amount]
+        self.shared = shared
 
 
 class Owned:
@@ -134,7 +135,10 @@ class Rung(NamedTuple):
 
 
 class Ask(msgspec.Struct, eq=False):
-    """A class on one rung of its ladder: what a pod takes, how it is tied to others, and where it may go."""
+    """A class on one rung of its ladder: what a pod takes, how it is tied to others, and where it may go.
+
+    `shared` are volumes that the first pod of those who use them brings to a machine, beside what each pod takes.
+    """
 
     number: int
     cls: PodClass
@@ -143,6 +147,7 @@ class Ask(msgspec.Struct, eq=False):
     level: Level
     ties: Ties
     stance: Stance
+    shared: int
 
     @property
     def columns(self) -> Bools:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dovetail.planner.allowance import allow_member, allow_owner
 from dovetail.planner.asks import Ask
+from dovetail.planner.attached import attach, attachable, brought, keep_attachable
 from dovetail.planner.cells import Cell
 from dovetail.planner.columns import Bools, Ints
 from dovetail.planner.groups import AFFINITY, ANTI, SPREAD
@@ -53,6 +54,8 @@ class Board:
         self.counts: list[list[int]] = [cell.counts.tolist() for cell in others]
         self.owners: list[list[int]] = [cell.owners.tolist() for cell in others]
         self.contents: list[dict[int, int]] = [_NOTHING] * existing
+        self.attached = dict(problem.attached)
+        """The shared volumes that machines have attached, where there are any."""
         self.asks = problem.asks
         self.left = [dict(each) for each in problem.limits]
         self._watched = [[name for name in each if name in self.menu.limited] for each in self.left]
@@ -73,19 +76,16 @@ class Board:
     def clone(self) -> Board:
         twin = object.__new__(Board)
         twin.problem, twin.menu, twin.existing, twin.size = self.problem, self.menu, self.existing, self.size
-        twin.free, twin.column = self.free.copy(), self.column.copy()
-        twin.domains = self.domains.copy()
+        twin.free, twin.column, twin.domains = self.free.copy(), self.column.copy(), self.domains.copy()
         twin.axis_at, twin.choosy = self.axis_at, self.choosy
         twin.host_counts, twin.host_owners = self.host_counts.copy(), self.host_owners.copy()
         twin.counts = [each.copy() for each in self.counts]
         twin.owners = [each.copy() for each in self.owners]
-        twin.contents = list(self.contents)
+        twin.contents, twin.attached = list(self.contents), dict(self.attached)
         twin.asks = self.asks
         twin.left = [dict(each) for each in self.left]
         twin._watched = self._watched
-        twin.reserved = dict(self.reserved)
-        twin.gone = list(self.gone)
-        twin.stamp = self.stamp
+        twin.reserved, twin.gone, twin.stamp = dict(self.reserved), list(self.gone), self.stamp
         twin._look()
         return twin
 
@@ -106,6 +106,8 @@ class Board:
             ok &= domains[lying[start:end]]
         for dim, amount in ask.steps:
             ok &= self.free[dim, start:end] >= amount
+        if ask.shared:
+            keep_attachable(self, ask, ok, start)
         bins: Ints = ok.nonzero()[0]
         bins += start
         return bins
@@ -119,13 +121,15 @@ class Board:
         if most > 1:
             for dim, amount in ask.steps:
                 np.minimum(fits, self.free[dim].take(bins) // amount, out=fits)
+            if ask.shared:
+                fits[:] = [attachable(self, ask, at, fit) for at, fit in zip(bins.tolist(), fits.tolist(), strict=True)]
         for cell in ask.ties.host_owned:
             cap_owner(cell, cell in ask.ties.own, self.host_counts[cell.slot, : self.size], bins, fits)
         for cell in ask.ties.host_members:
             if not (lenient and cell.kind == SPREAD):
                 cap_member(cell, self.host_counts[cell.slot], self.host_owners[cell.slot], bins, fits)
         if self.problem.diversity is not None:
-            self._cap_uniform(ask, bins, fits)
+            fits[:] = [self.varied(ask, at, fit) for at, fit in zip(bins.tolist(), fits.tolist(), strict=True)]
         if fits.all():
             return bins, fits
         some = fits.nonzero()[0]
@@ -134,6 +138,8 @@ class Board:
     def holds(self, ask: Ask, at: int, most: int) -> int:
         """How many pods of the ask, up to `most`, a machine that suits it has room for."""
         free = self._free
+        if ask.shared:
+            most = attachable(self, ask, at, most)
         for dim, amount in ask.steps:
             left = free[dim][at]
             if left < amount * most:
@@ -168,18 +174,15 @@ class Board:
         bought = ask.columns[standing] & (standing >= 0)
         return bought if start >= first else np.concatenate([ask.nodes[start:first], bought])
 
-    def _cap_uniform(self, ask: Ask, bins: Ints, fits: Ints) -> None:
-        """No pod may leave a machine with too few types to choose from."""
-        for place, at in enumerate(bins.tolist()):
-            fits[place] = self.varied(ask, at, int(fits[place]))
-
     def varied(self, ask: Ask, at: int, most: int) -> int:
         """How many pods of the ask, up to `most`, leave a machine enough types to choose from."""
         diversity = self.problem.diversity
         if diversity is None or at < self.existing:
             return most
-        held = [self.asks[number] for number in self.contents[at]]
-        return diversity.most(int(self.column[at]), [*held, ask], self.used(at), ask, most)
+        held, load = [self.asks[number] for number in self.contents[at]], self.used(at)
+        for dim, more in brought(self, ask, at):
+            load[dim] += more
+        return diversity.most(int(self.column[at]), [*held, ask], load, ask, most)
 
     def per_new(self, ask: Ask) -> int:
         """How many pods of the ask one fresh machine may take by hostname rules alone."""
@@ -221,6 +224,8 @@ class Board:
         free, lying, ties = self._free, self._lying, ask.ties
         for dim, amount in ask.steps:
             free[dim][bin_] -= amount * count
+        if ask.shared:
+            attach(self, bin_)
         for cell in ties.host_members:
             self._members[cell.slot, bin_] += count
         for cell in ties.promised_hosts:

@@ -13,7 +13,7 @@ _SEVERAL = 3
 
 def buy(board: Board, ask: Ask, column: int, machines: int, count: int) -> None:
     """Open machines on a column of the menu, with so many pods of the ask on each of them."""
-    if machines < _SEVERAL or board.gone:
+    if machines < _SEVERAL or board.gone or ask.shared:
         for _ in range(machines):
             board.put(ask, board.open(column), count)
         return

@@ -19,7 +19,7 @@ from dovetail.model.claims import Trouble
 from dovetail.model.pods import Pod
 from dovetail.planner.clauses import of_selector
 from dovetail.planner.groups import Group
-from dovetail.planner.ladder import Level, fenced, homed, ladder, on_one_machine
+from dovetail.planner.ladder import Level, homed, ladder, on_one_machine
 from dovetail.planner.memory import Memory
 from dovetail.planner.shape import Shape, Spread, last_shapes_of
 from dovetail.planner.sharing import NOBODY, Sharing, sharing
@@ -78,17 +78,14 @@ class _Alike(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Rungs:
-    """A shape, its ladder, where its volumes let it run, and groups that count it by more than labels."""
+    """A shape, its ladder, and where its volumes let it run."""
 
-    __slots__ = ("alike", "fences", "levels", "shape", "storage")
+    __slots__ = ("alike", "levels", "shape", "storage")
 
-    def __init__(
-        self, shape: Shape, levels: tuple[Level, ...], storage: Storage = NOTHING, fences: Set[Group] = frozenset()
-    ) -> None:
+    def __init__(self, shape: Shape, levels: tuple[Level, ...], storage: Storage = NOTHING) -> None:
         self.shape = shape
         self.levels = levels
         self.storage = storage
-        self.fences = fences
         self.alike: tuple[object, Any] = (None, None)
         """What was found of it last, and by whom; see `_Kinds`."""
 
@@ -99,7 +96,7 @@ _claims = attrgetter("claims")
 
 def classes_of(
     by_shape: Mapping[Shape, list[str]], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
-    dislikes: bool, feared: list[Group], huddled: frozenset[Group], running: Callable[[], Set[Volume]],
+    dislikes: bool, feared: list[Group], huddled: frozenset[Group], running: Callable[[], Iterable[Set[Volume]]],
 ) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
     """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
     the volumes are counted that they share with each other, or with pods that are `running`.
@@ -111,8 +108,8 @@ def classes_of(
     if any(map(_claims, by_shape)):
         rungs, lots = _in_turn(rungs, lots, snapshot)
         shared = _sharing(rungs, list(map(len, lots)), snapshot, running)
-    if shared.drivers:
-        rungs = [_relieved(each, shared, snapshot.memory) for each in rungs]
+    if shared.bits:
+        rungs = [_relieved(each, shared) for each in rungs]
     ladders = list(map(_levels, rungs))
     distinct = dict(zip(map(id, ladders), ladders, strict=True))
     owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
@@ -162,7 +159,7 @@ def _in_turn(
 
 
 def _sharing(
-    rungs: Sequence[_Rungs], pods: Sequence[int], snapshot: Snapshot, running: Callable[[], Set[Volume]]
+    rungs: Sequence[_Rungs], pods: Sequence[int], snapshot: Snapshot, running: Callable[[], Iterable[Set[Volume]]]
 ) -> Sharing:
     """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
     uses: Counter[Volume] = Counter()
@@ -171,25 +168,16 @@ def _sharing(
             uses[volume] += count
     if not uses:
         return NOBODY
-    uses.update(running() & uses.keys())
+    uses.update(uses.keys() & set[Volume]().union(*running()))
     if max(uses.values()) < 2:
         return NOBODY
-    limits: dict[str, int] = {}
-    for driver, most in (pair for pool in snapshot.pools for kind in pool.types for pair in kind.attach_limits.items()):
-        if most > 0:
-            limits[driver] = min(most, limits.get(driver, most))
-    there = {driver for node in snapshot.nodes for driver in node.attach_limits}
-    mixed = {driver for each in rungs for driver, count in Counter(pair[0] for pair in each.storage.attached).items()
-             if count > 1 and any(uses[volume] > 1 for volume in each.storage.attached)}  # fmt: skip
-    return sharing(uses, limits, mixed, there)
+    sold = {driver for pool in snapshot.pools for kind in pool.types for driver in kind.attach_limits}
+    return sharing(uses, sold.union(*(node.attach_limits for node in snapshot.nodes)))
 
 
-def _relieved(rungs: _Rungs, shared: Sharing, memory: Memory) -> _Rungs:
-    """What pods ask where some of their volumes are attached for several of them."""
-    own, others = shared.fenced(rungs.storage)
-    made = fenced(rungs.levels, own)
-    levels = memory.table("levels").setdefault(made, made)
-    return _Rungs(rungs.shape, levels, shared.relieved(rungs.storage), others)
+def _relieved(rungs: _Rungs, shared: Sharing) -> _Rungs:
+    storage = shared.relieved(rungs.storage)
+    return rungs if storage is rungs.storage else _Rungs(rungs.shape, rungs.levels, storage)
 
 
 class _Kinds:
@@ -224,8 +212,6 @@ class _Kinds:
         members = self._counted.get(shape.who)
         if members is None:
             members = self._counted[shape.who] = self._members(shape)
-        if rungs.fences:
-            members = self._same.setdefault(members | rungs.fences, members | rungs.fences)
         key = (id(levels), id(members), shape.tolerated, storage.alternatives)
         kind = self._known.get(key)
         if kind is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import mul
 from typing import NamedTuple
 
@@ -13,8 +13,9 @@ from dovetail.planner.asks import Size
 from dovetail.planner.classes import TOO_MUCH, PodClass
 from dovetail.planner.columns import Ints
 from dovetail.planner.ports import port_requests
-from dovetail.planner.sharing import Sharing
+from dovetail.planner.sharing import ATTACH, Sharing
 from dovetail.planner.storage import NOTHING as NO_VOLUMES
+from dovetail.planner.storage import Volume
 
 Addresses = dict[tuple[str, int], set[str]]
 _NOTHING: Mapping[str, int] = {}
@@ -31,27 +32,37 @@ class Demand(NamedTuple):
 
 
 def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
-    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`."""
+    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`.
+
+    Those count shared volumes, too: it is what a pod takes of a machine where nobody else is.
+    """
     found: list[Mapping[str, int]] = []
     number: dict[object, int] = {}
     which: list[int] = []
+    brought: list[int] = []
     for one in classes:
-        volumes = Counter(shared.taken(one.storage)) if one.storage is not NO_VOLUMES else _NOTHING
-        key = (one.shape.takes, *sorted(volumes.items())) if volumes else one.shape.takes
+        storage = one.storage
+        key: object = one.shape.takes
+        volumes = _attachments(storage.attached) if storage is not NO_VOLUMES else _NOTHING
+        if volumes or storage.shared:
+            key = (key, storage.shared, *sorted(volumes.items()))
         at = number.get(key)
         if at is None:
             at = number[key] = len(found)
             found.append(_requests(one, addresses, volumes))
+            brought.append(shared.mask(storage.shared))
         one.requests = found[at]
+        if storage.shared:
+            one.requests = _requests(one, addresses, _attachments((*storage.attached, *storage.shared)))
         which.append(at)
-    dims = sorted({"pods"}.union(*found))
+    dims = sorted({"pods"}.union(shared.names, *found))
     rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found]
     counts = np.array([one.count for one in classes], dtype=np.int64)
     pods = [0] * len(rows)
     for at, count in zip(which, counts.tolist(), strict=True):
         pods[at] += count
-    same = {row: Size(row) for row in rows}
-    sizes = [same[row] for row in rows]
+    same = {key: Size(*key) for key in zip(rows, brought, strict=True)}
+    sizes = [same[key] for key in zip(rows, brought, strict=True)]
     requests = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
     return Demand(
         dims=dims,
@@ -60,6 +71,10 @@ def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing
         sizes=[sizes[at] for at in which],
         total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},
     )
+
+
+def _attachments(volumes: Iterable[Volume]) -> Mapping[str, int]:
+    return Counter(ATTACH + driver for driver, _ in volumes)
 
 
 def _requests(one: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:

@@ -50,6 +50,8 @@ class Growth:
                     open_to[before] = board.open_to(at)
                 if not open_to[before][column]:
                     column = cheapest(board, at, ask, open_to[before])
+            if column is None and ask.shared:  # until somebody else has brought the volumes
+                continue
             if column is None:
                 self._never[ask.stance, id(ask.steps)] |= 1 << at
                 continue
@@ -66,9 +68,9 @@ class Growth:
         left = left >> board.existing << board.existing
         if not left:
             return np.zeros(0, dtype=np.int64)
-        steps, ask.steps = ask.steps, []
+        steps, shared, ask.steps, ask.shared = ask.steps, ask.shared, [], 0
         bins, _ = board.shares(ask, np.array(_places(left), dtype=np.int64), 2, packer.lenient)
-        ask.steps = steps
+        ask.steps, ask.shared = steps, shared
         return bins
 
     def _cheapest(self, packer: Packer, ask: Ask, at: int) -> int | None:

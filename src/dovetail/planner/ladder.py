@@ -88,12 +88,6 @@ def homed(levels: tuple[Level, ...], home: tuple[Term, ...]) -> tuple[Level, ...
     return (*at_home, *away)
 
 
-def fenced(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
-    """The same ladder, with more groups that bind on every rung."""
-    more = sorted(groups, key=lambda group: group.selector)
-    return tuple(replace(level, hard=(*level.hard, *more)) for level in levels) if more else levels
-
-
 def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
     return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
 

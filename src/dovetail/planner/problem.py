@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -121,7 +120,7 @@ class Problem:
         taints = {pool.taints for pool in self.pools} | self.tainted
         dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
         self.classes, groups, self.sharing = classes_of(
-            by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, self._held
+            by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, lambda: self._known_held.values()
         )
         kinds = list(map(_kind, self.classes))
         number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
@@ -177,17 +176,21 @@ class Problem:
         self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
             self.classes, addresses, self.sharing
         )
-        self.blurred = {at for at, name in enumerate(self.dims) if driver_of(name) in self.sharing.drivers}
+        self.sharing = self.sharing.over(self.dims)
+        self.blurred = {dim for dim, _ in self.sharing.by_dim}
         """Dimensions of which pods together take less than each of them does: no bound may count on them."""
         for name in self.dims:
             if name.startswith(PORT):
                 self.columns.set_amounts(name, self._ports(name))
             elif name.startswith(ATTACH):
-                amounts = [self._attachable(name, c.type.attach_limits, frozenset()) for c in self.columns.rows]
-                self.columns.set_amounts(name, np.array(amounts, dtype=np.int64))
+                most = [column.type.attach_limits.get(driver_of(name), TOO_MUCH) for column in self.columns.rows]
+                self.columns.set_amounts(name, np.array(most, dtype=np.int64))
         self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
         for dim, name in enumerate(self.dims):
             self.free[dim] = self._free(name, addresses)
+        using = self._known_held.items() if self.sharing.bits else ()
+        self.attached = {row: self.sharing.mask(volumes) for row, volumes in using}
+        """The shared volumes that machines have attached, by row."""
 
     def _ports(self, name: str) -> Ints:
         """One of each port, unless a daemon listens on every address."""
@@ -196,29 +199,24 @@ class Problem:
         shared = everywhere != name and everywhere in self.columns.charged()
         return found - self.columns.overhead(everywhere) if shared else found
 
-    def _attachable(self, name: str, limits: Mapping[str, int], volumes: Set[Volume], turn: int = 0) -> int:
-        return self.sharing.left(name, limits.get(driver_of(name), TOO_MUCH), volumes, TOO_MUCH, turn)
-
-    def _held(self) -> set[Volume]:
-        """The volumes that pods on machines use."""
-        return held(chain.from_iterable(fact.claims for _, fact in self.roster.using()), self.snapshot)
+    @cached_property
+    def _known_held(self) -> dict[int, set[Volume]]:
+        """The volumes that pods on machines use, by row."""
+        return {row: held(fact.claims, self.snapshot) for row, fact in self.roster.using()}
 
     def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
         """What every machine that is there has left of a dimension."""
-        roster = self.roster
         if name.startswith(PORT):
             free = np.ones(len(self.nodes), dtype=np.int64)
-            for row, fact in roster.using():
+            for row, fact in self.roster.using():
                 free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
             return free
         if name.startswith(ATTACH):
-            limited = [node.name for node in self.nodes if node.attach_limits and self.sharing.loose]
-            turns = {node: at for at, node in enumerate(sorted(limited))}
-            used = {row: held(fact.claims, self.snapshot) for row, fact in roster.using()}
-            left = [self._attachable(name, node.attach_limits, used.get(row, frozenset()), turns.get(node.name, 0))
-                    for row, node in enumerate(self.nodes)]  # fmt: skip
-            return np.array(left, dtype=np.int64)
-        return roster.free(name)
+            left = np.array([node.attach_limits.get(driver_of(name), TOO_MUCH) for node in self.nodes], dtype=np.int64)
+            for row, volumes in self._known_held.items():
+                left[row] -= sum(ATTACH + driver == name for driver, _ in volumes)
+            return left
+        return self.roster.free(name)
 
     # -- limits -------------------------------------------------------------------------------------------------
 
@@ -248,6 +246,7 @@ class Problem:
             return
         ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
         self.rows = np.flatnonzero(ok)
+        self.attached = {at: self.attached[row] for at, row in enumerate(self.rows.tolist()) if row in self.attached}
         self.free = np.ascontiguousarray(self.free[:, self.rows])
         self.nodes = self.nodes.some(self.rows)
         self.taint_at = self.taint_at[self.rows]
@@ -270,7 +269,7 @@ class Problem:
         for one, size in zip(self.classes, self._known_sizes, strict=True):
             asks: list[Ask] = []
             for level, ties, stance in self.ladders[one.kind]:
-                asks.append(Ask(number, one, size.request, size.steps, level, ties, stance))
+                asks.append(Ask(number, one, size.request, size.steps, level, ties, stance, size.shared))
                 number += 1
             self._asks.append(asks)
         self.first_asks = [asks[0] for asks in self._asks]

@@ -181,6 +181,8 @@ def hopeless(problem: Problem, one: PodClass) -> bool:
     for dim, amount in ask.steps:
         on_sale &= problem.menu.capacity[dim] >= amount
         there &= problem.free[dim] >= amount
+    for dim, more in problem.sharing.amounts(ask.shared):
+        on_sale &= problem.menu.capacity[dim] >= ask.request[dim] + more
     return not (on_sale.any() or there.any())
 
 

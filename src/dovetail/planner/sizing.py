@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from dovetail.planner.asks import Ask
+from dovetail.planner.attached import brought
 from dovetail.planner.board import Board
 from dovetail.planner.bulk import move_all
 from dovetail.planner.columns import Bools
@@ -56,6 +57,8 @@ def cheapest(board: Board, at: int, ask: Ask | None = None, open_to: Bools | Non
     """The cheapest column, of those that are open, for a machine with what is on it (and one more pod, of an ask)."""
     these, load, diversity = company(board, at, ask), board.used(at), board.problem.diversity
     for dim, amount in ask.steps if ask is not None else ():
+        load[dim] += amount
+    for dim, amount in brought(board, ask, at) if ask is not None and ask.shared else ():
         load[dim] += amount
     columns = these.stairs(board.menu, *_standing(board, at, these)).holding(load)
     if open_to is not None:

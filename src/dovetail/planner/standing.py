@@ -110,8 +110,10 @@ class Standing:
             at = lowest.bit_length() - 1
             take = board.holds(ask, at, count - got)
             if not take:
-                full |= lowest
                 left ^= lowest
+                if ask.shared:  # it will have room once somebody else has brought the volumes
+                    continue
+                full |= lowest
                 missed += 1
                 if missed == _STALE:
                     full = bits(board.cramped(ask))

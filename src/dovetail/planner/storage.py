@@ -37,14 +37,14 @@ Volume = tuple[str, str]
 class Storage(msgspec.Struct, frozen=True):
     """`alternatives`: any of the terms will do. `error` forbids the pod, for the reason `code`.
 
-    `attached` are the volumes that take an attachment of their own; `shared` the packs of those that others use too,
-    see `sharing`. `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
+    `attached` are the volumes that take an attachment of their own; `shared` those that others use too, see `sharing`.
+    `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
     """
 
     alternatives: tuple[Term, ...] = ((),)
     attached: tuple[Volume, ...] = ()
     error: str = ""
-    shared: tuple[str, ...] = ()
+    shared: tuple[Volume, ...] = ()
     code: str = ""
     home: tuple[Term, ...] = ()
 

@@ -19,17 +19,24 @@ if TYPE_CHECKING:
     from dovetail.planner.board import Board
     from dovetail.planner.packer import Packer
 
+_Steps = tuple[tuple[int, int], ...]
+
 
 class _Shelf:
     """Columns that hold a pod of some kind: how many, at what price, and with how much room of each dimension."""
 
     __slots__ = ("columns", "fits", "part", "prices", "room")
 
-    def __init__(self, ask: Ask, columns: Ints, menu: Menu, prices: Floats, domains: Bools | None) -> None:
+    def __init__(
+        self, ask: Ask, columns: Ints, menu: Menu, prices: Floats, domains: Bools | None, brought: _Steps
+    ) -> None:
         self.columns = columns
         self.fits: Ints = np.full(len(columns), UNLIMITED, dtype=np.int64)
         for dim, amount in ask.steps:
             np.minimum(self.fits, menu.capacity[dim][columns] // amount, out=self.fits)
+        for dim, more in brought:
+            if ask.request[dim]:
+                np.minimum(self.fits, (menu.capacity[dim][columns] - more) // ask.request[dim], out=self.fits)
         self.room = [room[columns] for room in menu.room]
         self.prices = prices
         self.part = 1.0 if domains is None else max(1, int(domains[:-1].sum())) / max(1, len(domains) - 1)
@@ -42,6 +49,7 @@ class Targets:
     def __init__(self, problem: Problem) -> None:
         pools = problem.pools
         self.menu = problem.menu
+        self._sharing = problem.sharing
         self._stamp: object = None
         self._shelves: dict[object, _Shelf | None] = {}
         self._domains: dict[object, frozenset[int]] = {}
@@ -76,7 +84,9 @@ class Targets:
         needed *= shelf.prices
         best = int(needed.argmin())
         column, most, diversity = int(shelf.columns[best]), min(per, int(shelf.fits[best])), packer.problem.diversity
-        return column, most if diversity is None else diversity.most(column, [ask], [0] * len(ask.request), ask, most)
+        if diversity is None:
+            return column, most
+        return column, diversity.most(column, [ask], self._loaded(ask, [0] * len(ask.request)), ask, most)
 
     def domains(self, packer: Packer, ask: Ask, axis: int) -> frozenset[int]:
         """The domains of an axis in which a machine for a pod is for sale, where nothing that is for sale runs out."""
@@ -90,7 +100,7 @@ class Targets:
         key = (ask.stance, id(ask.steps), axis)
         known = self._domains.get(key)
         if known is None:
-            lasting = ("domains", id(ask.columns), axis, *ask.steps)
+            lasting = ("domains", id(ask.columns), axis, *ask.steps, self._brought(ask))
             known = self._domains[key] = menu.recall(lasting, ask.columns, found)
         return known
 
@@ -110,7 +120,7 @@ class Targets:
         if watched or packer.extra or packer.strategy.wide:
             return self._until_bought(packer, ask, axis, domains)
         where = (axis, domains.tobytes()) if domains is not None else None
-        kind = (id(ask.columns), where, *ask.steps, packer.strategy.ceiling)
+        kind = (id(ask.columns), where, *ask.steps, self._brought(ask), packer.strategy.ceiling)
         return problem.menu.recall(kind, ask.columns, lambda: self._stocked(packer, ask, axis, domains))
 
     def _until_bought(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> _Shelf | None:
@@ -135,15 +145,28 @@ class Targets:
         cheap = at[menu.prices[at] <= strategy.ceiling]
         at = cheap if len(cheap) else at[:1]
         if strategy.thrift and packer.problem.binding:
-            return _Shelf(ask, at, menu, self._limit_shares(packer, at), domains)
-        at = _distinct(menu, at)
-        return _Shelf(ask, at, menu, menu.finite[at], domains)
+            prices = self._limit_shares(packer, at)
+        else:
+            at = _distinct(menu, at)
+            prices = menu.finite[at]
+        return _Shelf(ask, at, menu, prices, domains, self._brought(ask))
+
+    def _brought(self, ask: Ask) -> _Steps:
+        """What the first pod of the ask takes of a machine beside its own."""
+        return self._sharing.amounts(ask.shared) if ask.shared else ()
+
+    def _loaded(self, ask: Ask, load: list[int]) -> list[int]:
+        for dim, more in self._brought(ask):
+            load[dim] += more
+        return load
 
     def candidates(self, packer: Packer, ask: Ask, axis: int | None, domains: Bools | None) -> Bools:
         menu = packer.problem.menu
         ok: Bools = ask.columns.copy()
         for dim, amount in ask.steps:
             ok &= menu.capacity[dim] >= amount
+        for dim, more in self._brought(ask):
+            ok &= menu.capacity[dim] >= ask.request[dim] + more
         if axis is not None and domains is not None:
             ok &= domains[menu.domains[axis]]
         for other, chosen in packer.extra:
@@ -155,7 +178,8 @@ class Targets:
         diversity = packer.problem.diversity
         if diversity is not None:
             brimming = ok & diversity.brimming(ask)
-            ok = brimming if brimming.any() else diversity.holding(ok, [ask], ask.request.tolist())
+            load = self._loaded(ask, ask.request.tolist())
+            ok = brimming if brimming.any() else diversity.holding(ok, [ask], load)
         return ok
 
     def _widely(self, packer: Packer) -> Bools:

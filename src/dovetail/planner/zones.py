@@ -13,6 +13,7 @@ import numpy as np
 
 from dovetail.model.labels import ZONE
 from dovetail.planner.asks import Ask
+from dovetail.planner.attached import load_of
 from dovetail.planner.board import Board
 from dovetail.planner.columns import Bools
 from dovetail.planner.sizing import shrink
@@ -146,7 +147,7 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
     else:
         twin.close(at)
     ok = (menu.kinds == kind) & (menu.domains[axis] == domain)
-    load = [sum(int(ask.request[dim]) * count for ask, count in asks.items()) for dim in range(len(menu.capacity))]
+    load = load_of(board.problem, asks).tolist()
     for dim, amount in enumerate(load):
         ok &= menu.capacity[dim] >= amount
     for ask in asks:

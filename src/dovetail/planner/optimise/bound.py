@@ -97,6 +97,9 @@ def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:
     for dim, amount in ask.steps:
         if dim not in but:
             ok &= problem.menu.capacity[dim] >= amount
+    for dim, more in problem.sharing.amounts(ask.shared):
+        if dim not in but:
+            ok &= problem.menu.capacity[dim] >= ask.request[dim] + more
     return ok
 
 

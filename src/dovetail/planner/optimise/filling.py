@@ -100,7 +100,7 @@ def _loosened(problem: Problem, before: Board) -> tuple[Board, dict[Ask, int]]:
 
 
 def _tied(ask: Ask) -> bool:
-    return bool(ask.ties.ruled or ask.ties.domain_owned or ask.ties.domain_members)
+    return bool(ask.shared or ask.ties.ruled or ask.ties.domain_owned or ask.ties.domain_members)
 
 
 def _bought(problem: Problem, start: Packing, board: Board, asks: list[Ask], counts: Ints) -> Packing | None:

@@ -185,7 +185,11 @@ class Rounding:
             if len(bins) * each > count:
                 emptiest = np.argsort(-self._slack(ask, bins), kind="stable")[:count]
                 bins, takes = bins[emptiest], takes[emptiest]
-            put_all(self.board, ask, bins, takes)
+            if ask.shared:
+                for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
+                    self.board.put(ask, at, take)
+            else:
+                put_all(self.board, ask, bins, takes)
             for at, take in zip(bins.tolist(), takes.tolist(), strict=True):
                 held[at - start][ask.number] = held[at - start].get(ask.number, 0) + take
             done = int(takes.sum())

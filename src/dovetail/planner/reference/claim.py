@@ -44,7 +44,7 @@ class Step:
 class Claim:
     """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
 
-    __slots__ = ("dead", "domains", "mask", "number", "pool", "reserved", "used")
+    __slots__ = ("attached", "dead", "domains", "mask", "number", "pool", "reserved", "used")
 
     def __init__(self, number: int, pool: int, mask: int, domains: list[int | None], dims: int) -> None:
         self.number = number
@@ -52,6 +52,7 @@ class Claim:
         self.mask = mask
         self.domains = domains
         self.used = [0] * dims
+        self.attached = 0
         self.reserved = _NONE
         self.dead: set[tuple[int, int]] = set()
         """Sizes that will never fit again: room only shrinks."""
@@ -132,11 +133,20 @@ class Market:
         if not mask:
             claim.dead.add(step.size)
             return None
+        for dim, more in self.brought(claim, ask) if ask.shared else ():
+            levels, masks = self._sizes[dim]
+            mask &= masks[bisect_left(levels, claim.used[dim] + int(ask.request[dim]) + more)]
+        if not mask:
+            return None
         for volumes in ask.cls.storage.alternatives:
             found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)
             if found is not None:
                 return found
         return None
+
+    def brought(self, claim: Claim, ask: Ask) -> tuple[tuple[int, int], ...]:
+        """What a pod takes of a claim by shared volumes that nobody has brought there yet."""
+        return self.problem.sharing.amounts(ask.shared & ~claim.attached)
 
     def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
         open_to = list(claim.domains)
@@ -177,8 +187,9 @@ class Market:
         for name in claim.reserved - change.reserved:
             self.left[name] += 1
         claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
-        for dim, amount in step.ask.steps:
+        for dim, amount in (*step.ask.steps, *self.brought(claim, step.ask)):
             claim.used[dim] += amount
+        claim.attached |= step.ask.shared
         members = (*step.ask.ties.host_members, *step.ask.ties.domain_members)
         seen = [cell for cell in members if cell.everywhere or not claim.mask & ~self._counted(cell)]
         self.tally.record(step.ask, claim.number, claim.domains, seen)

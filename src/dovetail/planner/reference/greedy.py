@@ -52,7 +52,7 @@ class Greedy:
         self.problem = problem
         self.tally = Tally(problem, turn)
         self.market = Market(problem, self.tally)
-        self.free = problem.free.copy()
+        self.free, self.attached = problem.free.copy(), dict(problem.attached)
         initialised = [(not node.initialized, node.name) for node in problem.nodes]
         self.rows = np.array(sorted(range(len(initialised)), key=initialised.__getitem__), dtype=np.int64)
         self.pools = sorted(range(len(problem.pools)), key=lambda at: problem.pools[at].name, reverse=True)
@@ -107,8 +107,14 @@ class Greedy:
         for row in self.rows[ok[self.rows]].tolist():
             lying = [int(axis.nodes[row]) for axis in self.problem.axes]
             domains: list[int | None] = [1 << at if at >= 0 else 0 for at in lying]
+            brought = self.problem.sharing.amounts(ask.shared & ~self.attached.get(row, 0))
+            if any(self.free[dim, row] < ask.request[dim] + more for dim, more in brought):
+                continue
             if self.tally.host_admits(ask, row) and self.tally.domains(ask, step.strict, domains) is not None:
                 self.free[:, row] -= ask.request
+                for dim, more in brought:
+                    self.free[dim, row] -= more
+                self.attached[row] = self.attached.get(row, 0) | ask.shared
                 members = (*ask.ties.host_members, *ask.ties.domain_members)
                 seen = [cell for cell in members if cell.counted_nodes is None or cell.counted_nodes[row]]
                 self.tally.record(ask, row, domains, seen)

@@ -14,6 +14,7 @@ from operator import and_
 import numpy as np
 
 from dovetail.planner.asks import Ask
+from dovetail.planner.attached import load_of
 from dovetail.planner.board import Board
 from dovetail.planner.classes import PodClass
 from dovetail.planner.columns import Bools, Ints, lowest
@@ -151,7 +152,7 @@ def _opened(board: Board, mask: int, asks: Counter[Ask], wide: int | None) -> in
     `wide` are the columns that count for variety; None: that is not asked.
     """
     problem = board.problem
-    load = sum((ask.request * count for ask, count in asks.items()), np.zeros(len(problem.dims), dtype=np.int64))
+    load = load_of(problem, asks)
     ok = problem.columns.bools(mask)[problem.menu.full]
     if not ok.any():
         ok = _as_good(problem, mask, asks, load)
