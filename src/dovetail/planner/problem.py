@@ -222,11 +222,9 @@ class Problem:
 
     def _limits(self) -> list[dict[str, int]]:
         """What each pool may still buy, by limited resource."""
-        remaining = [{name: max(0, limit) for name, limit in pool.limits.items()} for pool in self.pools]
-        for pool, left in zip(self.pools, remaining, strict=True):
-            for name in left:
-                left[name] -= self.roster.bought[pool.name][name]
-        return remaining
+        bought = [self.roster.bought[pool.name] for pool in self.pools]
+        return [{name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
+                for pool, had in zip(self.pools, bought, strict=True)]  # fmt: skip
 
     def _binding(self) -> list[str]:
         """The limited resources that this batch could exhaust; others need not be watched."""
@@ -245,6 +243,8 @@ class Problem:
         if len(self.nodes) < _MANY or not self.classes:
             return
         ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
+        if ok.all():
+            return
         self.rows = np.flatnonzero(ok)
         self.attached = {at: self.attached[row] for at, row in enumerate(self.rows.tolist()) if row in self.attached}
         self.free = np.ascontiguousarray(self.free[:, self.rows])
