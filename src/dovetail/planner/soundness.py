@@ -38,11 +38,11 @@ def hosts_sound(board: Board) -> bool:
     return True
 
 
-def bereaved(board: Board) -> bool:
-    """Whether any pod has lost the company it needs."""
+def bereaved(board: Board, machines: int) -> bool:
+    """Whether any pod on the first so many machines has lost the company it needs."""
     if not any(cell.kind == AFFINITY for cell in board.problem.cells.values()):
         return False
-    return any(widowed(board, at) for at in range(board.size) if board.contents[at])
+    return any(widowed(board, at) for at in range(machines) if board.contents[at])
 
 
 def widowed(board: Board, at: int) -> bool:

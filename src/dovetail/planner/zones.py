@@ -163,7 +163,7 @@ def _moved(board: Board, at: int, lot: Mapping[int, int], axis: int, domain: int
         if twin.per_new(ask) < count or not _allowed(twin, ask, fresh, count):
             return None
         twin.put(ask, fresh, count)
-    return twin if sound(twin) and not bereaved(twin) else None
+    return twin if sound(twin) and not bereaved(twin, twin.size) else None
 
 
 def _allowed(board: Board, ask: Ask, at: int, count: int) -> bool:

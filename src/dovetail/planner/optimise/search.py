@@ -19,7 +19,7 @@ from dovetail.planner.packer import Packer
 from dovetail.planner.problem import Problem
 from dovetail.planner.quick import Packing, hopeless, narrowed, pack, standing_at
 from dovetail.planner.sizing import shrink
-from dovetail.planner.soundness import sound, widowed
+from dovetail.planner.soundness import bereaved, sound, widowed
 from dovetail.planner.strategy import Strategy
 from dovetail.planner.wishes import lapses_on, weighed, welcome
 from dovetail.planner.yardstick import Lapse, total
@@ -31,8 +31,8 @@ EPSILON = 1e-9
 _HEAT = 0.05
 #: Up to this many machines a step touches about the whole plan; of more it touches a part, and may cost less more.
 _WHOLE = 10
-#: Up to so many groups, and so many dimensions, a step costs much the same.
-_CELLS, _DIMS = 100, 20
+#: Up to so many groups, and so many dimensions, a step costs much the same; and what each dimension beyond costs.
+_CELLS, _DIMS, _EACH_DIM = 100, 20, 20
 #: How often pods are also taken off machines that are there.
 _UNLOAD = 0.3
 #: How often pods try to have again what they gave up.
@@ -204,14 +204,14 @@ def _step(problem: Problem, before: Board, chance: Chance, guest: int | None = N
             return None
     board = packer.board
     shrink(board, board.changed(before))
-    if not sound(board) or (board.existing and _left_behind(board)):
+    if not sound(board) or (board.existing and bereaved(board, board.existing)):
         return None
     return board
 
 
 def _burden(problem: Problem) -> int:
     """What a step costs more where there is an unusual number of groups to count, or of things that machines have."""
-    return max(0, len(problem.cells) - _CELLS) // 2 + max(0, len(problem.dims) - _DIMS) * _DIMS
+    return max(0, len(problem.cells) - _CELLS) // 2 + max(0, len(problem.dims) - _DIMS) * _EACH_DIM
 
 
 def _placed(packer: Packer, ask: Ask, count: int, climb: bool) -> int:
@@ -233,13 +233,6 @@ def _unload(board: Board, pods: dict[int, int], chance: Chance) -> None:
             if not any(cell.kind == AFFINITY for cell in (*ask.ties.host_members, *ask.ties.domain_members)):
                 board.put(ask, at, -count)
                 _collect(pods, {number: count})
-
-
-def _left_behind(board: Board) -> bool:
-    """Whether a pod on a machine that is there has lost the company it needs."""
-    if not any(cell.kind == AFFINITY for cell in board.problem.cells.values()):
-        return False
-    return any(widowed(board, at) for at in range(board.existing) if board.contents[at])
 
 
 def _collect(pods: dict[int, int], more: dict[int, int]) -> None:
