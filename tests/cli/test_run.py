@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,7 @@ from click.testing import CliRunner
 
 import dovetail
 from dovetail.cli.main import main
+from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import UNREAD, meanings
 from dovetail.lab.residence import Residence, register
 
@@ -39,9 +44,11 @@ def test_every_setting_says_what_it_is_for_and_what_it_is_by_default() -> None:
 def test_what_changes_nothing_is_said_to_change_nothing() -> None:
     """Karpenter's flags that nobody reads are named as such; and those alone."""
     root = Path(str(dovetail.__file__)).parent
-    text = "".join(path.read_text() for path in root.rglob("*.py") if path.name != "settings.py")
-    unread = {name for name in meanings() if not re.search(rf"\b{name}\b", text)}
+    declared = ("settings.py", "inert_settings.py")
+    text = "".join(path.read_text() for path in root.rglob("*.py") if path.name not in declared)
+    unread = {name for name in meanings() if not re.search(rf"\b{name}\b", text)} - REFUSED.keys()
     assert unread == {name for name, told in meanings().items() if told.startswith(UNREAD)}
+    assert unread == WITHOUT_EFFECT.keys()
 
 
 def test_a_bad_value_names_its_flag() -> None:
@@ -71,3 +78,23 @@ def test_aws_needs_the_clusters_name(tmp_path: Path) -> None:
     answer = CliRunner().invoke(main, ["run", "--kubeconfig", str(config)], env={"CLUSTER_NAME": ""})
     assert answer.exit_code == 2
     assert "--cluster-name" in answer.output
+
+
+def test_a_run_says_what_it_starts_with_and_that_it_stopped(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    flags = ["--cloud", "simulated", "--kubeconfig", str(config), "--metrics-port", "0", "--health-probe-port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dovetail.cli", "run", *flags, "--log-output-paths", f"stdout,{tmp_path / 'log'}"],
+        stdout=subprocess.PIPE, text=True, env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "CPU_REQUESTS": "2000"},
+    )  # fmt: skip
+    assert process.stdout is not None
+    first = json.loads(process.stdout.readline())
+    process.send_signal(signal.SIGTERM)
+    rest = [json.loads(line) for line in process.stdout]
+    assert process.wait(10) == 0
+    process.stdout.close()
+    assert (first["message"], first["settings"]["metrics-port"]) == ("starting dovetail", 0)
+    assert [line["setting"] for line in rest if "setting" in line] == ["cpu_requests"]
+    assert rest[-1]["message"] == "stopped dovetail"
+    assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["message"] == "stopped dovetail"

@@ -20,10 +20,12 @@ from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cloud.simulated import market as market_file
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.cloud.simulated.fleet import Fleet
-from dovetail.controllers import logs
+from dovetail.controllers import log_output, logs
+from dovetail.controllers.log_output import LogOutput, LogPathError
 from dovetail.controllers.pacing import Paced
 from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.start_lines import announce
 from dovetail.controllers.worker import every
 from dovetail.kube.client import Kube
 from dovetail.kube.config import load
@@ -51,7 +53,7 @@ def main(options: Options) -> None:
     """Until SIGINT or SIGTERM; a second signal does not wait."""
     try:
         run_scaled(_until_stopped(options))
-    except (ConfigError, catalogue_file.CatalogueError, KubeError) as problem:
+    except (ConfigError, catalogue_file.CatalogueError, KubeError, LogPathError) as problem:
         raise Problem(str(problem)) from problem
     except catalogue.UnknownRegion as problem:
         raise Problem(f"--region: {problem}") from problem
@@ -75,11 +77,17 @@ async def _until_stopped(options: Options) -> None:
 
 async def _run(options: Options) -> None:
     clock = Clock(asyncio.get_running_loop())
+    began = clock.monotonic()
     chance = Chance(system_seed() if options.seed is None else options.seed)
-    logs.configure(clock, options.settings.log_level)
+    settings = options.settings
+    output = LogOutput(
+        log_output.paths(settings.log_output_paths), log_output.paths(settings.log_error_output_paths)
+    )
+    logs.configure(clock, settings.log_level, output.write, settings.log_encoding)
+    log = logs.logger(clock, output.write, settings.log_level, settings.log_encoding)
     connection = load(options.kubeconfig, options.context)
     _not_a_second(connection.server)
-    settings = options.settings
+    announce(log, settings, os.environ)
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
     machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
@@ -90,7 +98,7 @@ async def _run(options: Options) -> None:
         cloud = _cloud(options, clock, chance)
         fleet = Fleet(beside, cloud, clock, chance.child("fleet")) if isinstance(cloud, SimulatedCloud) else None
         autoscaler = Autoscaler(
-            kube, cloud, clock, chance, settings, identity=identity, lease=unpaced, machines=fleet
+            kube, cloud, clock, chance, settings, log=log, identity=identity, lease=unpaced, machines=fleet
         )
         if fleet is not None:
             hear, see = fleet.pod_changed, fleet.node_changed
@@ -104,6 +112,8 @@ async def _run(options: Options) -> None:
     finally:
         for client in (kube, unpaced, beside):
             await client.close()
+        log.info("stopped dovetail", uptime=round(clock.monotonic() - began, 3))
+        output.close()
 
 
 def _not_a_second(server: str) -> None:

@@ -1,10 +1,16 @@
-"""Log lines: JSON, with Karpenter's messages and field names, because people grep for them."""
+"""Log lines: JSON, with Karpenter's messages, level names and field names, because operators search for them.
+
+Lines written during a reconciliation carry its id and the object it is about (`reconciling`).
+"""
 
 from __future__ import annotations
 
 import logging
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, cast
 
 import msgspec
@@ -12,44 +18,99 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from dovetail import __version__
+from dovetail.chance import Chance
 from dovetail.clock import Clock
+from dovetail.kube.resources import Resource
 from dovetail.model.quantity import format_resources
 
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR}
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+#: Level names as zap writes them.
+_NAMES = {"warning": "WARN", "exception": "ERROR"}
+#: The most characters of an HTML page that are logged: a proxy's error page says it in its title.
+MAX_HTML_CHARS = 200
+_PAGE = re.compile(r"<!doctype html|<html", re.IGNORECASE)
+_TITLE = re.compile(r"<(?:title|h1)[^>]*>(.*?)</", re.IGNORECASE | re.DOTALL)
+_TAGS = re.compile(r"<[^>]*>|\s+")
+
+#: The reconciliation that is under way in this task, as log fields.
+_reconciliation: ContextVar[Mapping[str, Any]] = ContextVar("reconciliation", default={})  # noqa: B039 (never changed)
 
 
-def logger(clock: Clock, write: Callable[[str], object] | None = None, level: str = "info") -> FilteringBoundLogger:
+def logger(
+    clock: Clock, write: Callable[[str], object] | None = None, level: str = "info", encoding: str = "json"
+) -> FilteringBoundLogger:
     """A logger that hands each line to `write` (standard output by default)."""
     made = structlog.wrap_logger(
         _Lines(write or _print),
-        processors=_processors(clock),
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
+        processors=_processors(clock, encoding),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         cache_logger_on_first_use=True,
     )
     return cast(FilteringBoundLogger, made)
 
 
-def configure(clock: Clock, level: str = "info") -> None:
-    """The same form for every logger of the process, those of the rooms above included."""
+def configure(
+    clock: Clock, level: str = "info", write: Callable[[str], object] | None = None, encoding: str = "json"
+) -> None:
+    """The same form for every logger of the process, those of the Kubernetes client and the cloud included."""
     structlog.configure(
-        processors=_processors(clock),
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(level, logging.INFO)),
-        logger_factory=lambda *_: _Lines(_print),
+        processors=_processors(clock, encoding),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
+        logger_factory=lambda *_: _Lines(write or _print),
         cache_logger_on_first_use=False,
     )
 
 
-def _processors(clock: Clock) -> list[Processor]:
+@contextmanager
+def reconciling(
+    controller: str, chance: Chance, name: str = "", resource: Resource | None = None, namespace: str = ""
+) -> Iterator[str]:
+    """Lines written inside carry the controller, the object and a new reconcileID, which is yielded."""
+    fields: dict[str, Any] = {"controller": controller}
+    if resource is not None:
+        fields |= {"controllerGroup": resource.group, "controllerKind": resource.kind}
+        fields[resource.kind] = ref(name, namespace)
+    identity = chance.uid()
+    token = _reconciliation.set({**fields, "namespace": namespace, "name": name, "reconcileID": identity})
+    try:
+        yield identity
+    finally:
+        _reconciliation.reset(token)
+
+
+def _processors(clock: Clock, encoding: str) -> list[Processor]:
     def stamped(_: Any, method: str, event: EventDict) -> EventDict:
         moment = clock.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        name = "ERROR" if method == "exception" else method.upper()
-        head: dict[str, Any] = {"level": name, "time": moment, "logger": "controller", "message": event.pop("event")}
-        return {**head, "commit": __version__, **event}
+        level = _NAMES.get(method, method.upper())
+        head: dict[str, Any] = {"level": level, "time": moment, "logger": "controller", "message": event.pop("event")}
+        fields = {name: _shortened(value) for name, value in event.items()}
+        return {**head, "commit": __version__, **_reconciliation.get(), **fields}
 
-    def rendered(_: Any, __: str, event: EventDict) -> str:
-        return msgspec.json.encode(event, enc_hook=str).decode()
+    def as_json(_: Any, __: str, event: EventDict) -> str:
+        return _json(event)
 
-    return [structlog.processors.format_exc_info, stamped, rendered]
+    def as_console(_: Any, __: str, event: EventDict) -> str:
+        head = [str(event.pop(name)) for name in ("time", "level", "logger", "message")]
+        trace = event.pop("exception", None)
+        return "\t".join((*head, _json(event))) + (f"\n{trace}" if trace else "")
+
+    return [structlog.processors.format_exc_info, stamped, as_console if encoding == "console" else as_json]
+
+
+def _json(event: EventDict) -> str:
+    return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _shortened(value: Any) -> Any:
+    """An HTML page, which a proxy or a load balancer answers with, by its title."""
+    if not isinstance(value, str) or len(value) <= MAX_HTML_CHARS:
+        return value
+    page = _PAGE.search(value)
+    if page is None:
+        return value
+    title = _TITLE.search(value, page.start())
+    text = _TAGS.sub(" ", title.group(1) if title else value[page.start() :]).strip()
+    return f"{value[: page.start()]}[HTML page: {text[:MAX_HTML_CHARS]}]"
 
 
 def ref(name: str, namespace: str = "") -> dict[str, str]:

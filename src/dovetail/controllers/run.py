@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
 from dovetail.controllers.legacy import Legacy
 from dovetail.controllers.legacyrepair import LegacyRepair
+from dovetail.controllers.memory_limit import keep_below
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.nodeclaim.joining import Joining
 from dovetail.controllers.nodeclaim.lifecycle import Lifecycle
@@ -39,6 +41,7 @@ from dovetail.controllers.notices import Notices
 from dovetail.controllers.observer import Observer
 from dovetail.controllers.offers import Offers
 from dovetail.controllers.placement import Placement
+from dovetail.controllers.profiling import serving_profiles
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.controllers.rebooting import Rebooting
 from dovetail.controllers.reserved import Reserved
@@ -124,7 +127,7 @@ class Autoscaler:
         """
         self._machines = machines
         self.settings = settings
-        self.log = log or logs.logger(clock, level=settings.log_level)
+        self.log = log or logs.logger(clock, level=settings.log_level, encoding=settings.log_encoding)
         self.metrics = Metrics(clock)
         self.mirror = Mirror(kube, clock)
         self._spread = default_constraints(settings.scheduler_config)
@@ -140,7 +143,8 @@ class Autoscaler:
         self._recorder = EventRecorder(writer, "karpenter")
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
         self.context = self._context(writer, cloud, clock, chance)
-        self.metrics.sources.append(lambda: sheet(self.context))
+        if not settings.disable_cluster_state_observability:
+            self.metrics.sources.append(lambda: sheet(self.context))
 
     def _context(self, kube: Kube, cloud: Cloud, clock: Clock, chance: Chance) -> Context:
         """What every controller is given; `kube` writes only while we lead."""
@@ -178,8 +182,11 @@ class Autoscaler:
         settings = self.settings
         async with (
             serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port, self.remarks),
+            serving_profiles(settings.profiling_port) if settings.enable_profiling else nullcontext(),
             asyncio.TaskGroup() as group,
         ):
+            if settings.memory_limit > 0:
+                group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
             group.create_task(self.mirror.run(), name="mirror")
             if self._selectors is not None:
                 group.create_task(self._selectors.run(), name="selectors")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
+from dovetail.controllers.inert_settings import WITHOUT_EFFECT, Inert, refusals, without_effect
 from dovetail.controllers.schedulerconfig import SchedulerConfigError, default_constraints
 from dovetail.model.duration import parse as parse_duration
 
@@ -37,8 +38,12 @@ GATES: Mapping[str, bool] = {
 }
 
 
-#: Flags that an installation of Karpenter may carry, and that change nothing here.
-UNREAD = "Accepted for Karpenter's sake; changes nothing."
+#: The beginning of the help of a setting that an installation of Karpenter may carry and that changes nothing here.
+UNREAD = "No effect here: "
+
+
+def _unread(name: str) -> str:
+    return f"{UNREAD}{WITHOUT_EFFECT[name]}."
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,36 +53,45 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_endpoint: Annotated[str, "Address that machines reach the API server by; EKS is asked if left out."] = ""
     cluster_ca_bundle: Annotated[str, "CA of the API server, in base64; EKS is asked if left out."] = ""
     isolated_vpc: Annotated[bool, "No price list from AWS: the packaged prices stand."] = False
-    eks_control_plane: Annotated[bool, UNREAD] = False
+    eks_control_plane: Annotated[bool, _unread("eks_control_plane")] = False
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
     interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
     reserved_enis: Annotated[int, "Network interfaces of a machine that pods get no addresses from."] = 0
     disable_dry_run: Annotated[bool, "Do not try launches of an EC2NodeClass by dry runs."] = False
-    enable_zonal_shift: Annotated[bool, UNREAD] = False
+    enable_zonal_shift: Annotated[bool, "Follow zonal shifts; true is refused, see docs/running.md."] = False
     ami_refresh_interval: Annotated[float, "How often images are looked for."] = 60.0
     subnet_refresh_interval: Annotated[float, "How often subnets are looked for."] = 60.0
 
-    karpenter_service: Annotated[str, UNREAD] = ""
+    karpenter_service: Annotated[str, _unread("karpenter_service")] = ""
     metrics_port: Annotated[int, "Port of /metrics."] = 8080
     health_probe_port: Annotated[int, "Port of /healthz and /readyz."] = 8081
     kube_client_qps: Annotated[int, "Requests a second to the API server."] = 200
     kube_client_burst: Annotated[int, "Requests at once to the API server."] = 300
-    enable_profiling: Annotated[bool, UNREAD] = False
-    disable_controller_warmup: Annotated[bool, UNREAD] = True
+    enable_profiling: Annotated[bool, "Serve a task dump and a memory profile on the loopback address."] = False
+    profiling_port: Annotated[int, "Port of /debug/tasks and /debug/memory, with --enable-profiling."] = 6060
+    disable_controller_warmup: Annotated[bool, _unread("disable_controller_warmup")] = True
     disable_leader_election: Annotated[bool, "Act without a lease: only where one process runs."] = False
-    disable_cluster_state_observability: Annotated[bool, UNREAD] = False
+    disable_cluster_state_observability: Annotated[
+        bool, "Leave out the metrics of each node, pod, NodePool and condition."
+    ] = False
     leader_election_name: Annotated[str, "Name of the lease."] = "karpenter-leader-election"
     leader_election_namespace: Annotated[str, "Namespace of the lease and of the history."] = ""
-    memory_limit: Annotated[int, UNREAD] = -1
-    cpu_requests: Annotated[int, UNREAD] = 1000
-    log_level: Annotated[str, "debug, info or error."] = "info"
-    log_output_paths: Annotated[str, UNREAD] = "stdout"
-    log_error_output_paths: Annotated[str, UNREAD] = "stderr"
+    memory_limit: Annotated[int, "Memory limit of the container in bytes; collects garbage from 90 % of it on."] = -1
+    cpu_requests: Annotated[int, _unread("cpu_requests")] = 1000
+    log_level: Annotated[str, "debug, info, warn or error."] = "info"
+    log_encoding: Annotated[str, "Form of log lines: json or console."] = "json"
+    log_output_paths: Annotated[str, "Where log lines go: stdout, stderr, files; comma-separated."] = "stdout"
+    log_error_output_paths: Annotated[str, "Where lines go that cannot be written there."] = "stderr"
     batch_max_duration: Annotated[float, "The longest that pods are gathered before a plan is made."] = 10.0
     batch_idle_duration: Annotated[float, "A plan is made when no pod has come for so long."] = 1.0
     preference_policy: Annotated[str, "Respect or Ignore what pods prefer."] = "Respect"
     min_values_policy: Annotated[str, "Strict or BestEffort about minValues."] = "Strict"
-    ignore_dra_requests: Annotated[bool, UNREAD] = True
+    ignore_dra_requests: Annotated[bool, _unread("ignore_dra_requests")] = True
+    kubernetes_min_version: Annotated[str, _unread("kubernetes_min_version")] = ""
+    disable_webhook: Annotated[bool, _unread("disable_webhook")] = True
+    webhook_port: Annotated[int, _unread("webhook_port")] = 8443
+    webhook_metrics_port: Annotated[int, _unread("webhook_metrics_port")] = 8001
+    aws_feature_gates: Annotated[str, _unread("aws_feature_gates")] = ""
     scheduler_config: Annotated[str, "Default spread constraints of the scheduler, as a document."] = ""
     legacy_node_repair: Annotated[bool, "End ill machines at once, without replacements and budgets."] = False
     feature_gates: Annotated[Mapping[str, bool], "Gates to open or shut, as NodeRepair=true,StaticCapacity=true."] = (
@@ -93,13 +107,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def gate(self, name: str) -> bool:
         return self.feature_gates.get(name, False)
 
+    def without_effect(self) -> list[Inert]:
+        """What was set and changes nothing, to be named at start."""
+        return without_effect(msgspec.structs.asdict(self), msgspec.structs.asdict(Settings()))
+
 
 class SettingsError(ValueError):
     """The flag, the value, and what would be right."""
 
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
-    "log_level": ("debug", "info", "error"),
+    "log_level": ("debug", "info", "warn", "error"),
+    "log_encoding": ("json", "console"),
     "preference_policy": ("Respect", "Ignore"),
     "min_values_policy": ("Strict", "BestEffort"),
     "place": tuple(Place),
@@ -124,6 +143,7 @@ _RANGES: Mapping[str, tuple[float, float]] = {
     "reserved_enis": (0.0, math.inf),
     "metrics_port": (0.0, 65535.0),
     "health_probe_port": (0.0, 65535.0),
+    "profiling_port": (1.0, 65535.0),
     "kube_client_qps": (1.0, math.inf),
     "kube_client_burst": (1.0, math.inf),
 }
@@ -224,6 +244,8 @@ def read_gates(text: str) -> Mapping[str, bool]:
 
 
 def _check(settings: Settings) -> None:
+    for inert in refusals(msgspec.structs.asdict(settings)):
+        raise SettingsError(f"{flag(inert.setting)}: {inert.value} cannot be honoured: {inert.reason}")
     try:
         default_constraints(settings.scheduler_config)
     except SchedulerConfigError as problem:
