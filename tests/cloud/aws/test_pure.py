@@ -190,11 +190,43 @@ def test_messages_are_read_and_garbage_is_taken_away(body: str, kind: str, ids: 
          "SecurityGroupSubnetVPCMismatch", Remedy.OPERATOR),
         ("InvalidAMIID.NotFound", "", "AMINotFound", Remedy.OPERATOR),
         ("SomethingNew", "", "LaunchFailed", Remedy.RETRY),
+        ("ThrottledException", "", "RequestLimitExceeded", Remedy.RETRY),
+        ("SlowDown", "", "RequestLimitExceeded", Remedy.RETRY),
+        ("LimitExceeded", "", "QuotaExceeded", Remedy.OPERATOR),
+        ("ServerException", "", "InternalError", Remedy.RETRY),
+        ("503", "", "InternalError", Remedy.RETRY),
+        ("SSLError", "", "Unreachable", Remedy.RETRY),
+        ("InvalidFleetConfiguration", "Your requested instance type (m5.large) is not supported in your requested"
+         " Availability Zone (us-east-1e).", "Unsupported", Remedy.NEXT_OFFERING),
+        ("InvalidFleetConfiguration", "No default VPC", "InvalidFleetConfiguration", Remedy.OPERATOR),
+        ("InstanceLimitExceeded", "", "InstanceLimitExceeded", Remedy.NEXT_OFFERING),
+        ("InsufficientHostCapacity", "", "InsufficientCapacityError", Remedy.NEXT_OFFERING),
+        ("InvalidSubnetID.NotFound", "", "SubnetNotFound", Remedy.OPERATOR),
+        ("InvalidGroup.NotFound", "", "SecurityGroupNotFound", Remedy.OPERATOR),
+        ("OptInRequired", "", "OptInRequired", Remedy.OPERATOR),
+        ("InvalidSnapshot.NotFound", "", "SnapshotNotFound", Remedy.OPERATOR),
+        ("OperationNotPermitted", "", "OperationNotPermitted", Remedy.OPERATOR),
     ],
 )
 def test_every_error_has_a_reason_and_a_remedy(code: str, text: str, reason: str, remedy: Remedy) -> None:
     found = errors.explain(code, text)
     assert (found.reason, found.remedy) == (reason, remedy)
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["ThrottledException", "SlowDown", "ServiceUnavailableException", "ServerException", "InternalServerError", "500",
+     "502", "503", "SSLError", "ProxyConnectionError", "IncompleteRead"],
+)  # fmt: skip
+def test_a_failure_of_the_service_or_of_the_way_to_it_is_tried_again(code: str) -> None:
+    failure = type(code, (Exception,), {"response": {"Error": {"Code": code}}})
+    assert errors.is_passing(failure())
+
+
+def test_a_zone_without_the_type_is_the_next_offering_for_the_whole_launch() -> None:
+    words = "Your requested instance type (m5.large) is not supported in your requested Availability Zone (a)."
+    refusal = fleet.Refusal("InvalidFleetConfiguration", words, ("m5.large", "a", "on-demand"))
+    assert fleet.failure([refusal]).remedy is Remedy.NEXT_OFFERING
 
 
 def test_images_say_by_architecture_and_known_labels_which_machines_they_are_for() -> None:

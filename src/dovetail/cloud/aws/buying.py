@@ -10,7 +10,7 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import fleet, joint, machines, nodeclass
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, asked, code_of, explain, is_not_found, message_of
+from dovetail.cloud.aws.errors import SPOT_ROLE_CODE, asked, code_of, explain, is_not_found, is_shortage, message_of
 from dovetail.cloud.aws.joint import Joint, Order, Sale
 from dovetail.cloud.aws.launchconfigs import EFA, LaunchConfigs, has_fabric, tenancy
 from dovetail.cloud.aws.network import Network, Subnet
@@ -151,7 +151,7 @@ class Buying:
                         self._parts.reservations.full(option.offering.reservation_id or "")
             elif refusal.code == SPOT_ROLE_CODE:
                 unavailable.mark(("*", "*", "spot"))
-            elif refusal.code in CAPACITY_CODES:
+            elif is_shortage(refusal.code, refusal.message):
                 unavailable.mark((name, zone, inside(kind, place.group_id)))
 
     def _tags(self, launch: Launch, orders: Sequence[Order]) -> dict[str, str]:

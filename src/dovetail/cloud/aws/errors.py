@@ -27,6 +27,9 @@ CAPACITY_CODES = frozenset({
     "InsufficientFreeAddressesInSubnet",
     "MaxFleetCountExceeded",
     "ReservationCapacityExceeded",
+    "InsufficientHostCapacity",
+    "InsufficientCapacity",
+    "InstanceLimitExceeded",
 })
 
 NOT_FOUND_CODES = frozenset({
@@ -41,9 +44,12 @@ NOT_FOUND_CODES = frozenset({
     "ResourceNotFoundException",
 })
 
+#: A service asks to slow down, by whatever name it has for that. Quotas ("LimitExceeded") are not throttling.
 THROTTLE_CODES = frozenset({
-    "RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException",
-    "RequestThrottled", "RequestThrottledException", "EC2ThrottledException",
+    "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException",
+    "RequestThrottled", "RequestThrottledException", "EC2ThrottledException", "SlowDown", "BandwidthLimitExceeded",
+    "PriorRequestNotComplete", "ProvisionedThroughputExceededException", "TransactionInProgressException",
+    "LimitExceededException",
 })
 
 #: The role behind our credentials changed or ran out; a fresh set may work.
@@ -52,11 +58,20 @@ CREDENTIAL_CODES = frozenset({
     "AuthFailure", "NoCredentialsError", "CredentialRetrievalError",
 })
 
-#: Failures of the service or of the way to it: the same call may succeed a moment later.
-_PASSING = THROTTLE_CODES | {
-    "InternalError", "InternalFailure", "ServiceUnavailable", "Unavailable", "EndpointConnectionError",
-    "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError",
-}
+#: Failures on the way to a service.
+_UNREACHABLE = frozenset({
+    "EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError", "ConnectionClosedError", "SSLError",
+    "ProxyConnectionError", "IncompleteRead", "IncompleteReadError", "ResponseStreamingError", "HTTPClientError",
+    "ConnectionError", "RequestTimeout", "RequestTimeoutException",
+})
+#: Failures of a service. An answer without a code (of a proxy or load balancer, say) has its HTTP status for one.
+_SERVICE_FAILURES = frozenset({
+    "InternalError", "InternalFailure", "InternalServerError", "InternalServerException", "InternalServiceError",
+    "ServiceUnavailable", "ServiceUnavailableException", "ServiceFailure", "ServerException", "Unavailable",
+    "500", "502", "503", "504",
+})
+#: The same call may succeed a moment later.
+_PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
 
 SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _SPOT_ROLE = "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
@@ -86,6 +101,14 @@ _FORBIDDEN = Meaning(UNAUTHORIZED, Remedy.OPERATOR, "UNAUTHORIZED", _POLICY)
 _NO_TEMPLATE = Meaning("LaunchTemplateNotFound", Remedy.RETRY, "CLOUD_ERROR")
 _FAILURE = Meaning("InternalError", Remedy.RETRY, "CLOUD_ERROR")
 _GONE = Meaning("InsufficientCapacityError", Remedy.NEXT_OFFERING, "NO_OFFERING", "renew or drop the reservation")
+_NO_ROUTE = Meaning(
+    "Unreachable", Remedy.RETRY, "CLOUD_ERROR",
+    "it is tried again; check the route to AWS (NAT or VPC endpoints, proxy, AWS_REGION)",
+)
+_NO_GROUP = Meaning(
+    "SecurityGroupNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check securityGroupSelectorTerms of the EC2NodeClass"
+)
+_NOT_IN_ZONE = Meaning("Unsupported", Remedy.NEXT_OFFERING, "NO_OFFERING")
 _MEANING: Mapping[str, Meaning] = {
     SPOT_ROLE_CODE: Meaning("SpotSLRCreationFailed", Remedy.NEXT_OFFERING, "UNAUTHORIZED", _SPOT_ROLE),
     "UnauthorizedOperation": _FORBIDDEN,
@@ -122,9 +145,32 @@ _MEANING: Mapping[str, Meaning] = {
     "ReservationCapacityExceeded": Meaning(
         "ReservationCapacityExceeded", Remedy.NEXT_OFFERING, "RESERVATION_FULL", "wait, or allow on-demand or spot"
     ),
-    "InternalError": _FAILURE,
-    "InternalFailure": _FAILURE,
-    "ServiceUnavailable": _FAILURE,
+    "InstanceLimitExceeded": Meaning(
+        "InstanceLimitExceeded", Remedy.NEXT_OFFERING, "QUOTA", "raise the account's instance quota, or allow other types"
+    ),
+    "LimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
+    "ResourceLimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
+    "InvalidSubnetID.NotFound": Meaning(
+        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check subnetSelectorTerms of the EC2NodeClass"
+    ),
+    "InvalidSubnet": Meaning(
+        "SubnetNotFound", Remedy.OPERATOR, "BAD_NODECLASS", "check subnetSelectorTerms of the EC2NodeClass"
+    ),
+    "InvalidGroup.NotFound": _NO_GROUP,
+    "InvalidSecurityGroupID.NotFound": _NO_GROUP,
+    "InvalidSnapshot.NotFound": Meaning(
+        "SnapshotNotFound", Remedy.OPERATOR, "BAD_NODECLASS",
+        "check blockDeviceMappings and amiSelectorTerms of the EC2NodeClass: a snapshot is gone",
+    ),
+    "OptInRequired": Meaning(
+        "OptInRequired", Remedy.OPERATOR, "UNAUTHORIZED",
+        "subscribe to the AMI's product in the AWS Marketplace, or enable the service in the account",
+    ),
+    "OperationNotPermitted": Meaning(
+        "OperationNotPermitted", Remedy.OPERATOR, "UNAUTHORIZED",
+        "switch off the instance's termination protection (disableApiTermination)",
+    ),
+    "IdempotentParameterMismatch": Meaning("IdempotentParameterMismatch", Remedy.RETRY, "CLOUD_ERROR"),
 }
 
 
@@ -152,13 +198,33 @@ def is_passing(error: BaseException) -> bool:
     return code_of(error) in _PASSING
 
 
+def is_shortage(code: str, message: str = "") -> bool:
+    """Whether an offering cannot be had now, and another may be."""
+    return code in CAPACITY_CODES | {SPOT_ROLE_CODE} or meaning(code, message) is _NOT_IN_ZONE
+
+
+def may_concern_one(error: BaseException) -> bool:
+    """Whether a batch may have failed by the fault of one of its members.
+
+    Throttling, lost credentials and a service out of reach concern every member: to ask for each alone would only add
+    to the trouble.
+    """
+    return code_of(error) not in THROTTLE_CODES | CREDENTIAL_CODES | _UNREACHABLE
+
+
 def meaning(code: str, message: str) -> Meaning:
     if code in THROTTLE_CODES:
         return _THROTTLED
     if code in CREDENTIAL_CODES:
         return _CREDENTIALS
+    if code in _UNREACHABLE:
+        return _NO_ROUTE
+    if code in _SERVICE_FAILURES:
+        return _FAILURE
     if code in ("InvalidParameterValue", "InvalidParameter"):
         return _parameter(message)
+    if code in ("InvalidFleetConfiguration", "InvalidFleetConfig"):
+        return _fleet(message)
     return _MEANING.get(code, _CAPACITY if code in CAPACITY_CODES else _UNKNOWN)
 
 
@@ -190,6 +256,13 @@ def _parameter(message: str) -> Meaning:
         cure = "shorten userData: EC2 takes 16384 bytes"
         return Meaning("UserDataSizeLimitExceeded", Remedy.OPERATOR, "BAD_NODECLASS", cure)
     return Meaning("LaunchFailed", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)
+
+
+def _fleet(message: str) -> Meaning:
+    """InvalidFleetConfiguration: an offering that a zone does not have, or a class that no instance can be made of."""
+    if "not supported in your requested availability zone" in message.lower():
+        return _NOT_IN_ZONE
+    return Meaning("InvalidFleetConfiguration", Remedy.OPERATOR, "BAD_NODECLASS", _CLASS)
 
 
 async def asked(answer: Awaitable[T]) -> T:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import CAPACITY_CODES, SPOT_ROLE_CODE, explain, told
+from dovetail.cloud.aws.errors import explain, is_shortage, told
 from dovetail.cloud.aws.network import Subnet
 from dovetail.cloud.aws.reservations import CAPACITY_BLOCK, INTERRUPTIBLE
 from dovetail.cloud.aws.variety import Needs, cut
@@ -196,8 +196,7 @@ def _refusal(row: Mapping[str, Any], kind: str) -> Refusal:
 
 def failure(refusals: Sequence[Refusal]) -> CloudError:
     """All for want of capacity: the next offering. Otherwise the first thing that is not."""
-    short = CAPACITY_CODES | {SPOT_ROLE_CODE}
-    other = next((r for r in refusals if r.code not in short), None)
+    other = next((r for r in refusals if not is_shortage(r.code, r.message)), None)
     if other is not None:
         return explain(other.code, other.message)
     words = "; ".join(sorted({told(r.code, r.message) for r in refusals})) or "EC2 sold nothing and gave no reason"
