@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
+from dovetail.cloud.aws.errors import code_of, is_not_found, may_concern_one, message_of
 from dovetail.cloud.aws.gathering import Gathering
 from dovetail.cloud.aws.joint import Order, dealt, orders_of
-from dovetail.cloud.protocol import Machine, MachineNotFound, RebootRejected
+from dovetail.cloud.protocol import CloudError, Machine, MachineNotFound, RebootRejected, Remedy
 from dovetail.model import labels as keys
 
 POOL_TAG = keys.NODEPOOL
@@ -150,7 +150,9 @@ class Machines:
         self._calls = calls
         self._cluster = cluster
         self._seen: Gathering[Mapping[str, Any]] = Gathering(self._describe, MOST_SEEN, "aws-describe")
-        self._ended: Gathering[None] = Gathering(self._terminate, MOST_ENDED, "aws-terminate")
+        self._ended: Gathering[str] = Gathering(
+            self._terminate, MOST_ENDED, "aws-terminate", splits=may_concern_one, complete=True
+        )
 
     async def all(self) -> tuple[Machine, ...]:
         """Every living machine of this cluster that carries our tags."""
@@ -181,11 +183,16 @@ class Machines:
     async def end(self, provider: str) -> None:
         """Terminate; terminations asked for at about the same time go in one call."""
         try:
-            await self._ended.get(instance_id(provider))
+            state = await self._ended.get(instance_id(provider))
         except Exception as error:
             if is_not_found(error):
                 raise MachineNotFound(provider) from error
             raise
+        if state is None:
+            name = instance_id(provider)
+            raise CloudError(
+                "TerminationNotConfirmed", f"EC2 did not say that it ends {name}; it is asked again", Remedy.RETRY
+            )
 
     async def restart(self, provider: str) -> None:
         """Reboot in place. A second reboot of a machine that is just going down changes nothing."""
@@ -204,6 +211,8 @@ class Machines:
         rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
         return {row["InstanceId"]: row for reservation in rows for row in reservation["Instances"]}
 
-    async def _terminate(self, names: Sequence[str]) -> Mapping[str, None]:
-        await self._calls("ec2", "terminate_instances", InstanceIds=list(names))
-        return {}
+    async def _terminate(self, names: Sequence[str]) -> Mapping[str, str]:
+        """The state each instance went to. EC2 ends none of a zone's instances where it may not end one of them."""
+        answer = await self._calls("ec2", "terminate_instances", InstanceIds=list(names))
+        rows = answer.get("TerminatingInstances") or ()
+        return {row["InstanceId"]: (row.get("CurrentState") or {}).get("Name", "") for row in rows}
