@@ -53,7 +53,7 @@ def test_what_was_taken_counts_for_every_class_until_one_has_looked_again() -> N
         await asyncio.sleep(61)
         await network.subnets(SHARED)
         assert network.room(subnet) == 45, "by a fresh look, though the class that asks holds an older one"
-        assert network.room(Subnet("subnet-2", "z", "", 100, "")) < 0, "nobody has looked at it since"
+        assert not network.has_addresses(Subnet("subnet-2", "z", "", 100, "")), "no look at it since"
 
     run_virtual(story())
 
@@ -69,5 +69,34 @@ def test_in_each_zone_the_subnet_with_most_room_is_taken_and_a_full_one_never() 
         network.exhausted("s-2")
         network.exhausted("s-1")
         assert network.by_zone((tight, roomy), 20) == {}
+
+    run_virtual(story())
+
+
+def test_addresses_in_flight_rank_subnets_and_exclude_none() -> None:
+    """Fifty instances of 110 pods on one /24: EC2 has an address for each, whatever maxPods predicts."""
+
+    async def story() -> None:
+        network, _ = _network()
+        subnet = Subnet("s-1", "a", "", 251, "v")
+        for _ in range(50):
+            assert network.by_zone((subnet,), 110) == {"a": subnet}
+        assert network.has_addresses(subnet) and network.room(subnet) < 0
+
+    run_virtual(story())
+
+
+def test_a_subnet_is_excluded_when_as_many_instances_landed_as_it_had_addresses() -> None:
+    async def story() -> None:
+        network, ec2 = _network()
+        ec2.free["subnet-1"] = 2
+        (subnet,) = await network.subnets(SHARED)
+        for _ in range(2):
+            network.landed(network.by_zone((subnet,), 30), {subnet.id}, 30)
+        assert network.by_zone((subnet,), 30) == {}
+        ec2.free["subnet-1"] = 1
+        await asyncio.sleep(61)
+        (subnet,) = await network.subnets(SHARED)
+        assert network.by_zone((subnet,), 30) == {subnet.zone: subnet}
 
     run_virtual(story())

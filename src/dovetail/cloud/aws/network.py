@@ -54,7 +54,10 @@ class Network:
     """Finds subnets and groups; knows how many addresses are free, less those that launches take.
 
     Several classes may share a subnet, and each looks for itself: every look is news of the subnets it saw to all of
-    them, and of no others. What launches under way have spoken for, no look knows of yet.
+    them, and of no others. What launches under way have spoken for, no look knows of yet: how many addresses an
+    instance will take is a prediction (maxPods is an upper bound, and with IPv6 or custom networking far above it),
+    so it ranks subnets and excludes none. A subnet is excluded once EC2 refused it, or when the addresses it had at
+    the last look are fewer than the instances launched into it since.
     """
 
     def __init__(self, calls: Calls, clock: Clock, refresh: float = 60.0) -> None:
@@ -63,6 +66,8 @@ class Network:
         self._groups: Steady[SecurityGroup] = Steady(clock, refresh)
         self._free: dict[str, int] = {}
         self._taken: Counter[str] = Counter()
+        self._launched: Counter[str] = Counter()
+        self._refused: set[str] = set()
         self._spoken_for: Counter[str] = Counter()
 
     async def subnets(self, terms: Sequence[Term]) -> tuple[Subnet, ...]:
@@ -80,6 +85,8 @@ class Network:
             for subnet in found.values():
                 self._free[subnet.id] = subnet.free
                 self._taken.pop(subnet.id, None)
+                self._launched.pop(subnet.id, None)
+                self._refused.discard(subnet.id)
             return tuple(sorted(found.values(), key=lambda s: (-s.free, s.id)))
 
         return await self._subnets.get(_key(terms), ask)
@@ -98,26 +105,32 @@ class Network:
         return await self._groups.get(_key(terms), ask)
 
     def by_zone(self, subnets: Sequence[Subnet], pods: int) -> dict[str, Subnet]:
-        """For each zone the subnet with most room left, `pods` addresses of which are now spoken for."""
+        """For each zone the subnet with most room predicted, `pods` addresses of which are now spoken for."""
         best: dict[str, Subnet] = {}
-        for subnet in subnets:
+        for subnet in filter(self.has_addresses, subnets):
             kept = best.get(subnet.zone)
             if kept is None or self.room(subnet) > self.room(kept):
                 best[subnet.zone] = subnet
-        found = {zone: subnet for zone, subnet in best.items() if self.room(subnet) > 0}
-        self._spoken_for.update(dict.fromkeys((subnet.id for subnet in found.values()), pods))
-        return found
+        self._spoken_for.update(dict.fromkeys((subnet.id for subnet in best.values()), pods))
+        return best
 
     def landed(self, subnets: Mapping[str, Subnet], used: set[str], pods: int) -> None:
         """A launch is over: what it spoke for is taken in the subnets it used, and free again in the others."""
         self._spoken_for.subtract(dict.fromkeys((subnet.id for subnet in subnets.values()), pods))
         self._taken.update(dict.fromkeys(used, pods))
+        self._launched.update(used)
 
     def exhausted(self, subnet_id: str) -> None:
         """EC2 says this subnet has no free address: do not ask again before the next look."""
-        self._taken[subnet_id] = 1 << 30
+        self._refused.add(subnet_id)
+
+    def has_addresses(self, subnet: Subnet) -> bool:
+        """Whether an instance may get an address here, by what EC2 said and not by what is predicted."""
+        free = self._free.get(subnet.id, subnet.free)
+        return subnet.id not in self._refused and free - self._launched[subnet.id] >= 1
 
     def room(self, subnet: Subnet) -> int:
+        """Addresses predicted to be left; below zero where launches speak for more than there are. For ranking only."""
         return self._free.get(subnet.id, subnet.free) - self._taken[subnet.id] - self._spoken_for[subnet.id]
 
     async def _select(

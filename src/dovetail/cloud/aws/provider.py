@@ -131,7 +131,7 @@ class Aws:
         spec = node_class["spec"]
         subnets = await asked(self._network.subnets(spec.get("subnetSelectorTerms") or ()))
         held = await asked(self._reservations.select(spec.get("capacityReservationSelectorTerms") or ()))
-        zones = {subnet.zone: subnet.zone_id for subnet in subnets if self._network.room(subnet) > 0}
+        zones = {subnet.zone: subnet.zone_id for subnet in subnets if self._network.has_addresses(subnet)}
         if subnets and not zones:
             raise full(node_class, {subnet.zone for subnet in subnets})
         group = await asked(self._placement.of(node_class))
