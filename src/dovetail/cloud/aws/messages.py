@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from dovetail.clock import Clock
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.protocol import Interruption
+from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
+from dovetail.cloud.protocol import CloudError, Interruption, Remedy
 
 WAIT = 20
 VISIBLE_AFTER = 20
@@ -74,25 +75,36 @@ class Queue:
         self._name = name
         self._url: str | None = None
 
-    async def receive(self) -> AsyncIterator[Sequence[Interruption]]:
-        while True:
-            answer = await self._calls(
-                "sqs", "receive_message", QueueUrl=await self._where(), MaxNumberOfMessages=MOST,
-                WaitTimeSeconds=self._wait, VisibilityTimeout=VISIBLE_AFTER,
-            )
-            now = self._clock.now()
-            found = [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in answer.get("Messages", ())]
-            if found:
-                yield found
+    async def receive(self) -> Sequence[Interruption]:
+        """The messages of one long poll; none if it ended without."""
+        answer = await self._call(
+            "receive_message", MaxNumberOfMessages=MOST, WaitTimeSeconds=self._wait, VisibilityTimeout=VISIBLE_AFTER
+        )
+        now = self._clock.now()
+        return [parse(m.get("Body", ""), m["ReceiptHandle"], now) for m in answer.get("Messages") or ()]
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
         entries = [{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(messages)]
         for start in range(0, len(entries), MOST):
-            await self._calls(
-                "sqs", "delete_message_batch", QueueUrl=await self._where(), Entries=entries[start : start + MOST]
-            )
+            await self._call("delete_message_batch", Entries=entries[start : start + MOST])
 
-    async def _where(self) -> str:
-        if self._url is None:
-            self._url = str((await self._calls("sqs", "get_queue_url", QueueName=self._name))["QueueUrl"])
-        return self._url
+    async def _call(self, operation: str, **arguments: Any) -> Any:
+        """A queue that is missing is looked up by its name again: one made anew may have another address."""
+        try:
+            if self._url is None:
+                self._url = str((await self._calls("sqs", "get_queue_url", QueueName=self._name))["QueueUrl"])
+            return await self._calls("sqs", operation, QueueUrl=self._url, **arguments)
+        except Exception as error:
+            if is_not_found(error):
+                self._url = None
+                raise _missing(self._name, error) from error
+            raise
+
+
+def _missing(name: str, error: Exception) -> CloudError:
+    return CloudError(
+        "QueueNotFound",
+        f"SQS has no queue {name!r} in this account and region; create it, or correct --interruption-queue",
+        Remedy.OPERATOR,
+        detail=f"{code_of(error)}: {message_of(error)}",
+    )

@@ -192,8 +192,9 @@ class Aws:
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
         if self._queue is None:
             return
-        async for batch in self._queue.receive():
-            yield batch
+        while True:
+            if batch := await asked(self._queue.receive()):
+                yield batch
 
     async def acknowledge(self, messages: Sequence[Interruption]) -> None:
         if self._queue is not None:
