@@ -49,7 +49,7 @@ def test_every_sqs_error_is_classified_and_the_queue_is_read_again_afterwards(
 def test_an_unreachable_sqs_is_a_cloud_error(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     async def talk(aws: Aws) -> None:
         monkeypatch.setattr(aws.calls, "_endpoint", "http://127.0.0.1:9")
-        with pytest.raises(CloudError, match="127.0.0.1:9"):
+        with pytest.raises(CloudError, match=r"127\.0\.0\.1:9"):
             await _next(aws)
 
     account.run(talk)

@@ -146,7 +146,8 @@ _MEANING: Mapping[str, Meaning] = {
         "ReservationCapacityExceeded", Remedy.NEXT_OFFERING, "RESERVATION_FULL", "wait, or allow on-demand or spot"
     ),
     "InstanceLimitExceeded": Meaning(
-        "InstanceLimitExceeded", Remedy.NEXT_OFFERING, "QUOTA", "raise the account's instance quota, or allow other types"
+        "InstanceLimitExceeded", Remedy.NEXT_OFFERING, "QUOTA",
+        "raise the account's instance quota, or allow other types",
     ),
     "LimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
     "ResourceLimitExceeded": Meaning("QuotaExceeded", Remedy.OPERATOR, "QUOTA"),
