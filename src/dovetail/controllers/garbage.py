@@ -1,15 +1,17 @@
-"""Garbage both ways: claims whose machine is gone, and machines whose claim is gone.
+"""Garbage both ways: NodeClaims whose instance is gone, and instances whose NodeClaim is gone.
 
-Only the provider id and the claim's UID count, never a name, and only what the cloud says of that very machine: what
-a list left out is not gone. A machine that is gone and whose node is ready all the same has been taken over by
-another machine of its name; that must hold for minutes. A machine is ended only when the server says of its very claim
-that it is not there; where that is true of most of the fleet, another cluster of our name is likelier than as many
-lost claims, so it must be true for an hour. A new life looks often at first: the one before may have died between two
-writes.
+Only the provider id and the claim's UID count, never a name. A NodeClaim whose Node is Ready stays, whatever the cloud
+leaves out: credentials of another account or region see none of our instances, and the kubelet's word is better
+evidence. Where the cloud leaves out more NodeClaims in one look than fail by themselves, nothing is collected and safe
+mode begins; an instance that the cloud describes as terminated is not left out. An instance is ended only when the
+server says of its very claim that it is not there; where that is true of most of the fleet, another cluster of our
+name is likelier than as many lost claims, so it must be true for an hour. A new process looks often at first: the one
+before may have died between two writes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 
 from dovetail.cloud.protocol import Machine, MachineNotFound
@@ -17,6 +19,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import delete
+from dovetail.controllers.safety import Cause
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.resources import NODECLAIMS
@@ -26,9 +29,10 @@ from dovetail.model.reasons import REASONS
 PERIOD = 120.0
 #: The first rounds of a life, and the seconds between them.
 HASTE, ROUNDS = 10.0, 20
-#: For how many seconds a machine must be gone that a ready node speaks for. One that has not joined yet may have been
-#: bought as lately: clouds show what they sold after a while.
-DOUBT = 300.0
+#: An instance launched less than so many seconds ago may not be listed yet.
+LISTED_AFTER_S = 300.0
+#: More NodeClaims than both of these left out in one look say more about the look than about the instances.
+MAX_UNLISTED, MAX_UNLISTED_SHARE = 2, 0.1
 #: A machine this young may belong to a claim that is being written right now.
 YOUNG = timedelta(seconds=30)
 #: Orphans beyond this number, and beyond half of the fleet, are left alone until they have been orphans for so long.
@@ -40,7 +44,6 @@ class Garbage:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._missing: dict[str, float] = {}
         self._orphans: dict[str, float] = {}
 
     async def run(self) -> None:
@@ -55,19 +58,17 @@ class Garbage:
 
     async def _orphan_claims(self, machines: tuple[Machine, ...]) -> None:
         context = self._context
-        alive = {machine.provider_id for machine in machines}
-        missing = [
+        listed = {machine.provider_id for machine in machines}
+        launched = [
             claim
             for claim in tuple(context.mirror.claims.store.all())
-            if claim.status.provider_id not in alive
-            and claim.metadata.deletion_timestamp is None
-            and claim.is_true("Launched")
-            and await self._gone(claim.status.provider_id)
+            if claim.status.provider_id and claim.metadata.deletion_timestamp is None and claim.is_true("Launched")
         ]
-        now = context.clock.monotonic()
-        self._missing = {each.metadata.uid: self._missing.get(each.metadata.uid, now) for each in missing}
-        for claim in missing:
-            if self._doubtful(claim) and now - self._missing[claim.metadata.uid] < DOUBT:
+        terminated, unlisted = await self._absent(claim for claim in launched if claim.status.provider_id not in listed)
+        many = len(unlisted) > max(MAX_UNLISTED, MAX_UNLISTED_SHARE * len(launched))
+        context.safety.set(Cause.CLOUD_EMPTY, _cloud_empty(len(unlisted), len(launched)) if many else None)
+        for claim in [*terminated, *(() if many else unlisted)]:
+            if self._speaks_for(claim):
                 continue
             decision = await delete(context, claim, "garbage_collected")
             context.log.info(
@@ -79,20 +80,24 @@ class Garbage:
                 **{"provider-id": claim.status.provider_id},
             )
 
-    def _doubtful(self, claim: NodeClaim) -> bool:
-        """Whether a machine that the cloud does not know may be there all the same."""
+    async def _absent(self, claims: Iterable[NodeClaim]) -> tuple[list[NodeClaim], list[NodeClaim]]:
+        """Of claims that a list left out: those whose instance is described as terminated, and those not found."""
+        terminated: list[NodeClaim] = []
+        unlisted: list[NodeClaim] = []
+        for claim in claims:
+            try:
+                await self._context.cloud.get(claim.status.provider_id)
+            except MachineNotFound as answer:
+                (terminated if answer.why else unlisted).append(claim)
+        return terminated, unlisted
+
+    def _speaks_for(self, claim: NodeClaim) -> bool:
+        """Whether the Node, or the claim's age, says that an instance which the cloud does not list may exist."""
         node, launched = self._context.mirror.node_for(claim), claim.condition("Launched")
         if node is not None or claim.is_true("Registered"):
             return node is not None and node.ready
         since = launched.last_transition_time if launched is not None else None
-        return since is None or (self._context.clock.now() - since).total_seconds() < DOUBT
-
-    async def _gone(self, provider_id: str) -> bool:
-        try:
-            await self._context.cloud.get(provider_id)
-        except MachineNotFound:
-            return True
-        return False
+        return since is None or (self._context.clock.now() - since).total_seconds() < LISTED_AFTER_S
 
     async def _orphan_machines(self, machines: tuple[Machine, ...]) -> None:
         context, now = self._context, self._context.clock.monotonic()
@@ -158,3 +163,8 @@ class Garbage:
         since = self._context.clock.monotonic() - LONG
         return [machine for machine in orphans if self._orphans[machine.provider_id] <= since]
 
+
+
+def _cloud_empty(unlisted: int, claims: int) -> str:
+    reason = REASONS["CLOUD_EMPTY"]
+    return f"{reason.told(unlisted=unlisted, claims=claims)}: {reason.cure} (CLOUD_EMPTY)"

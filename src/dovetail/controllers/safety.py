@@ -26,6 +26,7 @@ class Cause(StrEnum):
     STALE_VIEW = "stale-view"
     NOT_AUTHORISED = "not-authorised"
     CLOUD_DENIES = "cloud-denies"
+    CLOUD_EMPTY = "cloud-empty"
     MANY_UNHEALTHY = "many-unhealthy"
     BROKEN_INVARIANT = "broken-invariant"
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, cast
 
-from dovetail.cloud.protocol import CloudError, Interruption, Launch, Machine, Remedy
+from dovetail.cloud.protocol import CloudError, Interruption, Launch, Machine, MachineNotFound, Remedy
 from dovetail.cloud.simulated.cloud import SimulatedCloud
 from dovetail.lab.faultkinds import UnknownFault
 from dovetail.model.instancetype import InstanceType
@@ -21,6 +21,7 @@ LAPSES: Mapping[str, str] = {
     "half-types": "forgets half of what is for sale",
     "shared-types": "hands everybody the same list, which somebody empties",
     "half-machines": "forgets half of the machines",
+    "empty-machines": "knows none of the machines, as with credentials of another account",
     "false-drift": "says that every machine has the wrong image",
     "lost-answers": "launches and terminates, and the answer is lost",
     "denied": "denies every call",
@@ -79,7 +80,15 @@ class Seller(SimulatedCloud):
 
     async def machines(self) -> tuple[Machine, ...]:
         found = await super().machines()
+        if self._errs("empty-machines"):
+            return ()
         return found[: len(found) // 2] if self._errs("half-machines") else found
+
+    async def get(self, provider_id: str) -> Machine:
+        machine = await super().get(provider_id)
+        if self._errs("empty-machines"):
+            raise MachineNotFound(provider_id)
+        return machine
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
         return SLANDER if self._errs("false-drift") else None

@@ -94,6 +94,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
         "{orphans} of {fleet} machines have no claim in this cluster",
         "bring the claims back, or let no other cluster use this cluster's name; after an hour the machines go",
     ),
+    (
+        "CLOUD_EMPTY",
+        "admin",
+        "the cloud does not list the instances of {unlisted} of {claims} NodeClaims",
+        "check the region, account and role of the controller's credentials; nothing is deleted until they are listed",
+    ),
     # Ours.
     ("PLAN_REFUSED", "bug", "the plan did not pass its own check: {violation}", "report it with the decision id"),
 )

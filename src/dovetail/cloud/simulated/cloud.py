@@ -41,6 +41,9 @@ from dovetail.model.taints import UNREGISTERED
 
 BORN_WITH: Mapping[str, str] = {"key": UNREGISTERED.key, "effect": UNREGISTERED.effect}
 
+#: For how many seconds an instance is described as terminated before it is forgotten.
+DESCRIBED_FOR_S = 3600.0
+
 #: As Karpenter's simulated provider has them: the two that every kubelet shows, and two to try repairs with.
 REPAIRS = (
     RepairPolicy(condition_type="Ready", condition_status="False", toleration_seconds=600.0, grace_seconds=0.0),
@@ -79,6 +82,8 @@ class SimulatedCloud:
         self._by_token: dict[str, str] = {}
         self._taints: dict[str, tuple[Mapping[str, str], ...]] = {}
         self._ending: dict[str, float] = {}
+        #: Instances that ended, with when: described as terminated for a while, as EC2 does.
+        self._terminated: dict[str, float] = {}
         #: The last restart that was asked of each machine, by its operation.
         self.restarts: dict[str, str] = {}
         self._tokens = float(self.market.launch_burst)
@@ -153,6 +158,7 @@ class SimulatedCloud:
         """A machine that ends by itself, without a word."""
         gone = self._machines.pop(provider_id, None)
         if gone is not None:
+            self._terminated[provider_id] = self._clock.monotonic()
             self._by_token.pop(gone.claim_uid or "", None)
             self._taints.pop(provider_id, None)
             self.restarts.pop(provider_id, None)
@@ -193,7 +199,7 @@ class SimulatedCloud:
         self._close_books()
         machine = self._machines.get(provider_id)
         if machine is None:
-            raise MachineNotFound(provider_id)
+            raise MachineNotFound(provider_id, "terminated" if provider_id in self._terminated else "")
         return machine
 
     def _in_stock(self, option: LaunchOption) -> bool:
@@ -322,6 +328,8 @@ class SimulatedCloud:
 
     def _close_books(self) -> None:
         now = self._clock.monotonic()
+        while self._terminated and now - (oldest := next(iter(self._terminated.items())))[1] > DESCRIBED_FOR_S:
+            del self._terminated[oldest[0]]
         for provider in [p for p, end in self._ending.items() if end <= now]:
             del self._ending[provider]
             self.vanish(provider)

@@ -1,0 +1,145 @@
+"""Garbage collection needs evidence: a NodeClaim whose Node is Ready is not collected for what a cloud leaves out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dovetail.cloud.protocol import Machine, MachineNotFound
+from dovetail.controllers.garbage import LISTED_AFTER_S, PERIOD
+from dovetail.controllers.safety import Cause
+from dovetail.kube import resources as kinds
+
+Tell = Callable[..., None]
+STILL = {"consolidateAfter": "Never"}
+HOUR_S = 3600.0
+
+
+async def _names(world: Any, kind: kinds.Resource) -> set[str]:
+    return {each["metadata"]["name"] for each in await world.list(kind)}
+
+
+async def _initialized(world: Any) -> bool:
+    claims = [await world.conditions(claim) for claim in await world.list(kinds.NODECLAIMS)]
+    return bool(claims) and all(each.get("Initialized", "").startswith("True") for each in claims)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 12])
+def test_ready_nodes_outlive_a_cloud_that_lists_no_instances(tell: Tell, nodes: int) -> None:
+    """Credentials of another account or region see no instance: an hour of that deletes no NodeClaim and no Node."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(nodes, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        claims, bound = await _names(world, kinds.NODECLAIMS), await world.bound()
+        assert len(claims) == nodes
+        world.cloud.err("empty-machines", HOUR_S)
+        looks = world.cloud.calls["machines"]
+        await asyncio.sleep(HOUR_S)
+        assert world.cloud.calls["machines"] - looks >= HOUR_S / PERIOD / 2
+        assert await _names(world, kinds.NODECLAIMS) == claims
+        assert await world.bound() == bound
+        assert len(world.cloud.standing()) == nodes
+
+    tell(story, only=("m.large",))
+
+
+def test_safe_mode_stands_while_the_cloud_leaves_out_many_nodeclaims_and_ends_when_it_lists_them(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(3, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        await asyncio.sleep(2 * PERIOD)
+        scaler = world.autoscaler
+        assert not scaler.safety.safe_mode
+        world.cloud.err("empty-machines", 2 * PERIOD)
+        await asyncio.sleep(PERIOD + 10)
+        why = scaler.safety.causes()[Cause.CLOUD_EMPTY]
+        assert "3 of 3 NodeClaims" in why and "region, account and role" in why
+        assert scaler.remarks() == [f"safe mode, cloud-empty: {why}"]
+        assert b'dovetail_safe_mode{cause="cloud-empty"} 1.0' in scaler.metrics.text()
+        assert [line["cause"] for line in world.said("entering safe mode, voluntary disruption stops")] == [
+            "cloud-empty"
+        ]
+        events = [each["message"] for each in await world.list(kinds.CORE_EVENTS) if each["reason"] == "SafeMode"]
+        assert any("cloud-empty" in message for message in events)
+        await asyncio.sleep(2 * PERIOD)
+        assert not scaler.safety.safe_mode
+        assert b'dovetail_safe_mode{cause="cloud-empty"} 0.0' in scaler.metrics.text()
+
+    tell(story, only=("m.large",))
+
+
+def test_many_nodeclaims_left_out_are_not_collected_though_their_nodes_are_not_ready(tell: Tell) -> None:
+    """A network partition and a wrong role at once: what is not described as terminated may be running."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(4, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        claims = await _names(world, kinds.NODECLAIMS)
+        world.cloud.err("empty-machines", HOUR_S)
+        lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
+        for name in await _names(world, kinds.NODES):
+            body = {"status": {"conditions": [lost]}}
+            await world.kube.patch(kinds.NODES, name, body, subresource="status", kind="strategic")
+        await asyncio.sleep(LISTED_AFTER_S + 2 * PERIOD)
+        assert Cause.CLOUD_EMPTY in world.autoscaler.safety.causes()
+        assert await _names(world, kinds.NODECLAIMS) == claims
+
+    tell(story, only=("m.large",))
+
+
+def test_nodeclaims_of_instances_described_as_terminated_are_collected_however_many(tell: Tell) -> None:
+    """A zone that fails ends many instances at once, and the cloud says so: that is evidence."""
+
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(4, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        for machine in world.cloud.standing():
+            world.cloud.vanish(machine.provider_id)
+        claims = await _names(world, kinds.NODECLAIMS)
+        await asyncio.sleep(5 * PERIOD)
+        assert not claims & await _names(world, kinds.NODECLAIMS)
+        assert not world.said("entering safe mode, voluntary disruption stops")
+
+    tell(story, only=("m.large",))
+
+
+def test_one_nodeclaim_that_is_left_out_and_not_ready_is_collected(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(3, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        gone = world.cloud.standing()[0]
+        world.cloud.vanish(gone.provider_id)
+        world.cloud._terminated.clear()
+        await asyncio.sleep(5 * PERIOD)
+        left = {claim["status"]["providerID"] for claim in await world.list(kinds.NODECLAIMS)}
+        assert len(left) >= 2 and gone.provider_id not in left
+        assert not world.autoscaler.safety.safe_mode
+
+    tell(story, only=("m.large",))
+
+
+def test_a_claim_that_only_the_list_left_out_is_not_missing(tell: Tell) -> None:
+    async def story(world: Any) -> None:
+        await world.pool(disruption=STILL)
+        await world.served(6, cpu="1500m")
+        await world.until(lambda: _initialized(world))
+        claims = await _names(world, kinds.NODECLAIMS)
+        world.cloud.err("half-machines", HOUR_S)
+        await asyncio.sleep(HOUR_S)
+        assert not world.autoscaler.safety.safe_mode
+        assert await _names(world, kinds.NODECLAIMS) == claims
+        machine: Machine = world.cloud.standing()[0]
+        with pytest.raises(MachineNotFound) as nothing:
+            await world.cloud.get("simulated:///a/i-never")
+        assert nothing.value.why == "" and (await world.cloud.get(machine.provider_id)) == machine
+
+    tell(story, only=("m.large",))
