@@ -11,7 +11,7 @@ from dovetail.cli.problem import Problem
 if TYPE_CHECKING:
     from dovetail.controllers.ledger import Decision
 
-KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode")
+KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode", "drift-stop")
 
 
 @click.command()

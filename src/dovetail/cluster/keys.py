@@ -30,8 +30,10 @@ REBOOTING_TAINT = Taint(key="karpenter.sh/rebooting", effect=NO_SCHEDULE)
 DECISION = "dovetail.sh/decision"
 PODS = "dovetail.sh/pods"
 PRICE = "dovetail.sh/price"
+#: The generation of the NodePool that a claim was made from.
+NODEPOOL_GENERATION = "dovetail.sh/nodepool-generation"
 #: Annotations of a claim that do not go to its node.
-PRIVATE = frozenset({PODS})
+PRIVATE = frozenset({PODS, NODEPOOL_GENERATION})
 #: When a claim's machine was rebooted lately.
 REBOOTS = "dovetail.sh/reboots"
 

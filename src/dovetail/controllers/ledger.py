@@ -55,9 +55,9 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`kind` is provision, refuse, disrupt, undo, end, ill, keep or safe-mode; `reason` is of its vocabulary.
+    """`kind` is provision, refuse, disrupt, undo, end, ill, keep, safe-mode or drift-stop.
 
-    `about` are claims and pools that it concerns beside the machines and pods it names.
+    `reason` is of its vocabulary; `about` are claims and pools that it concerns beside the machines and pods it names.
     """
 
     id: str

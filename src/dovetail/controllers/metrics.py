@@ -177,6 +177,10 @@ class Metrics:
         self.safe_mode = self._gauge(
             "dovetail_safe_mode", "1 while voluntary disruption is stopped.", ("cause",), prefix=""
         )
+        self.drift_stopped = self._gauge(
+            "dovetail_drift_stopped", "1 while drift is stopped for a NodePool because it repeats.", ("nodepool",),
+            prefix="",
+        )  # fmt: skip
         self.cloud_seconds = self._histogram(
             "cloudprovider_duration_seconds", "Cloud calls.", ("controller", "method", "provider")
         )

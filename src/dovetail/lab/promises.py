@@ -3,7 +3,8 @@
 The numbers are those of the field's incidents: I1 buying in vain ends, I2 nothing is bought in a rush, I3 nobody is
 bought for twice, I4 nothing leaks, I5 nothing goes for a drift that is not there, I6 budgets hold and safe mode is
 kept, I7 the replacement is there first, I8 only what was given up is terminated, I9 nobody is moved for cost all the
-time, I10 the cloud is not flooded, I11 whatever the cloud refuses is answered. Each look costs what changed.
+time, I10 the cloud is not flooded, I11 whatever the cloud refuses is answered, I12 no claim drifts from the NodePool
+that it was made from. Each look costs what changed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 
 from dovetail.clock import Clock
 from dovetail.cluster import keys
+from dovetail.controllers.disruption.drift_loops import FROM_OBJECTS
 from dovetail.controllers.disruption.queue import COMMAND
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Event
@@ -38,6 +40,8 @@ SILENT = 60.0
 DOUBLE, ORPHAN = 60.0, 600.0
 #: Moves for cost an hour, for each pod of a workload and anyway.
 MOVES, MOVES_ANYWAY = 3, 3
+#: A claim written so many seconds after its NodePool changed was planned from the changed NodePool.
+PLANNED_WITHIN_S = 60.0
 #: Calls of the cloud a second, over a minute; but those for single machines that a real cloud is asked for together.
 CALLS = 10.0
 GATHERED = frozenset({"get", "launch", "terminate"})
@@ -101,6 +105,9 @@ class Promises:
         self._owners: dict[str, str] = {}
         self._coming: dict[str, NodeClaim] = {}
         self._pools: dict[str, NodePool] = {}
+        #: Since when each NodePool has had its generation, and which generation each claim was surely made from.
+        self._demands: dict[str, tuple[int, float]] = {}
+        self._made_from: dict[str, int] = {}
         self._pods: dict[str, _Resident] = {}
         self._sizes: Counter[str] = Counter()
         self._busiest: deque[tuple[float, int]] = deque()
@@ -174,7 +181,9 @@ class Promises:
             if event.record is None:
                 self._pools.pop(event.key, None)
             else:
-                self._pools[event.key] = msgspec.convert(event.record.obj, NodePool, strict=False)
+                self._pools[event.key] = pool = msgspec.convert(event.record.obj, NodePool, strict=False)
+                if self._demands.get(event.key, (None,))[0] != pool.metadata.generation:
+                    self._demands[event.key] = (pool.metadata.generation, self._clock.monotonic())
         elif event.table == "karpenter.sh/nodeclaims":
             self._claim(event)
 
@@ -213,6 +222,7 @@ class Promises:
         if old is not None and self._owners.get(old.status.provider_id) == event.key:
             del self._owners[old.status.provider_id]
         if new is None:
+            self._made_from.pop(event.key, None)
             return
         self._claims[event.key] = new
         if new.status.provider_id:
@@ -224,8 +234,13 @@ class Promises:
     def _changed(self, event: Event, old: NodeClaim | None, new: NodeClaim) -> None:
         if event.previous is None:
             self._creation(new)
+            generation, since = self._demands.get(new.node_pool or "", (0, 0.0))
+            if generation and self._clock.monotonic() - since >= PLANNED_WITHIN_S:
+                self._made_from[event.key] = generation
         if new.status.provider_id and not (old and old.status.provider_id):
             self._purchase(new)
+        if new.is_true("Drifted") and not (old and old.is_true("Drifted")):
+            self._drift(new)
         if new.is_true("DisruptionReason") and not (old and old.is_true("DisruptionReason")):
             self._disruption(new)
         if new.metadata.deletion_timestamp and not (old and old.metadata.deletion_timestamp):
@@ -261,6 +276,12 @@ class Promises:
         bought = len(_recent(self._bought, now, WINDOW))
         if bought > FOR_EACH * self._demand() + ANYWAY:
             self._break(f"I1: {bought} machines were bought within {WINDOW:g} s, for at most {self._demand()}")
+
+    def _drift(self, claim: NodeClaim) -> None:
+        condition, pool = claim.condition("Drifted"), self._pools.get(claim.node_pool or "")
+        reason = condition.reason if condition is not None else ""
+        if pool is not None and reason in FROM_OBJECTS and self._made_from.get(claim.name) == pool.metadata.generation:
+            self._break(f"I12: {claim.name} drifts ({reason}) from the NodePool {pool.name} that it was made from")
 
     def _disruption(self, claim: NodeClaim) -> None:
         condition = claim.condition("DisruptionReason")

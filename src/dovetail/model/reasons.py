@@ -101,6 +101,12 @@ _TABLE: tuple[tuple[str, Class, str, str], ...] = (
         "check the region, account and role of the controller's credentials; nothing is deleted until they are listed",
     ),
     # Ours.
+    (
+        "DRIFT_REPEATS",
+        "admin",
+        "NodeClaim {claim}, launched from the current NodePool and NodeClass, drifted from them ({reason})",
+        "change the NodePool's requirements or the NodeClass so that a new node meets them; drift then goes on",
+    ),
     ("PLAN_REFUSED", "bug", "the plan did not pass its own check: {violation}", "report it with the decision id"),
 )
 

@@ -19,6 +19,8 @@ from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption import drift
+from dovetail.controllers.disruption.drift_loops import DriftLoops, Stop, version
+from dovetail.controllers.ledger import Decision
 from dovetail.controllers.worker import Again, Worker, every
 from dovetail.kube.errors import NotFound
 from dovetail.kube.reflector import Change
@@ -28,6 +30,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.meta import stamp
 from dovetail.model.pods import Pod
+from dovetail.model.reasons import REASONS
 
 #: Seconds between two rounds of asking the cloud.
 LOOK = 300.0
@@ -56,6 +59,7 @@ class Marks:
         self._context = context
         self._suspects: dict[str, tuple[str, float]] = {}
         self._opinions: dict[str, _Opinion] = {}
+        self._loops = DriftLoops()
         self._events: dict[str, datetime] = {}
         self._offered: dict[str, tuple[tuple[object, ...], float, Mapping[str, InstanceType]]] = {}
         self._worker = Worker("nodeclaim.disruption", self._reconcile, context.log, context.chance)
@@ -88,6 +92,7 @@ class Marks:
         old, new = change.old, change.new
         if new is None:
             self._offered.pop(change.key, None)
+            self._loops.forget(change.key)
             return
         if old and old.spec == new.spec and old.metadata.annotations == new.metadata.annotations:
             return
@@ -164,11 +169,13 @@ class Marks:
         if not claim.is_true("Launched"):
             conditions.clear("Drifted")
             return None
+        if pool.name in self._loops.stopped:
+            self._review_stop(pool)
         reason = drift.static(claim, pool)
         again = None
         if reason is None:
             reason, again = await self._suspicion(claim, pool)
-        if reason is None:
+        if reason is None or self._repeats(claim, pool, reason, marked=conditions.status("Drifted") == "True"):
             conditions.clear("Drifted")
         elif conditions.status("Drifted") != "True":
             conditions.true("Drifted", reason, reason)
@@ -176,6 +183,47 @@ class Marks:
                 "marking drifted", controller="nodeclaim.disruption", NodeClaim=logs.ref(claim.name), reason=reason
             )
         return again
+
+    def _repeats(self, claim: NodeClaim, pool: NodePool, reason: str, *, marked: bool) -> bool:
+        """Whether drift has stopped for a NodePool, or must stop now because this claim's would only repeat."""
+        if pool.name in self._loops.stopped:
+            self._review_stop(pool)
+        if marked or pool.name in self._loops.stopped:
+            return pool.name in self._loops.stopped
+        current = version(pool, self._context.offers.node_class(pool) or {})
+        stop = self._loops.observe(claim, pool, current, reason, self._context.clock.now())
+        if stop is not None:
+            self._say_stopped(pool, stop)
+            for other in self._context.mirror.claims_of(pool.name):
+                self._worker.add(other.name)
+        return stop is not None
+
+    def _review_stop(self, pool: NodePool) -> None:
+        """Let drift go on where the NodePool or its NodeClass has changed."""
+        if not self._loops.is_stopped(pool.name, version(pool, self._context.offers.node_class(pool) or {})):
+            self._context.metrics.drift_stopped.labels(pool.name).set(0)
+            self._context.notices.publish(pool, "Normal", "DriftResumed", "Drift goes on: the demand has changed")
+            self._record(pool, "drift goes on: the NodePool or its NodeClass has changed")
+
+    def _say_stopped(self, pool: NodePool, stop: Stop) -> None:
+        context, code = self._context, REASONS["DRIFT_REPEATS"]
+        why = f"{code.told(claim=stop.claim, reason=stop.reason)} (DRIFT_REPEATS)"
+        context.metrics.drift_stopped.labels(pool.name).set(1)
+        context.notices.publish(pool, "Warning", "DriftStopped", f"Drift has stopped: {why}; {code.cure}")
+        context.log.error(
+            "drift stopped for nodepool", controller="nodeclaim.disruption", NodePool=logs.ref(pool.name),
+            code="DRIFT_REPEATS", error=why, remedy=code.cure,
+        )  # fmt: skip
+        self._record(pool, f"drift has stopped: {why}; {code.cure}", "DRIFT_REPEATS")
+
+    def _record(self, pool: NodePool, summary: str, reason: str = "") -> None:
+        ledger = self._context.ledger
+        ledger.record(
+            Decision(
+                id=ledger.new_id(), kind="drift-stop", time=ledger.now(), reason=reason, subject=pool.name,
+                summary=f"{pool.name}: {summary}", about=(pool.name,),
+            )
+        )  # fmt: skip
 
     async def _suspicion(self, claim: NodeClaim, pool: NodePool) -> tuple[str | None, float | None]:
         """What the cloud says, once it has been asked again after a while and says the same.

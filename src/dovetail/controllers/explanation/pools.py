@@ -30,6 +30,9 @@ def nodepool(mirror: Mirror, decisions: Sequence[Decision], name: str, now: date
     line = _summary(machines) + (f"; not ready: {bad.message or bad.reason}" if bad else "; ready")
     line += "; in safe mode" if stopped else ""
     details = [stopped] if stopped else []
+    drift = next((each for each in reversed(decisions) if each.kind == "drift-stop" and each.subject == name), None)
+    if drift is not None and drift.reason:
+        details.append(f"{drift.summary} [{drift.id}]")
     details += _limits(found)
     details += [allowance(mirror, found, reason, now) for reason in REASONS]
     details += [f"{each.type}={each.status} {each.reason} {each.message}".strip() for each in found.status.conditions]

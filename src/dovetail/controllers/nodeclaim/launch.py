@@ -26,7 +26,7 @@ from dovetail.controllers import logs
 from dovetail.controllers.conditions import Conditions, truncated
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
-from dovetail.controllers.nodeclaim.options import labels, options
+from dovetail.controllers.nodeclaim.options import custom_labels, labels, options
 from dovetail.kube.retries import doubled
 from dovetail.model.kinds.kubelet import with_kubelet
 from dovetail.model.kinds.nodeclaim import NodeClaim
@@ -106,6 +106,7 @@ class Launcher:
         choices = options(claim, context.offers.corrected(types, claim.node_pool or ""))
         if not choices:
             raise InsufficientCapacity("all requested instance types were unavailable during launch")
+        given = {**custom_labels(claim, types), **labels(claim)}
         began = context.clock.monotonic()
         machine = await context.cloud.launch(
             Launch(
@@ -113,7 +114,7 @@ class Launcher:
                 claim=msgspec.to_builtins(claim),
                 node_class=node_class or {},
                 options=choices,
-                labels=labels(claim),
+                labels=given,
                 taints=_taints(claim),
                 tags={"karpenter.sh/nodeclaim": claim.name, **_pool_tag(claim)},
             )
@@ -124,7 +125,7 @@ class Launcher:
         owner = context.mirror.owner(machine.provider_id)
         if owner is not None and owner.metadata.uid != claim.metadata.uid:
             raise CloudError("MachineTaken", f"{machine.provider_id} is NodeClaim {owner.name}'s machine", Remedy.RETRY)
-        return _priced(machine, choices)
+        return _priced(msgspec.structs.replace(machine, labels={**given, **machine.labels}), choices)
 
     def _pool(self, claim: NodeClaim) -> dict[str, Any]:
         found = self._context.mirror.pools.store.get(claim.node_pool or "")

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dovetail.cloud.protocol import LaunchOption
 from dovetail.cluster import keys
 from dovetail.cluster.machines import provider_labels
+from dovetail.model.formats import label_value
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN
+from dovetail.model.labels import NODEPOOL, REGION, WELL_KNOWN, restricted
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirements
 
@@ -53,6 +54,25 @@ def cheapest(found: Iterable[LaunchOption]) -> LaunchOption | None:
 def labels(claim: NodeClaim) -> dict[str, str]:
     """The labels a machine is launched with: the claim's own, and what its requirements leave no choice about."""
     return {**provider_labels(claim), **claim.metadata.labels}
+
+
+def custom_labels(claim: NodeClaim, types: Iterable[InstanceType]) -> dict[str, str]:
+    """A value for each custom label that the claim's requirements ask for and that nothing else decides.
+
+    Well-known labels and labels that a type defines are the cloud's to set. The value is the same for equal claims:
+    the first of a set, the smallest number that is allowed.
+    """
+    wanted = Requirements.of_entries(claim.spec.requirements)
+    decided = {*claim.metadata.labels, *(key for t in types for key in (*t.labels, *_offering_labels(t)))}
+    values = {
+        key: each.any() for key, each in wanted.items()
+        if key not in decided and key not in WELL_KNOWN and restricted(key) is None
+    }  # fmt: skip
+    return {key: value for key, value in values.items() if wanted[key].has(value) and not label_value(value)}
+
+
+def _offering_labels(t: InstanceType) -> Iterator[str]:
+    return (key for offering in t.offerings for key in offering.labels)
 
 
 def _order(option: LaunchOption) -> tuple[int, float, str, str, str]:
