@@ -100,7 +100,7 @@ class View:
             for informer in (self._pods, self._nodes):
                 await informer.synced.wait()
             names = sorted(self._nodes.objects)
-            for line in welcome(self._running, names):
+            for line in (*self._running.notes, *welcome(self._running, names)):
                 self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             await (self._live() if self._console.is_terminal else self._plain())
 

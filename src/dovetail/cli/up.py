@@ -46,6 +46,8 @@ _STARTING = "starting the lab …"
               help="Seconds of the lab to one of yours, while it waits.")  # fmt: skip
 @click.option("--seed", type=int, default=None, help="Makes names and choices repeatable.")
 @click.option("--data", type=_FOLDER, default=None, help="Keep the cluster in this folder across restarts.")
+@click.option("--recover", is_flag=True,
+              help="Start with every sound record of a damaged --data folder; the damaged file is kept.")  # fmt: skip
 @click.option("--kubeconfig", "config", type=_FILE, default=Path("kubeconfig.yaml"), show_default=True)
 @click.option("--port", default=6443, show_default=True, type=click.IntRange(0, 65535),
               help="Port on the loopback; 0 picks a free one.")  # fmt: skip
@@ -66,6 +68,7 @@ def up(
     speed: float,
     seed: int | None,
     data: Path | None,
+    recover: bool,
     config: Path,
     port: int,
     token: str | None,
@@ -80,16 +83,21 @@ def up(
     names, log = _zones(zones, region), os.environ.get(_LOG, "")
     if not _NAME.fullmatch(cluster_name):
         raise Problem(f"--cluster-name: {cluster_name!r} is none that EKS takes: letters, digits, - and _, up to 100")
+    if recover and data is None:
+        raise Problem("--recover: is about a --data folder; name it")
+    if recover and control_plane == "kubernetes":
+        raise Problem("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
     _make_room()
     try:
         if detach:
             _detach()
         elif bare:
-            alone.run(port, config, token, data, click.echo, log)
+            alone.run(port, config, token, data, click.echo, log, recover)
         else:
             _run(
                 Settings(
                     nodes=nodes, node_type=node_type, zones=names, boot=boot, speed=speed, seed=seed, data=data,
+                    recover=recover,
                     kubeconfig=config, port=port, token=token, control_plane=control_plane,
                     cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
                     log=log,

@@ -14,14 +14,15 @@ from pathlib import Path
 import yaml
 
 from dovetail.chance import Chance, system_seed
-from dovetail.clock import Clock, run_scaled
+from dovetail.clock import Clock, run_scaled, wall
 from dovetail.lab.apiserver import access, tls
 from dovetail.lab.apiserver.garbage import Collector
 from dovetail.lab.apiserver.http import HttpMount
+from dovetail.lab.apiserver.kept_identity import keep_identity
 from dovetail.lab.apiserver.kinds.defaults import seed_defaults
 from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.ending import Undertaker
 from dovetail.lab.residence import Residence, leave, register
 
@@ -66,24 +67,34 @@ class Bare:
         clock: Clock,
         chance: Chance,
         port: int,
-        token: str,
+        token: str | None,
         data: Path | None = None,
         make: Callable[..., ApiServer] = ApiServer,
+        recover: bool = False,
     ) -> None:
-        self.token = token
         store = Store(clock)
-        self.journal = Journal(data, store) if data is not None else None
+        self.journal = Journal(data, store, recover) if data is not None else None
+        self.token, authority = token or Chance(system_seed()).uid(), None
         if self.journal is not None:
             try:
                 self.journal.open()
+                kept = keep_identity(self.journal.folder, token, self.token, wall())
             except DataError as error:
+                self.journal.close()
                 raise StartError(str(error)) from error
-        self.server = make(clock, chance, store=store, tokens={token: access.ADMIN})
-        seed_defaults(self.server, clock.now())
+            self.token, authority = kept.token, kept.authority
+        try:
+            self.server = make(clock, chance, store=store, tokens={self.token: access.ADMIN})
+            seed_defaults(self.server, clock.now())
+        except WriteRefused as error:
+            assert self.journal is not None
+            self.journal.close()
+            raise StartError(str(error)) from error
         if self.journal is not None:
             self.server.settled = self.journal.settled
+            self.server.health.storage = self.journal.health
         self.collector = Collector(self.server, delay=0.5)
-        self.identity = tls.make(clock.now())
+        self.identity = tls.make(wall(), authority)  # by the clock of those who check it, however fast the lab's runs
         self._folder = tempfile.TemporaryDirectory(prefix="dovetail-")
         self.mount = HttpMount(self.server, port=port, context=self.identity.context(Path(self._folder.name)))
 
@@ -106,17 +117,28 @@ class Bare:
             self.journal.close()
         self._folder.cleanup()
 
+    @property
+    def notes(self) -> list[str]:
+        """What was put aside of a data folder that was not whole."""
+        return self.journal.notes if self.journal is not None else []
+
     def kubeconfig(self) -> str:
         return kubeconfig(self.url, self.identity.authority, self.token)
 
 
 async def serve(
-    port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None], log: str = ""
+    port: int,
+    config: Path,
+    token: str | None,
+    data: Path | None,
+    say: Callable[[str], None],
+    log: str = "",
+    recover: bool = False,
 ) -> None:
     """Run until interrupted. With a log of its own it runs in the background, and `dovetail down` finds it."""
     loop = asyncio.get_running_loop()
     chance = Chance(system_seed())
-    bare = Bare(Clock(loop), chance, port, token or chance.child("token").uid(), data)
+    bare = Bare(Clock(loop), chance, port, token, data, recover=recover)
     undertaker = Undertaker(bare.server, bare.token)
     try:
         url = await bare.start()
@@ -124,6 +146,8 @@ async def serve(
         write_private(config, bare.kubeconfig())
         if log:
             _move_in(url, config, log)
+        for note in bare.notes:
+            say(note)
         say(f"API server  {url}")
         say(f"kubeconfig  {config}")
         done = asyncio.Event()
@@ -141,6 +165,12 @@ def _move_in(url: str, config: Path, log: str) -> None:
 
 
 def run(
-    port: int, config: Path, token: str | None, data: Path | None, say: Callable[[str], None], log: str = ""
+    port: int,
+    config: Path,
+    token: str | None,
+    data: Path | None,
+    say: Callable[[str], None],
+    log: str = "",
+    recover: bool = False,
 ) -> None:
-    run_scaled(serve(port, config, token, data, say, log))
+    run_scaled(serve(port, config, token, data, say, log, recover))

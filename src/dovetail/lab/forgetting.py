@@ -7,7 +7,7 @@ from collections import deque
 
 from dovetail.clock import Clock
 from dovetail.lab.apiserver.server import ApiServer
-from dovetail.lab.apiserver.store import Event
+from dovetail.lab.apiserver.store import Event, WriteRefused
 
 TABLE = "/events"
 LIFETIME_SECONDS = 3600.0
@@ -34,11 +34,15 @@ class Forgetting:
         horizon = self._clock.monotonic() - LIFETIME_SECONDS
         gone = 0
         while self._told and self._told[0][0] <= horizon:
-            _, key, version = self._told.popleft()
+            _, key, version = self._told[0]
             record = self._store.get(TABLE, key)
             if record is not None and record.rv == version:
-                self._store.delete(TABLE, key)
+                try:
+                    self._store.delete(TABLE, key)
+                except WriteRefused:
+                    return gone  # the disk is full: the next sweep goes on here
                 gone += 1
+            self._told.popleft()
         return gone
 
     async def run(self) -> None:

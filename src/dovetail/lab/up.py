@@ -55,6 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     speed: float = 1.0
     seed: int | None = None
     data: Path | None = None
+    recover: bool = False
     kubeconfig: Path = Path("kubeconfig.yaml")
     port: int = 6443
     token: str | None = None
@@ -70,6 +71,8 @@ class Running(msgspec.Struct):
     url: str
     seed: int
     eks: Eks | None = None
+    #: What was put aside of a data folder that was not whole.
+    notes: Sequence[str] = ()
 
 
 #: Shows a running lab until cancelled.
@@ -137,8 +140,9 @@ def _eks(settings: Settings, url: str, authority: bytes) -> Eks | None:
 async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> AsyncIterator[Running]:
     clock = Clock(asyncio.get_running_loop(), resumed(settings.data, wall()) if settings.data else None)
     chance = Chance(seed)
-    token = settings.token or Chance(system_seed()).uid()
-    bare = Bare(clock, chance.child("apiserver"), settings.port, token, settings.data, make=LabServer)
+    bare = Bare(
+        clock, chance.child("apiserver"), settings.port, settings.token, settings.data, LabServer, settings.recover
+    )
     bare.collector.delay = COLLECTED_AFTER
     if settings.speed != 1:
         bare.mount.server = Aged(bare.server, clock)
@@ -147,10 +151,10 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         write_private(settings.kubeconfig, bare.kubeconfig())
         server = bare.server
         assert isinstance(server, LabServer)
-        transport = InProcess(server, {"authorization": f"Bearer {token}"})
+        transport = InProcess(server, {"authorization": f"Bearer {bare.token}"})
         parts = Parts(pace=_pace(settings), storage=settings.autoscaler)
         lab = Lab(transport, clock, chance, parts, server=server, extras=extras)
-        yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority))
+        yield Running(lab, settings, url, seed, _eks(settings, url, bare.identity.authority), bare.notes)
     finally:
         await bare.stop()
 

@@ -82,6 +82,40 @@ def test_in_the_background_it_can_be_found_and_leaves_nothing(tmp_path: Path, mo
     assert find() is None
 
 
+def test_a_restart_on_the_same_folder_is_trusted_by_the_same_clients(tmp_path: Path) -> None:
+    """A client that runs does not read its kubeconfig again: it needs the same authority and the same token."""
+
+    async def main() -> None:
+        clock = Clock(asyncio.get_running_loop())
+        first = Bare(clock, Chance(1), 0, None, tmp_path)
+        await first.start()
+        await first.stop()
+        second = Bare(clock, Chance(2), 0, None, tmp_path)
+        await second.start()
+        try:
+            assert (second.identity.authority, second.token) == (first.identity.authority, first.token)
+            assert second.identity.key != first.identity.key
+            assert (await _get(second, "/api/v1/namespaces", first.token))[0] == 200
+        finally:
+            await second.stop()
+        assert stat.S_IMODE((tmp_path / "identity").stat().st_mode) == 0o600
+        third = Bare(clock, Chance(3), 0, "chosen", tmp_path)
+        await third.stop()
+        assert (third.identity.authority, third.token) == (first.identity.authority, "chosen")
+
+    run_scaled(main())
+
+
+def test_an_identity_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async def main() -> None:
+        (tmp_path / "identity").write_text("my passport")
+        with pytest.raises(StartError, match="identity cannot be read as a lab's identity; remove it"):
+            Bare(Clock(asyncio.get_running_loop()), Chance(1), 0, None, tmp_path)
+        assert (tmp_path / "identity").read_text() == "my passport"
+
+    run_scaled(main())
+
+
 def test_a_busy_port_is_said_in_one_line() -> None:
     async def main() -> None:
         first = _bare()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.lab.apiserver.deletion import FOREGROUND, ORPHAN
 from dovetail.lab.apiserver.registry import Refusal, ResourceType
 from dovetail.lab.apiserver.status import StatusError
-from dovetail.lab.apiserver.store import Event
+from dovetail.lab.apiserver.store import Event, WriteRefused
 
 if TYPE_CHECKING:
     from dovetail.lab.apiserver.server import ApiServer
@@ -22,6 +22,8 @@ Json = dict[str, Any]
 DELAY = 0.05
 #: How long it gives an owner to appear before it believes that there is none.
 PATIENCE = 2.0
+#: How long after a write that the disk refused it tries again.
+RETRY_S = 5.0
 Place = tuple[str, str]  # table and key
 
 
@@ -89,6 +91,12 @@ class Collector:
         loop.call_later(self.delay + patience, self._look, uid)
 
     def _look(self, uid: str) -> None:
+        try:
+            self._collect(uid)
+        except WriteRefused:
+            asyncio.get_running_loop().call_later(RETRY_S, self._look, uid)
+
+    def _collect(self, uid: str) -> None:
         place = self.alive.get(uid)
         if place is None:
             for each in sorted(self.dependants.get(uid, ())):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from dovetail.kube.transport import Request, Response
 from dovetail.lab.apiserver import status
@@ -33,8 +34,16 @@ _CHECKS = {
 }
 
 
+#: Fail while the storage takes no writes.
+_STORAGE_CHECKS = frozenset(("etcd", "etcd-readiness"))
+
+
 class Health:
     """Answers /healthz, /livez, /readyz and /version."""
+
+    def __init__(self) -> None:
+        #: Why the storage takes no writes; empty while it does. Only readiness depends on it: a restart frees no disk.
+        self.storage: Callable[[], str] = str
 
     def public(self, path: str) -> bool:
         path = path.rstrip("/")
@@ -53,6 +62,14 @@ class Health:
             text = json.dumps(version(), indent=2)
             return Response(status=200, headers={"content-type": "application/json"}, body=text.encode())
         headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
+        if path.startswith("/readyz"):
+            checks = _CHECKS.get(path, (path.rpartition("/")[2],))
+            failure = self.storage() if _STORAGE_CHECKS & set(checks) else ""
+            if failure:
+                lines = [f"[-]{check} failed: {failure}" if check in _STORAGE_CHECKS else f"[+]{check} ok"
+                         for check in checks]  # fmt: skip
+                text = "\n".join([*lines, f"{path[1:]} check failed", ""])
+                return Response(status=500, headers=headers, body=text.encode())
         text = "ok"
         if request.parameter("verbose") is not None:
             lines = [f"[+]{check} ok" for check in _CHECKS.get(path, (path.rpartition("/")[2],))]

@@ -35,7 +35,7 @@ from dovetail.lab.apiserver.openapi import OpenApi
 from dovetail.lab.apiserver.registry import LogSource, Object, Refusal, Registry, ResourceType, builtin
 from dovetail.lab.apiserver.routes import Route
 from dovetail.lab.apiserver.status import PlainError, StatusError
-from dovetail.lab.apiserver.store import Store
+from dovetail.lab.apiserver.store import Store, WriteRefused
 
 _NAMED = frozenset(("get", "update", "patch", "delete"))
 
@@ -79,7 +79,12 @@ class ApiServer:
 
     def run_deferred(self) -> None:
         while self._deferred:
-            self._deferred.popleft()()
+            action = self._deferred.popleft()
+            try:
+                action()
+            except WriteRefused:
+                self._deferred.appendleft(action)
+                raise
 
     def identify(self, token: str) -> Object | None:
         """Whose token it is, as a TokenReview says it."""
@@ -98,12 +103,17 @@ class ApiServer:
         except PlainError as error:
             headers = {"content-type": "text/plain; charset=utf-8", "x-content-type-options": "nosniff"}
             response = Response(status=error.code, headers=headers, body=error.text.encode())
+        except WriteRefused as refused:
+            response = respond.failure(request, status.internal_error(str(refused)))
+        try:
+            self.run_deferred()
+            settled = self.settled()
+            if settled is not None:
+                await asyncio.shield(settled)  # others wait for it too: a request that is cancelled must not end it
+        except WriteRefused as refused:
+            response = respond.failure(request, status.internal_error(str(refused)))
         if request.method == "HEAD":
             response.body = b""
-        self.run_deferred()
-        settled = self.settled()
-        if settled is not None:
-            await settled
         return response
 
     async def _handle(self, request: Request) -> Response:

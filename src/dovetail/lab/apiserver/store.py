@@ -35,6 +35,10 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
+class WriteRefused(Exception):
+    """The log on disk did not take a change, and the store is as before; the text says why."""
+
+
 class Record:
     """One stored state of one object."""
 
@@ -191,7 +195,7 @@ class Store:
         self.beginning = 0
         self._timeline: deque[Event] = deque()
         self._marks: deque[tuple[float, int]] = deque()
-        #: Called with every change before anybody sees it: the log on disk.
+        #: Called with every change before it is made: the log on disk. It raises WriteRefused to prevent it.
         self.journal: Callable[[Event], None] | None = None
         #: Told of every change in every table.
         self.observers: list[Callable[[Event], None]] = []
@@ -217,21 +221,23 @@ class Store:
 
     def put(self, table: str, key: str, obj: Json) -> Record:
         """Keep `obj` (now the store's own) under the next version."""
-        self.rv += 1
-        obj["metadata"]["resourceVersion"] = str(self.rv)
-        record = Record(key, self.rv, obj=obj)
-        record.touch()
+        rv = self.rv + 1
+        obj["metadata"]["resourceVersion"] = str(rv)
+        record = Record(key, rv, obj=obj)
         self.place(table, record)
+        record.touch()
         return record
 
     def place(self, table: str, record: Record) -> None:
         """Put a record with its version: a write, or one read back from the log."""
         rows = self.table(table)
         previous = rows.records.get(record.key)
+        event = Event(record.rv, table, record, previous, self._clock.monotonic())
+        self._log(event)
         if previous is None:
             insort(rows.keys, record.key)
         rows.records[record.key] = record
-        self._emit(rows, Event(record.rv, table, record, previous, self._clock.monotonic()))
+        self._emit(rows, event)
 
     def reread(self, table: str, read: Callable[[Json], Json]) -> None:
         """Show the table's objects as `read` makes them: the same versions, and no change to hear of."""
@@ -243,19 +249,25 @@ class Store:
 
     def delete(self, table: str, key: str) -> Record:
         """Take the object away; its last state, under the version of its going."""
-        self.rv += 1
-        return self.remove(table, key, self.rv)
+        return self.remove(table, key, self.rv + 1)
 
     def remove(self, table: str, key: str, rv: int) -> Record:
         rows = self.table(table)
-        previous = rows.records.pop(key)
+        previous = rows.records[key]
+        event = Event(rv, table, None, previous, self._clock.monotonic())
+        self._log(event)
+        del rows.records[key]
         del rows.keys[bisect_left(rows.keys, key)]
-        self._emit(rows, Event(rv, table, None, previous, self._clock.monotonic()))
+        self._emit(rows, event)
         return _with_version(previous, rv)
 
-    def _emit(self, rows: Table, event: Event) -> None:
+    def _log(self, event: Event) -> None:
+        """The log on disk has a change before the store does: WriteRefused leaves the store as it was."""
         if self.journal is not None:
             self.journal(event)
+        self.rv = max(self.rv, event.rv)
+
+    def _emit(self, rows: Table, event: Event) -> None:
         rows.remember(event)
         self._timeline.append(event)
         self._forget(event.when)

@@ -1,4 +1,8 @@
-"""A certificate for the loopback, signed by an authority of its own, made when the lab starts."""
+"""A certificate for the loopback, signed by an authority of its own.
+
+The server's certificate is made when the lab starts. The authority and the administrator's token are kept with the
+lab's data, so that clients of a lab that was restarted go on.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _YEAR = timedelta(days=365)
+
+
+class Authority(msgspec.Struct, frozen=True):
+    """PEM texts: the authority's certificate and key."""
+
+    certificate: bytes
+    key: bytes
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -44,8 +55,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def make(now: datetime, address: str = "127.0.0.1") -> Identity:
-    """A new authority and a server certificate for the loopback."""
+def new_authority(now: datetime) -> Authority:
     ca_key = ec.generate_private_key(ec.SECP256R1())
     ca = (
         x509.CertificateBuilder()
@@ -60,6 +70,14 @@ def make(now: datetime, address: str = "127.0.0.1") -> Identity:
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
+    return Authority(ca.public_bytes(serialization.Encoding.PEM), _pem(ca_key))
+
+
+def make(now: datetime, authority: Authority | None = None, address: str = "127.0.0.1") -> Identity:
+    """A server certificate for the loopback, by an authority; a new one if none is given."""
+    authority = authority or new_authority(now)
+    ca_key = serialization.load_pem_private_key(authority.key, None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.DNSName("kubernetes.default.svc")]
     names += [x509.IPAddress(ipaddress.ip_address(each)) for each in sorted({address, "127.0.0.1"})]
@@ -78,8 +96,21 @@ def make(now: datetime, address: str = "127.0.0.1") -> Identity:
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
-    encoding = serialization.Encoding.PEM
-    return Identity(ca.public_bytes(encoding), certificate.public_bytes(encoding), _pem(key))
+    return Identity(authority.certificate, certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
+
+
+def is_usable(authority: Authority, now: datetime) -> bool:
+    """Whether certificates can be made with it: both texts can be read, belong together and have not expired."""
+    try:
+        certificate = x509.load_pem_x509_certificate(authority.certificate)
+        key = serialization.load_pem_private_key(authority.key, None)
+    except ValueError:
+        return False
+    return (
+        isinstance(key, ec.EllipticCurvePrivateKey)
+        and certificate.public_key() == key.public_key()
+        and now < certificate.not_valid_after_utc
+    )
 
 
 def _usage(sign: bool) -> x509.KeyUsage:

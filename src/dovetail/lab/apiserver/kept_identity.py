@@ -1,0 +1,61 @@
+"""The lab's certificate authority and administrator token, kept in its data folder.
+
+Whoever has the kubeconfig of a lab goes on with it after a restart on the same folder.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from dovetail.lab.apiserver.persist import FILE_MODE, DataError
+from dovetail.lab.apiserver.tls import Authority, is_usable, new_authority
+
+NAME = "identity"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What the file holds."""
+
+    authority: Authority
+    token: str
+
+
+def keep_identity(folder: Path, token: str | None, make_token: str, now: datetime) -> Kept:
+    """The identity of the folder, made if it has none; a `token` that is asked for takes the place of the kept one."""
+    path = folder / NAME
+    kept = _read(path)
+    if kept is not None and not is_usable(kept.authority, now):
+        raise DataError(f"{path}: its certificate authority cannot be used; remove the file, and a new one is made")
+    authority = kept.authority if kept is not None else new_authority(now)
+    wanted = Kept(authority, token or (kept.token if kept is not None else make_token))
+    if wanted != kept:
+        _write(path, wanted)
+    return wanted
+
+
+def _read(path: Path) -> Kept | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"cannot use {path}: {error.strerror}; choose another --data folder") from error
+    except msgspec.DecodeError as error:
+        raise DataError(f"{path} cannot be read as a lab's identity; remove it, and a new one is made") from error
+
+
+def _write(path: Path, kept: Kept) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    try:
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE), "wb") as out:
+            out.write(msgspec.json.encode(kept))
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}; choose another --data folder") from error
