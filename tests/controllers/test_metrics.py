@@ -98,6 +98,11 @@ NAMES = {
         operator_nodeclaim_status_condition_transitions_total operator_nodepool_status_condition_transitions_total
         operator_node_status_condition_transitions_total operator_ec2nodeclass_status_condition_transitions_total
         operator_status_condition_transitions_total process_cpu_seconds_total
+        controller_runtime_reconcile_total controller_runtime_reconcile_errors_total
+        controller_runtime_reconcile_panics_total workqueue_adds_total workqueue_retries_total
+        client_go_request_total rest_client_requests_total leader_election_slowpath_total
+        karpenter_nodepools_cost_tracker_errors_total dovetail_events_dropped_total
+        dovetail_history_write_failures_total
     """,
     "gauge": """
         karpenter_build_info karpenter_nodes_allocatable karpenter_nodes_total_pod_requests
@@ -120,6 +125,9 @@ NAMES = {
         operator_node_status_condition_count operator_ec2nodeclass_status_condition_count
         operator_status_condition_count operator_status_condition_current_status_seconds
         operator_termination_current_time_seconds process_resident_memory_bytes
+        controller_runtime_active_workers controller_runtime_max_concurrent_reconciles workqueue_depth
+        workqueue_unfinished_work_seconds workqueue_longest_running_processor_seconds leader_election_master_status
+        karpenter_scheduler_unfinished_work_seconds karpenter_scheduler_pending_pods_by_effective_zone_count
     """,
     "histogram": """
         karpenter_nodeclaims_instance_termination_duration_seconds karpenter_nodeclaims_termination_duration_seconds
@@ -131,6 +139,8 @@ NAMES = {
         karpenter_cloudprovider_duration_seconds karpenter_interruption_message_queue_duration_seconds
         operator_nodeclaim_status_condition_transition_seconds operator_nodeclaim_termination_duration_seconds
         operator_status_condition_transition_seconds operator_termination_duration_seconds
+        controller_runtime_reconcile_time_seconds workqueue_queue_duration_seconds workqueue_work_duration_seconds
+        client_go_request_duration_seconds dovetail_loop_lag_seconds
     """,
     "summary": "karpenter_nodes_termination_duration_seconds karpenter_pods_startup_duration_seconds",
 }

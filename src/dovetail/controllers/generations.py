@@ -33,7 +33,9 @@ class Generations:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._worker = Worker("generations", self.reconcile, context.log, context.chance, workers=2)
+        self._worker = Worker(
+            "generations", self.reconcile, context.log, context.chance, workers=2, metrics=context.metrics,
+        )
         self._old = {
             kind: Reflector(context.kube, resource, on_event=self._changed, backoff=Retries(base=1.0, cap=300.0))
             for kind, resource in OLD.items()

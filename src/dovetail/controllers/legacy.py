@@ -26,7 +26,9 @@ class Legacy:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._worker = Worker("legacy", self._show, context.log, context.chance, workers=4)
+        self._worker = Worker(
+            "legacy", self._show, context.log, context.chance, workers=4, resource=MACHINES, metrics=context.metrics,
+        )
         context.mirror.listen(NODECLAIMS, self._claim_changed)
 
     async def run(self) -> None:

@@ -18,7 +18,6 @@ import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor
 
 from dovetail import __version__
-from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.resources import Resource
 from dovetail.model.quantity import format_resources
@@ -63,14 +62,13 @@ def configure(
 
 @contextmanager
 def reconciling(
-    controller: str, chance: Chance, name: str = "", resource: Resource | None = None, namespace: str = ""
+    controller: str, identity: str, name: str = "", resource: Resource | None = None, namespace: str = ""
 ) -> Iterator[str]:
-    """Lines written inside carry the controller, the object and a new reconcileID, which is yielded."""
+    """Lines written inside carry the controller, the object and the reconciliation's `identity`, which is yielded."""
     fields: dict[str, Any] = {"controller": controller}
     if resource is not None:
         fields |= {"controllerGroup": resource.group, "controllerKind": resource.kind}
         fields[resource.kind] = ref(name, namespace)
-    identity = chance.uid()
     token = _reconciliation.set({**fields, "namespace": namespace, "name": name, "reconcileID": identity})
     try:
         yield identity

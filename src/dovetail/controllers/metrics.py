@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client import (
     CollectorRegistry,
@@ -22,6 +23,7 @@ from prometheus_client import (
 from dovetail import __version__
 from dovetail.clock import Clock
 from dovetail.controllers.exposition import Summary
+from dovetail.controllers.runtime_metrics import RuntimeMetrics
 from dovetail.controllers.turns import Turns
 
 DURATIONS = (
@@ -61,6 +63,7 @@ class Metrics:
         self._disruption()
         self._interruption()
         self.turns = Turns(self.registry)
+        self.runtime = RuntimeMetrics(self.registry, clock)
 
     def text(self) -> bytes:
         """The exposition format."""
@@ -141,6 +144,9 @@ class Metrics:
         self.allowed_disruptions = self._gauge(
             "nodepools_allowed_disruptions", "Machines a budget lets go now.", ("nodepool", "reason")
         )
+        self.unpriced = self._counter(
+            "nodepools_cost_tracker_errors", "NodeClaims without a known price when the cost was asked for.", ()
+        )
         self.consuming_budgets = self._gauge(
             "nodepools_nodes_consuming_budgets", "Machines that use up a budget.", ("nodepool", "reason")
         )
@@ -152,6 +158,9 @@ class Metrics:
         self.queue_depth = self._gauge("scheduler_queue_depth", "Pods in the batch.", ("controller", "scheduling_id"))
         self.unschedulable = self._gauge(
             "scheduler_unschedulable_pods_count", "Pods without a place in the last plan.", ("controller",)
+        )
+        self.unfinished_plans = self._gauge(
+            "scheduler_unfinished_work_seconds", "Age of the plan that is being made.", ("controller", "scheduling_id")
         )
         self.ignored_pods = self._gauge("scheduler_ignored_pods_count", "Pods that no plan can consider.", ())
         self.plan_cost = self._gauge(
@@ -248,6 +257,18 @@ class Metrics:
         self.interruption_latency = self._histogram(
             "interruption_message_queue_duration_seconds", "From what happened to our hearing of it.", ()
         )
+
+    @contextmanager
+    def planning(self, controller: str, decision: str, pods: int) -> Iterator[None]:
+        """While a plan for so many pods is being made: its size and its age, gone once it is there."""
+        began = self._clock.monotonic()
+        self.queue_depth.labels(controller, decision).set(pods)
+        self.unfinished_plans.labels(controller, decision).set_function(lambda: self._clock.monotonic() - began)
+        try:
+            yield
+        finally:
+            self.queue_depth.remove(controller, decision)
+            self.unfinished_plans.remove(controller, decision)
 
     def _summary(self, name: str, text: str, labels: Sequence[str]) -> Summary:
         made = Summary(f"karpenter_{name}", text, labels, self._clock.monotonic)

@@ -34,7 +34,10 @@ class NodeClasses:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._worker = Worker("nodeclass", self.reconcile, context.log, context.chance, workers=5)
+        self._worker = Worker(
+            "nodeclass", self.reconcile, context.log, context.chance, workers=5,
+            resource=EC2NODECLASSES, metrics=context.metrics,
+        )
         context.mirror.listen(EC2NODECLASSES, self._class_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
 

@@ -33,7 +33,10 @@ class NodePools:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._holdings = Holdings(context.mirror)
-        self._worker = Worker("nodepool", self.reconcile, context.log, context.chance, workers=5)
+        self._worker = Worker(
+            "nodepool", self.reconcile, context.log, context.chance, workers=5,
+            resource=NODEPOOLS, metrics=context.metrics,
+        )
         context.mirror.listen(NODEPOOLS, self._pool_changed)
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(EC2NODECLASSES, self._class_changed)

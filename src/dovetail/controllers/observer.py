@@ -42,7 +42,14 @@ class Observer:
         """Whoever asks why has just seen what happened: decisions are there to be read a moment later."""
         while True:
             await self._context.ledger.news()
-            await every(SOON, self._context.ledger.save, "observer", self._context.log, times=1)
+            await every(SOON, self._write, "observer", self._context.log, times=1)
+
+    async def _write(self) -> None:
+        try:
+            await self._context.ledger.save()
+        except (KubeError, OSError):
+            self._context.metrics.runtime.history_failures.inc()
+            raise
 
     def _node_changed(self, change: Change[Node]) -> None:
         claims = (self._context.mirror.claim_for(node) for node in (change.old, change.new) if node is not None)
@@ -70,7 +77,7 @@ class Observer:
         """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
         denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
         try:
-            await self._context.ledger.save()
+            await self._write()
         except (Unauthorized, Forbidden) as problem:
             denied = problem.message
         self._context.safety.set(Cause.NOT_AUTHORISED, denied)

@@ -53,9 +53,14 @@ class Placement:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
+        #: Planned and bound pods of each node whose pods are being bound: one log line when that is over.
+        self._waves: dict[str, tuple[int, int]] = {}
         #: Pods that are bound, though the watch has not said so yet.
         self._bound: set[str] = set()
-        self._worker = Worker("placement", self.reconcile, context.log, context.chance, workers=20)
+        self._worker = Worker(
+            "placement", self.reconcile, context.log, context.chance, workers=20,
+            resource=NODES, metrics=context.metrics,
+        )
         context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(PODS, self._pod_changed)
 
@@ -67,6 +72,7 @@ class Placement:
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:
             self._placed.pop(change.key, None)
+            self._waves.pop(change.key, None)
         elif change.new.metadata.labels.get(keys.REGISTERED) == "true":
             self._worker.add(change.key)
 
@@ -123,8 +129,17 @@ class Placement:
             wait = self._settling(claim, node)
             if wait > 0:
                 return wait
+        self._tell_wave(claim, node)
         await self._open(node)
         return None
+
+    def _tell_wave(self, claim: NodeClaim, node: Node) -> None:
+        planned, bound = self._waves.pop(node.metadata.name, (0, 0))
+        if planned:
+            self._context.log.info(
+                "placed pod(s)", NodeClaim=logs.ref(claim.name), planned=planned, bound=bound,
+                decision=claim.metadata.annotations.get(keys.DECISION, ""),
+            )  # fmt: skip
 
     def _settling(self, claim: NodeClaim, node: Node) -> float:
         """Seconds to wait until the scheduler surely knows who is on the node, and whoever is expected has come."""
@@ -165,15 +180,8 @@ class Placement:
         self._context.metrics.pods_placed.labels("bound").inc(bound)
         self._context.metrics.pods_placed.labels("left").inc(len(pods) - bound)
         if pods:
-            self._context.log.info(
-                "placed pod(s)",
-                controller="placement",
-                NodeClaim=logs.ref(claim.name),
-                Node=logs.ref(node.metadata.name),
-                planned=len(pods),
-                bound=bound,
-                decision=claim.metadata.annotations.get(keys.DECISION, ""),
-            )
+            before = self._waves.get(node.metadata.name, (0, 0))
+            self._waves[node.metadata.name] = (before[0] + len(pods), before[1] + bound)
         return bound
 
     def _promised(self, claim: NodeClaim, node: Node) -> Iterator[Pod]:

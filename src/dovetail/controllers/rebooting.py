@@ -70,7 +70,10 @@ class Rebooting:
         self._evictions = Evictions(context)
         #: Since when the cloud is asked, by claim; a new life begins to count anew.
         self._asking: dict[str, datetime] = {}
-        self._worker = Worker("nodeclaim.reboot", self._reconcile, context.log, context.chance, workers=10)
+        self._worker = Worker(
+            "nodeclaim.reboot", self._reconcile, context.log, context.chance, workers=10,
+            resource=NODECLAIMS, metrics=context.metrics,
+        )
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODES, self._node_changed)
 

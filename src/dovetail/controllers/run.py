@@ -31,6 +31,7 @@ from dovetail.controllers.interruption import Interruptions
 from dovetail.controllers.ledger import Ledger, Store
 from dovetail.controllers.legacy import Legacy
 from dovetail.controllers.legacyrepair import LegacyRepair
+from dovetail.controllers.loop_lag import measure_lag
 from dovetail.controllers.memory_limit import keep_below
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.nodeclaim.joining import Joining
@@ -129,6 +130,7 @@ class Autoscaler:
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level, encoding=settings.log_encoding)
         self.metrics = Metrics(clock)
+        kube = kube.observed(self.metrics.runtime.observe_request)
         self.mirror = Mirror(kube, clock)
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
@@ -139,8 +141,13 @@ class Autoscaler:
             if settings.disable_leader_election
             else LeaderElection(lease or kube, settings.leader_election_name, self._namespace, identity)
         )
+        master = self.metrics.runtime.master.labels(settings.leader_election_name)
+        master.set_function(lambda: float(self.election is None or self.election.leading))
+        slow = self.metrics.runtime.slow_path.labels(settings.leader_election_name)
+        if self.election is not None:
+            self.election.on_slow_path = slow.inc
         writer = kube.fenced(self.election.check) if self.election else kube
-        self._recorder = EventRecorder(writer, "karpenter")
+        self._recorder = EventRecorder(writer, "karpenter", on_drop=self.metrics.runtime.events_dropped.inc)
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
         self.context = self._context(writer, cloud, clock, chance)
         if not settings.disable_cluster_state_observability:
@@ -185,6 +192,8 @@ class Autoscaler:
             serving_profiles(settings.profiling_port) if settings.enable_profiling else nullcontext(),
             asyncio.TaskGroup() as group,
         ):
+            if not virtual():
+                group.create_task(measure_lag(self.metrics.runtime.loop_lag), name="loop lag")
             if settings.memory_limit > 0:
                 group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
             group.create_task(self.mirror.run(), name="mirror")

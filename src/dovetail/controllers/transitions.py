@@ -23,7 +23,9 @@ class Transitions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._recorder = EventRecorder(context.kube, "karpenter", "status")
+        self._recorder = EventRecorder(
+            context.kube, "karpenter", "status", on_drop=context.metrics.runtime.events_dropped.inc
+        )
         for kind, reflector in watched(context.mirror):
             for each in tuple(reflector.store.all()):
                 self._compare(kind, each, None, seen(kind, each))

@@ -9,13 +9,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
 from dovetail.cloud.protocol import CloudError
+from dovetail.controllers import logs
+from dovetail.controllers.metrics import Metrics
 from dovetail.kube.errors import Conflict, KubeError
 from dovetail.kube.queue import WorkQueue
+from dovetail.kube.resources import Resource
 from dovetail.kube.retries import Retries
 
 #: What a reconciliation answers: seconds until it wants to look again, or None for "when something changes".
@@ -25,8 +29,15 @@ Again = float | None
 AFTER_CONFLICT = 0.05
 
 
+#: Failures that Kubernetes or the cloud explains; any other is a defect of ours and logged with its traceback.
+EXPLAINED = (KubeError, CloudError)
+
+
 class Worker:
-    """Calls `reconcile(key)`. `base` and `cap` bound the pause after failures, in seconds."""
+    """Calls `reconcile(key)`. `base` and `cap` bound the pause after failures, in seconds.
+
+    `resource` is the kind that keys name: log lines carry the object. With `metrics`, queue and reconciliations count.
+    """
 
     def __init__(
         self,
@@ -38,12 +49,21 @@ class Worker:
         workers: int = 20,
         base: float = 1.0,
         cap: float = 60.0,
+        resource: Resource | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.name = name
         self._reconcile = reconcile
         self._log = log
         self._workers = workers
+        self._resource = resource
+        self._runtime = metrics.runtime if metrics is not None else None
+        #: Ids of reconciliations that failed, until that is logged.
+        self._failing: dict[str, str] = {}
+        self._ids = chance.child("reconcile", name)
         self._queue: WorkQueue[str] = WorkQueue(Retries(base=base, cap=cap), chance.child("worker", name))
+        if self._runtime is not None:
+            self._queue.observer = self._runtime.queue(name, lambda: len(self._queue), workers)
 
     def add(self, key: str, after: float = 0.0) -> None:
         """Look at `key`, at the latest `after` seconds from now."""
@@ -53,20 +73,25 @@ class Worker:
         await self._queue.work(self._handle, failed=self._failed, workers=self._workers)
 
     async def _handle(self, key: str) -> None:
-        try:
-            again = await self._reconcile(key)
-        except Conflict:
-            again = AFTER_CONFLICT
+        namespace, _, name = key.rpartition("/")
+        counted = self._runtime.reconciliation(self.name, EXPLAINED) if self._runtime is not None else nullcontext()
+        with logs.reconciling(self.name, self._ids.uid(), name, self._resource, namespace) as identity, counted:
+            try:
+                again = await self._reconcile(key)
+            except Conflict:
+                again = AFTER_CONFLICT
+            except Exception:
+                self._failing[key] = identity
+                raise
         if again is not None:
             self._queue.add_after(key, max(again, 0.001))
 
     def _failed(self, key: str, problem: Exception, pause: float) -> None:
-        if isinstance(problem, KubeError | CloudError):
-            self._log.error("Reconciler error", controller=self.name, name=key, error=str(problem), retry=pause)
-        else:
-            self._log.error(
-                "Reconciler error", controller=self.name, name=key, error=repr(problem), exc_info=problem, retry=pause
-            )
+        namespace, _, name = key.rpartition("/")
+        unexplained = None if isinstance(problem, EXPLAINED) else problem
+        text = repr(problem) if unexplained else str(problem)
+        with logs.reconciling(self.name, self._failing.pop(key, ""), name, self._resource, namespace):
+            self._log.error("Reconciler error", error=text, retry=pause, exc_info=unexplained)
 
 
 async def every(

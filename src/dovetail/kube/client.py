@@ -16,6 +16,7 @@ from typing import Any, Generic, Literal
 import msgspec
 from typing_extensions import TypeVar
 
+from dovetail import __version__
 from dovetail.chance import Chance
 from dovetail.clock import Clock
 from dovetail.kube.bodies import PATCH_TYPES, Body, PatchKind, Query, delete_options, named, namespace_of, query_of
@@ -51,6 +52,9 @@ class RawEvent(msgspec.Struct):
     object: msgspec.Raw
 
 
+#: Told of a request, its status or the error there was instead of one, and the seconds it took.
+Observe = Callable[[Request, int | KubeError, float], None]
+
 _EVENT = msgspec.json.Decoder(RawEvent)
 _ENVELOPE = msgspec.json.Decoder(Envelope)
 
@@ -65,10 +69,12 @@ class Kube:
         *,
         chance: Chance | None = None,
         manager: str = "dovetail",
-        user_agent: str = "dovetail",
+        user_agent: str = f"dovetail/{__version__}",
         retries: Retries | None = None,
         fence: Callable[[], None] | None = None,
+        observe: Observe | None = None,
     ) -> None:
+        self.observe = observe
         self.transport = transport
         self.clock = clock
         self.manager = manager
@@ -85,6 +91,12 @@ class Kube:
         """The same client, whose every write asks `check` first."""
         twin = copy.copy(self)
         twin.fence, twin._near = check, None
+        return twin
+
+    def observed(self, observe: Observe) -> Kube:
+        """The same client, whose every request is told to `observe` once it is over."""
+        twin = copy.copy(self)
+        twin.observe = observe
         return twin
 
     # Reading
@@ -378,12 +390,24 @@ class Kube:
             await asyncio.sleep(pause if told is None else told + 0.1 * pause)
 
     async def _send(self, request: Request) -> Response:
-        response = await self.transport.send(request)
+        response = await self._carried(request)
         if response.status < 400:
             return response
         error = from_response(response)
         error.request = f"{request.method} {request.path}"
         raise error
+
+    async def _carried(self, request: Request) -> Response:
+        if self.observe is None:
+            return await self.transport.send(request)
+        began = self.clock.monotonic()
+        try:
+            response = await self.transport.send(request)
+        except KubeError as problem:
+            self.observe(request, problem, self.clock.monotonic() - began)
+            raise
+        self.observe(request, response.status, self.clock.monotonic() - began)
+        return response
 
     def _write_query(self, manager: str | None, dry_run: bool) -> Query:
         query: Query = (("fieldManager", manager or self.manager),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -79,8 +79,9 @@ class EventRecorder:
     """
 
     def __init__(
-        self, kube: Kube, component: str, *subject: str, burst: int = 25, refill: float = 300.0
-    ) -> None:
+        self, kube: Kube, component: str, *subject: str, burst: int = 25, refill: float = 300.0,
+        on_drop: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self._kube = kube
         self._component = component
         self._burst = burst
@@ -90,6 +91,7 @@ class EventRecorder:
         self._tokens: OrderedDict[Reference, Tokens] = OrderedDict()
         self._chance = kube.chance.child("events", component, *subject)
         self.dropped = 0
+        self._on_drop = on_drop
 
     def record(
         self,
@@ -101,14 +103,19 @@ class EventRecorder:
     ) -> bool:
         """Say it soon. False if it is too much already. `annotations` go on the event when it is first said."""
         if not self._allowed(about):
-            self.dropped += 1
+            self._drop()
             return False
         try:
             self._queue.put_nowait(((about, kind, reason, message[:1024]), annotations or {}))
         except asyncio.QueueFull:
-            self.dropped += 1
+            self._drop()
             return False
         return True
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        if self._on_drop is not None:
+            self._on_drop()
 
     async def run(self) -> None:
         while True:
@@ -126,7 +133,7 @@ class EventRecorder:
                 said = await self._first(key, annotations)
             self._remember(key, said)
         except KubeError as problem:
-            self.dropped += 1
+            self._drop()
             log.warning("event not written", reason=key[2], object=key[0].name, problem=str(problem))
 
     async def _again(self, said: _Said) -> bool:

@@ -56,6 +56,8 @@ class LeaderElection:
         self._seen_at = float("-inf")
         self._lease: dict[str, Any] = {}
         self.token = 0
+        #: Called when a renewal has to read the lease first, because it was not as we had left it.
+        self.on_slow_path: Callable[[], None] | None = None
         #: Why the last try came to nothing, unless somebody else holds the lease.
         self.failure: KubeError | None = None
 
@@ -148,6 +150,8 @@ class LeaderElection:
             with suppress(Conflict, NotFound):  # somebody wrote or deleted it: then it is read first, as any other
                 self._lease = await self._write({**self._lease, "spec": self._spec(self._lease["spec"], now)})
                 return True
+            if self.on_slow_path is not None:
+                self.on_slow_path()
         try:
             self._lease = await self._read()
         except NotFound:

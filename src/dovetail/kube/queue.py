@@ -9,12 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from dovetail.chance import Chance
 from dovetail.kube.retries import Retries
 
 K = TypeVar("K", bound=Hashable)
+
+
+class QueueObserver(Protocol):
+    """Told what happens to the keys of a queue, for metrics."""
+
+    def added(self, key: Hashable) -> None: ...
+
+    def taken(self, key: Hashable) -> None: ...
+
+    def done(self, key: Hashable) -> None: ...
+
+    def retried(self) -> None: ...
 
 
 class Closed(Exception):
@@ -32,6 +44,7 @@ class WorkQueue(Generic[K]):
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._wakers: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self.observer: QueueObserver | None = None
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -49,6 +62,8 @@ class WorkQueue(Generic[K]):
         if self._closed or key in self._dirty:
             return
         self._dirty.add(key)
+        if self.observer is not None:
+            self.observer.added(key)
         if key not in self._busy:
             self._waiting.append(key)
             self._wake()
@@ -72,6 +87,8 @@ class WorkQueue(Generic[K]):
         """It failed: bring it back after a pause that grows. Returns the pause."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = self._backoff.pause(failures, self._chance)
+        if self.observer is not None:
+            self.observer.retried()
         self.add_after(key, pause)
         return pause
 
@@ -98,10 +115,14 @@ class WorkQueue(Generic[K]):
         key = self._waiting.popleft()
         self._dirty.discard(key)
         self._busy.add(key)
+        if self.observer is not None:
+            self.observer.taken(key)
         return key
 
     def done(self, key: K) -> None:
         self._busy.discard(key)
+        if self.observer is not None:
+            self.observer.done(key)
         if key in self._dirty:
             self._waiting.append(key)
             self._wake()

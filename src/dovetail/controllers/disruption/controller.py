@@ -36,6 +36,7 @@ from dovetail.controllers.disruption.simulation import Simulation
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.metrics import snake
 from dovetail.controllers.nodeclaim.ending import delete
+from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import KubeError
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.planner.plan import Plan
@@ -76,6 +77,7 @@ class Wish(NamedTuple):
 class Disruption:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._ids = context.chance.child("reconcile", "disruption")
         self.queue = Queue(context)
         self._repair = Repair(context, self.queue)
         self._drifting = Drifting(context, self.queue)
@@ -102,11 +104,13 @@ class Disruption:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run(), name="disruption queue")
             while True:
-                try:
-                    acted = await self.once()
-                except KubeError as problem:
-                    self._context.log.error("Reconciler error", controller="disruption", error=str(problem))
-                    acted = False
+                with logs.reconciling("disruption", self._ids.uid()):
+                    try:
+                        with self._context.metrics.runtime.reconciliation("disruption", EXPLAINED):
+                            acted = await self.once()
+                    except KubeError as problem:
+                        self._context.log.error("Reconciler error", error=str(problem))
+                        acted = False
                 await self._pause(1.0 if acted else PERIOD)
 
     async def _pause(self, seconds: float) -> None:

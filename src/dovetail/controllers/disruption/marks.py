@@ -62,7 +62,10 @@ class Marks:
         self._loops = DriftLoops()
         self._events: dict[str, datetime] = {}
         self._offered: dict[str, tuple[tuple[object, ...], float, Mapping[str, InstanceType]]] = {}
-        self._worker = Worker("nodeclaim.disruption", self._reconcile, context.log, context.chance)
+        self._worker = Worker(
+            "nodeclaim.disruption", self._reconcile, context.log, context.chance,
+            resource=NODECLAIMS, metrics=context.metrics,
+        )
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODEPOOLS, self._pool_changed)
         context.mirror.listen(EC2NODECLASSES, self._class_changed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dovetail.controllers.context import Context
+from dovetail.controllers.gauges.effective_zones import effective_zones
 from dovetail.controllers.gauges.machines import nodes, types
 from dovetail.controllers.gauges.pods import pods, waiting
 from dovetail.controllers.gauges.pools import decisions, pools
@@ -17,6 +18,7 @@ def sheet(context: Context) -> Iterator[str]:
     yield from types(context.mirror)
     yield from pods(context.mirror)
     yield from waiting(context.waits)
+    yield from effective_zones(context.mirror)
     yield from statuses(context.mirror, context.clock)
-    yield from pools(context.mirror)
+    yield from pools(context.mirror, context.metrics.unpriced)
     yield from decisions(context.ledger)

@@ -7,6 +7,7 @@ and goes on from what it finds. A step that takes too long ends the claim, and i
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -46,7 +47,10 @@ class Lifecycle:
         self._launcher = Launcher(context)
         #: When this process saw a claim appear, and when it launched it: our own time, which nobody can set.
         self._seen: dict[tuple[str, str], float] = {}
-        self._worker = Worker("nodeclaim.lifecycle", self.reconcile, context.log, context.chance, workers=100)
+        self._worker = Worker(
+            "nodeclaim.lifecycle", self.reconcile, context.log, context.chance, workers=100,
+            resource=NODECLAIMS, metrics=context.metrics,
+        )
         context.mirror.listen(NODECLAIMS, self._claim_changed)
         context.mirror.listen(NODES, self._node_changed)
 
@@ -92,12 +96,15 @@ class Lifecycle:
         if keys.FINALIZER not in claim.metadata.finalizers:
             claim = await self._protected(claim)
         conditions = of_claim(claim, context.clock.now())
+        before = {step: conditions.status(step) for step in ("Registered", "Initialized")}
         fields: dict[str, Any] = {}
         machine = await self._launch(claim, conditions, fields)
         if conditions.status("Launched") == TRUE:
             await self._register(claim, machine, conditions, fields)
             await self._initialize(claim, conditions)
-        await self._write(claim, conditions, fields)
+        if await self._write(claim, conditions, fields):
+            reached = [step for step, status in before.items() if status != TRUE and conditions.status(step) == TRUE]
+            self._tell_reached(claim, reached)
         return await self._liveness(claim, conditions)
 
     # -- the steps
@@ -147,7 +154,8 @@ class Lifecycle:
             await self._sync(claim, node)
         conditions.true("Registered")
         fields["nodeName"] = node.metadata.name
-        self._tell_registered(claim, node)
+        self._context.health.note(claim, True)
+        self._context.safety.registration(True)
 
     async def _locate(self, claim: NodeClaim) -> None:
         """Write down the partition that the cloud chose for a machine; the claim is looked at again once it has one.
@@ -193,14 +201,6 @@ class Lifecycle:
             body = {"metadata": {"labels": {keys.INITIALIZED: "true"}}}
             await self._context.kube.patch(NODES, node.metadata.name, body)
         conditions.true("Initialized")
-        self._context.log.info(
-            "initialized nodeclaim",
-            controller="nodeclaim.lifecycle",
-            NodeClaim=logs.ref(claim.name),
-            Node=logs.ref(node.metadata.name),
-            allocatable=format_resources(resources(node.status.allocatable)),
-            **{"provider-id": claim.status.provider_id},
-        )
 
     async def _liveness(self, claim: NodeClaim, conditions: Conditions) -> Again:
         """Seconds until this claim has taken too long; it is deleted when they are over."""
@@ -256,9 +256,10 @@ class Lifecycle:
             body = {"metadata": {"labels": labels, "annotations": annotations}}
             await self._context.kube.patch(NODECLAIMS, claim.name, body)
 
-    async def _write(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> None:
+    async def _write(self, claim: NodeClaim, conditions: Conditions, fields: dict[str, Any]) -> bool:
+        """Write what changed; whether anything was written."""
         if not conditions.changed and not fields:
-            return
+            return False
         version = claim.metadata.resource_version
         body = dict(status_patch(version, conditions, **fields))
         if "providerID" in fields:
@@ -268,23 +269,25 @@ class Lifecycle:
                 NODECLAIMS, claim.name, body, subresource="status", type=NodeClaim
             )
         except NotFound:
-            return
+            return False
         self._context.mirror.assume(fresh)
+        return True
 
-    def _tell_registered(self, claim: NodeClaim, node: Node) -> None:
+    def _tell_reached(self, claim: NodeClaim, steps: Sequence[str]) -> None:
+        """Once the server has the condition: a write that is refused is made again, and its line would be, too."""
         context = self._context
-        context.log.info(
-            "registered nodeclaim",
-            controller="nodeclaim.lifecycle",
-            NodeClaim=logs.ref(claim.name),
-            Node=logs.ref(node.metadata.name),
-            **{"provider-id": claim.status.provider_id},
-        )
-        context.metrics.nodes_created.labels(
-            claim.node_pool or "", claim.metadata.labels.get(keys.ZONE, "")
-        ).inc()
-        context.health.note(claim, True)
-        context.safety.registration(True)
+        node = context.mirror.node_for(claim)
+        fields: dict[str, Any] = {"provider-id": claim.status.provider_id}
+        if node is not None:
+            fields["Node"] = logs.ref(node.metadata.name)
+        for step in steps:
+            if step == "Registered":
+                context.log.info("registered nodeclaim", **fields)
+                zone = claim.metadata.labels.get(keys.ZONE, "")
+                context.metrics.nodes_created.labels(claim.node_pool or "", zone).inc()
+            elif node is not None:
+                allocatable = format_resources(resources(node.status.allocatable))
+                context.log.info("initialized nodeclaim", **fields, allocatable=allocatable)
 
 
 def _target(claim: NodeClaim) -> Target:

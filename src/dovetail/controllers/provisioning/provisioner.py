@@ -20,6 +20,7 @@ from dovetail.controllers.provisioning.batcher import Batcher
 from dovetail.controllers.provisioning.ends import Ends
 from dovetail.controllers.provisioning.filling import Filling
 from dovetail.controllers.provisioning.planning import Planning
+from dovetail.controllers.worker import EXPLAINED
 from dovetail.kube.errors import Forbidden, Invalid, KubeError, Unauthorized
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODECLAIMS, NODEPOOLS, NODES, PODS
@@ -49,6 +50,7 @@ class Provisioner:
         filling = Filling(context.kube, context.mirror)
         self._batcher = Batcher(context.clock, settings.batch_idle_duration, settings.batch_max_duration, filling)
         self._planning = Planning(context)
+        self._ids = context.chance.child("reconcile", "provisioner")
         self._refused: dict[str, tuple[int, float]] = {}
         self._told: dict[str, str] = {}
         self._attempts = Attempts()
@@ -69,10 +71,12 @@ class Provisioner:
             while True:
                 await self._batcher.wait()
                 await self._context.mirror.synced.wait()
-                try:
-                    await self.provision()
-                except KubeError as problem:
-                    self._context.log.error("Reconciler error", controller="provisioner", error=str(problem))
+                with logs.reconciling("provisioner", self._ids.uid()):
+                    try:
+                        with self._context.metrics.runtime.reconciliation("provisioner", EXPLAINED):
+                            await self.provision()
+                    except KubeError as problem:
+                        self._context.log.error("Reconciler error", error=str(problem))
 
     def _pod_changed(self, change: Change[Pod]) -> None:
         pod = change.new
@@ -164,11 +168,12 @@ class Provisioner:
         began = context.clock.monotonic()
         context.waits.looked_at(pods)
         snapshot = context.cutter.cut(await context.offers.all(), pods)
-        plan = await self._planning.provision(snapshot)
+        decision = context.ledger.new_id()
+        with context.metrics.planning("provisioner", decision, len(pods)):
+            plan = await self._planning.provision(snapshot)
         if plan is None:
             return False
         context.waits.decided(pods, plan.unschedulable)
-        decision = context.ledger.new_id()
         self._tell(plan, snapshot, decision, context.clock.monotonic() - began)
         by_key = {pod.metadata.key: pod for pod in pods}
         refused = await self._buy(plan, by_key, decision)

@@ -34,7 +34,10 @@ class Termination:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._evictions = Evictions(context)
-        self._worker = Worker("node.termination", self._reconcile, context.log, context.chance, workers=50)
+        self._worker = Worker(
+            "node.termination", self._reconcile, context.log, context.chance, workers=50,
+            resource=NODES, metrics=context.metrics,
+        )
         context.mirror.listen(NODES, self._node_changed)
         context.mirror.listen(PODS, self._pod_changed)
 

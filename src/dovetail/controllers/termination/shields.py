@@ -25,7 +25,9 @@ class Shields:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._worker = Worker("pod.donotdisrupt", self._reconcile, context.log, context.chance)
+        self._worker = Worker(
+            "pod.donotdisrupt", self._reconcile, context.log, context.chance, resource=PODS, metrics=context.metrics,
+        )
         context.mirror.listen(PODS, self._changed)
 
     async def run(self) -> None:
