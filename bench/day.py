@@ -25,8 +25,8 @@ from dovetail.lab.invariants import Broken
 from dovetail.lab.scenario.play import Outcome, Player
 from dovetail.lab.scenario.schema import Scenario, ScenarioError, read
 from dovetail.lab.seconds import Seconds
-from dovetail.planner.optimise.bound import relaxed
-from dovetail.planner.problem import Problem
+from dovetail.planner.optimise.lower_bound import relaxed
+from dovetail.planner.problem.compile import Problem
 
 SCENARIO = Path(__file__).parent.parent / "scenarios" / "large-autoscaled-day.yaml"
 HOUR = 3600.0

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bench.scenarios import scenario
 from dovetail.cli import plan_input, plan_objects
-from dovetail.planner.optimise.better import better_by_work
+from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
@@ -134,10 +134,12 @@ def compare(before: Path, after: Path) -> int:
     differing = [key for key in old if key in new and old[key] != new[key]]
     for key in differing:
         (_, price, pending, relaxed, zones, wrong), figures = old[key], new[key][1:]
-        print(f"seed {key[0]} tier {key[1]}: $/h {price} -> {figures[0]} ({float(figures[0]) / (float(price) or 1):.3f}), "
+        ratio = float(figures[0]) / (float(price) or 1.0)
+        print(f"seed {key[0]} tier {key[1]}: $/h {price} -> {figures[0]} ({ratio:.3f}), "
               f"pending {pending} -> {figures[1]}, relaxed {relaxed} -> {figures[2]}, zones {zones} -> {figures[3]}, "
               f"violations {wrong} -> {figures[4]}")  # fmt: skip
-    print(f"{len(old.keys() & new.keys())} plans compared, {len(differing)} differ, {len(missing)} are in one file only")
+    both = len(old.keys() & new.keys())
+    print(f"{both} plans compared, {len(differing)} differ, {len(missing)} are in one file only")
     for name, found in (("before", old), ("after", new)):
         values = [found[key] for key in old.keys() & new.keys()]
         print(f"  {name}: $/h {sum(float(value[1]) for value in values):.3f}, pending {_sum(values, 2)}, "

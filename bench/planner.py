@@ -35,14 +35,14 @@ import msgspec
 from bench import burst
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.quantity import format_resources
-from dovetail.planner.consolidate import consolidate
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
+from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
-from dovetail.planner.problem import Problem
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
-from dovetail.planner.quiet import settle, settling
 from dovetail.planner.snapshot import Pool, Snapshot
 from dovetail.planner.verify import verify
+from dovetail.runtime.gc_pause import settle, settling
 
 SIZES = (500, 1000, 2000, 5000, 10000, 20000)
 #: The controller tidies once a minute; bursts come every few seconds.
@@ -270,8 +270,8 @@ def fleet() -> None:
 def explain() -> None:
     from unittest.mock import patch
 
-    from dovetail.planner.explain import unschedulable
-    from dovetail.planner.losers import cheaper
+    from dovetail.planner.explain.unschedulable import unschedulable
+    from dovetail.planner.launch.rejected_offerings import cheaper
 
     spent = 0.0
     for_nothing = min(timed(lambda: None)[0] for _ in range(1000))
@@ -293,8 +293,8 @@ def explain() -> None:
         provision(snapshot)
         spent, total = 0.0, 0.0
         with (
-            patch("dovetail.planner.launch.cheaper", metered(cheaper)),
-            patch("dovetail.planner.provision.unschedulable", metered(unschedulable)),
+            patch("dovetail.planner.launch.node_claims.cheaper", metered(cheaper)),
+            patch("dovetail.planner.launch.assemble.unschedulable", metered(unschedulable)),
         ):
             for _ in range(10):
                 total += _planned(snapshot)[0]

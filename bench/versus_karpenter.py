@@ -30,13 +30,13 @@ from bench.unrolled import unrolled
 from dovetail.cli import plan_input, plan_objects
 from dovetail.cli.plan_output import as_json
 from dovetail.model.fit.podinfo import pod_info
-from dovetail.planner.checks.replay import stuck
-from dovetail.planner.checks.world import World
-from dovetail.planner.optimise.better import better_by_work
+from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
+from dovetail.planner.verify.bind_order import stuck
+from dovetail.planner.verify.cluster import World
 
 HERE = Path(__file__).parent
 Object = dict[str, Any]

@@ -12,7 +12,7 @@ from dovetail.controllers.provisioning.attempts import AT_ONCE, Attempts
 from dovetail.kube import resources as kinds
 from dovetail.model.meta import ObjectMeta, OwnerReference
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
 
 Tell = Callable[..., None]

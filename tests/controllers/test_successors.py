@@ -21,7 +21,7 @@ from dovetail.lab.kubelet.fleet import Pace
 from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.meta import ObjectMeta
 from dovetail.model.pods import Container, Pod, PodSpec, ResourceRequirements
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
 
 GIB = 2**30

@@ -12,7 +12,7 @@ from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import resources
-from dovetail.planner.optimise.better import better_by_work
+from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.cli.plan_text import as_text
-from dovetail.planner.consolidate import consolidate
+from dovetail.planner.consolidate.policy import Quota, Terms
+from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.snapshot import NodeState, Snapshot
-from dovetail.planner.terms import Quota, Terms
 from dovetail.planner.verify import verify
 
 from .conftest import node as bare

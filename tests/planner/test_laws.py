@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dovetail.model.pods import Pod
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dovetail.model.pods import Pod
-from dovetail.planner.optimise.better import better_by_work
-from dovetail.planner.problem import Problem
+from dovetail.planner.optimise.improve import better_by_work
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Snapshot
 
@@ -71,7 +71,7 @@ def test_bettering_a_large_batch_takes_no_more_work_than_it_was_given() -> None:
 
 def test_one_impossible_pod_does_not_make_a_large_batch_be_planned_again(solve: Solve) -> None:
     """Nothing could hold it, so nobody goes short for want of a better packing."""
-    from dovetail.planner.problem import Problem
+    from dovetail.planner.problem.compile import Problem
     from dovetail.planner.provision import quick
     from dovetail.planner.snapshot import Snapshot
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from dovetail.model.instancetype import Offering
-from dovetail.planner.optimise.better import better_by_work
-from dovetail.planner.optimise.bound import holding, relaxed, sharing
-from dovetail.planner.optimise.fluid import Cut, Demand, fluid
+from dovetail.planner.launch.assemble import plan_of
+from dovetail.planner.optimise.improve import better_by_work
+from dovetail.planner.optimise.lower_bound import holding, relaxed, sharing
 from dovetail.planner.optimise.patterns import Patterns
+from dovetail.planner.optimise.relaxation import Cut, Demand, fluid
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
-from dovetail.planner.problem import Problem
-from dovetail.planner.provision import plan_of, quick
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify import verify
 
@@ -105,7 +106,7 @@ from dovetail.model.instancetype import InstanceType, Offering
 from dovetail.model.pods import Pod
 from dovetail.planner.optimise.patterns import Patterns
 from dovetail.planner.optimise.rounding import FINE, Rounding, rounded
-from dovetail.planner.problem import Problem
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import quick
 from dovetail.planner.snapshot import Pool, Snapshot
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from dovetail.cli.plan import plan
 from dovetail.cli.plan_output import as_json, json_pieces, yaml_pieces
-from dovetail.planner.optimise import better
+from dovetail.planner.optimise import improve
 from dovetail.planner.plan import Choice, Cost, Machine, Placement, Plan
 
 TYPE = {
@@ -93,7 +93,7 @@ def test_few_pods_get_the_same_plan_however_slow_the_machine(tmp_path: Path, mon
 
     calm = planned()
     hours = itertools.count(step=3600.0)
-    monkeypatch.setattr(better, "stopwatch", lambda: next(hours))
+    monkeypatch.setattr(improve, "stopwatch", lambda: next(hours))
     assert planned() == calm
     assert calm["cost"]["perHour"] < planned("--deadline", "0")["cost"]["perHour"]
 
@@ -105,7 +105,7 @@ def test_many_pods_get_the_same_plan_on_a_slower_machine(tmp_path: Path, monkeyp
     plans = []
     for seconds in (1e-4, 0.03):
         looks = itertools.count(step=seconds)
-        monkeypatch.setattr(better, "stopwatch", lambda looks=looks: next(looks))
+        monkeypatch.setattr(improve, "stopwatch", lambda looks=looks: next(looks))
         found = json.loads(CliRunner().invoke(plan, ["-f", str(file), "-o", "json"]).stdout)
         plans.append({name: each for name, each in found.items() if name != "took"})
     assert plans[0] == plans[1]

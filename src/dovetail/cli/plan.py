@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dovetail.model.instancetype import InstanceType
-    from dovetail.planner.optimise.better import Optimiser
+    from dovetail.planner.consolidate.policy import Terms
+    from dovetail.planner.optimise.improve import Optimiser
     from dovetail.planner.plan import Plan
     from dovetail.planner.snapshot import Snapshot
-    from dovetail.planner.terms import Terms
 
 #: So many pods take a while.
 MANY = 200
@@ -100,11 +100,11 @@ def plan(
 
 def _solve(snapshot: Snapshot, seed: int, deadline: float | None, pods: int, terms: Terms | None) -> Plan:
     """A deadline that is asked for is kept by the clock; else plans are the same however busy the machine is."""
-    from dovetail.planner.optimise.better import PATIENCE, better, better_by_work, better_patiently
+    from dovetail.planner.optimise.improve import PATIENCE, better, better_by_work, better_patiently
     from dovetail.planner.provision import provision
 
     if terms is not None:
-        from dovetail.planner.consolidate import consolidate
+        from dovetail.planner.consolidate.search import consolidate
 
         if deadline is None:
             return consolidate(snapshot, seed, min(4.0, 1.0 + pods / 1000), terms, PATIENCE)

@@ -23,9 +23,9 @@ from dovetail.model.meta import condition, stamp
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
 from dovetail.model.workloads import PodDisruptionBudget
-from dovetail.planner.choices import movable_pods
+from dovetail.planner.consolidate.candidates import movable_pods
+from dovetail.planner.consolidate.policy import Quota, Terms
 from dovetail.planner.snapshot import NodeState, Snapshot
-from dovetail.planner.terms import Quota, Terms
 
 #: A pool with the Balanced policy wants at least this part of the share that is disturbed to be saved.
 _BALANCED = 0.5

@@ -21,16 +21,16 @@ from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
+from dovetail.model.node_overlays import agreed, overlaid
 from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pods import Pod
 from dovetail.model.quantity import QuantityError
 from dovetail.model.stored import stored
 from dovetail.model.taints import DISRUPTED, same
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.workload_pods import count, pods_of
 from dovetail.model.workloads import DaemonSet, Deployment, Job, PodDisruptionBudget, ReplicaSet, StatefulSet
-from dovetail.planner.overlays import agreed, overlaid
 from dovetail.planner.snapshot import NodeState, Pool, PoolRequirement, Snapshot
-from dovetail.planner.workloads import count, pods_of
 
 
 def catalogue(path: str) -> tuple[InstanceType, ...]:

@@ -10,7 +10,7 @@ from dovetail.cli.plan_objects import Objects
 from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import PersistentVolumeClaim
-from dovetail.planner.shape import claim_names
+from dovetail.planner.problem.pod_spec import claim_names
 from dovetail.planner.snapshot import Snapshot
 
 #: So many things that are wrong with pods are told one by one.

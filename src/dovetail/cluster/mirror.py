@@ -31,7 +31,7 @@ from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pods import Pod
 from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
 
 T = TypeVar("T")

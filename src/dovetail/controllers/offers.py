@@ -21,7 +21,7 @@ from dovetail.controllers.logs import ref
 from dovetail.model.instancetype import InstanceType
 from dovetail.model.kinds.kubelet import KUBELET_ANNOTATION, with_kubelet
 from dovetail.model.kinds.nodepool import NodePool
-from dovetail.planner.overlays import overlaid
+from dovetail.model.node_overlays import overlaid
 from dovetail.planner.snapshot import Pool
 
 #: A NodeClass that nobody wrote, for clouds that need none.

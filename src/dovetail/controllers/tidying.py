@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from itertools import count
 
-from dovetail.planner.quiet import busy, settle, settling
+from dovetail.runtime.gc_pause import busy, settle, settling
 
 #: Seconds between two looks, and for how many more a better moment is waited for.
 EVERY, PATIENCE = 60.0, 60

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from dovetail.clock import stopwatch
-from dovetail.planner.dispersal import dispersed
-from dovetail.planner.diversity import varied
-from dovetail.planner.explain import unschedulable
-from dovetail.planner.launch import machines_and_placements, recharged
-from dovetail.planner.plan import Cost, Machine, Placement, Plan
-from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing, carried, few, hints_for, hopeless, pack, pourable
-from dovetail.planner.quiet import quiet
-from dovetail.planner.reference.greedy import Outcome
-from dovetail.planner.reference.replay import following, outcomes_of, yardstick_of
+from dovetail.planner.baseline.scheduler import Outcome
+from dovetail.planner.baseline.to_packing import following, outcomes_of, yardstick_of
+from dovetail.planner.launch.assemble import plan_of
+from dovetail.planner.packing.pack import Packing, carried, few, hints_for, hopeless, pack, pourable
+from dovetail.planner.packing.strategy import Strategy
+from dovetail.planner.plan import Plan
+from dovetail.planner.problem.compile import Problem
 from dovetail.planner.snapshot import Snapshot
-from dovetail.planner.strategy import Strategy
 from dovetail.planner.verify import verify
-from dovetail.planner.zones import owed
+from dovetail.runtime.gc_pause import quiet
 
 if TYPE_CHECKING:
-    from dovetail.planner.optimise.better import Optimiser
+    from dovetail.planner.optimise.improve import Optimiser
 
 #: For few pods several strategies are tried at once, for many the one that never needs to be repaired.
 _FIRST = (
@@ -62,8 +58,6 @@ _SHORT_WORK, _MISSING_WORK = 4_500, 9_000
 _GUIDE = Strategy(order="reference", grow=True, wide=True, by_priority=True)
 #: The reference looks at one machine after another: up to this many.
 _FLEET = 500
-#: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
-_DISPERSED = 200
 
 
 def provision(
@@ -84,7 +78,7 @@ def provision(
     return _timed(plan, stopwatch() - start)
 
 
-def quoted(snapshot: Snapshot) -> float | None:
+def quote(snapshot: Snapshot) -> float | None:
     """What the quick answer costs an hour; None if somebody has no place."""
     with quiet():
         packing = _first(snapshot, measured=False).packing
@@ -174,7 +168,7 @@ def _rank(packing: Packing) -> tuple[float, ...]:
 
 def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser: Optimiser | None) -> Plan:
     """The best plan found in time, starting from the quick answer."""
-    from dovetail.planner.optimise.better import better
+    from dovetail.planner.optimise.improve import better
 
     problem, first, outcomes = begun
     found = (optimiser or better)(problem, first, seed, deadline, spent)
@@ -192,13 +186,13 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
 
 def _floor(problem: Problem, packing: Packing) -> float | None:
     """What no plan for the pods of a packing can cost less than."""
-    from dovetail.planner.optimise.bound import proven
+    from dovetail.planner.optimise.lower_bound import proven
 
     return proven(problem, packing.left, _AN_HOUR if few(problem) else 1.0)
 
 
 def _bounded(problem: Problem, packing: Packing, bound: float | None) -> Plan:
-    from dovetail.planner.optimise.bound import WORDS
+    from dovetail.planner.optimise.lower_bound import WORDS
 
     if bound is not None and math.isclose(bound, packing.cost):  # prices were added up in another order
         bound = packing.cost
@@ -286,31 +280,3 @@ def _short(problem: Problem, best: Packing, first: Sequence[Strategy], more: Seq
         best = min(best, pack(problem, strategy), key=merit)
     hints = hints_for(problem, best.left)
     return min((best, *(pack(problem, strategy, hints) for strategy in first)), key=merit) if hints else best
-
-
-def _price(machines: Sequence[Machine]) -> float:
-    return sum([machine.price for machine in machines])
-
-
-def plan_of(
-    problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = ""
-) -> Plan:
-    """The packing as a plan, with reasons for those left over."""
-    machines, placements, left = machines_and_placements(problem, packing)
-    least = _price(machines)
-    if tier > 1 and len(machines) <= _DISPERSED:
-        choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
-
-        def settled(was: Machine, machine: Machine) -> Machine | None:
-            varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
-            return recharged(problem, was, machine) if varies else None
-
-        machines = dispersed(machines, settled, owed(packing.board, packing.left))
-    for index, names in left.items():
-        why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
-        placements.update(dict.fromkeys(names, why))
-    price = _price(machines)
-    cost = Cost(per_hour=price, lower_bound=bound, bound_of=bound_of, for_zones=max(0.0, price - least))
-    names = sorted(placements)
-    in_order = dict(zip(names, map(placements.__getitem__, names), strict=True))
-    return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)

@@ -18,7 +18,7 @@ from dovetail.model.pods import Pod, TopologySpreadConstraint
 from dovetail.model.selector import LabelSelector
 from dovetail.model.volumes import PersistentVolume, PersistentVolumeClaim, StorageClass
 from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
-from dovetail.planner.memory import Memory
+from dovetail.planner.cache import Memory
 
 
 class Preferences(StrEnum):

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import msgspec
 
 from dovetail.controllers.disruption.commands import Candidate
-from dovetail.planner.narrowing import Types, cheaper, cheapest
+from dovetail.planner.launch.price_filter import Types, cheaper, cheapest
 from dovetail.planner.plan import Machine, Plan
 
 #: A saving below this share of what is removed is not worth anybody's trouble.

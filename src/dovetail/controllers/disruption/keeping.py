@@ -15,7 +15,7 @@ import numpy as np
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.thinning import Room
 from dovetail.model.pods import Pod
-from dovetail.planner.optimise.staying import SMALL, cheapest
+from dovetail.planner.consolidate.subsets import SMALL, cheapest
 
 #: How heavily moves weigh, and how much of the machines that stay may be asked for.
 TRIED = tuple(itertools.product((1.0, 2.5), (1.0, 0.99, 0.98, 0.97, 0.95, 0.92)))

@@ -18,11 +18,11 @@ from dovetail.controllers.disruption.thinning import Room
 from dovetail.controllers.provisioning import pending
 from dovetail.model.nodes import Taint
 from dovetail.model.pods import Pod
-from dovetail.planner.memory import Memory
-from dovetail.planner.optimise.better import better_by_work
+from dovetail.planner.cache import Memory
+from dovetail.planner.optimise.improve import better_by_work
 from dovetail.planner.plan import Plan
-from dovetail.planner.provision import provision, quoted
-from dovetail.planner.shape import Shape, shape_of
+from dovetail.planner.problem.pod_spec import Shape, shape_of
+from dovetail.planner.provision import provision, quote
 from dovetail.planner.snapshot import NodeState, Pool
 
 #: Seconds' worth of work for a plan that may be carried out.
@@ -137,7 +137,7 @@ class Simulation:
         about = (_alike(moved, empty.memory), tuple(map(id, empty.pools)), tuple(map(id, empty.daemons)))
         if about not in known:
             known.clear()
-            known[about] = (quoted(empty), empty.pools, empty.daemons)  # whoever is known by identity must stay
+            known[about] = (quote(empty), empty.pools, empty.daemons)  # whoever is known by identity must stay
         price: float | None = known[about][0]
         return price
 

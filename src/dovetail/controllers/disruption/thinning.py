@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dovetail.controllers.disruption.commands import Candidate
 from dovetail.controllers.disruption.consolidation import CLOSE
 from dovetail.model.pods import Pod
-from dovetail.planner.fleet import facts_of
-from dovetail.planner.memory import Memory
-from dovetail.planner.shape import Shape, shape_of
+from dovetail.planner.cache import Memory
+from dovetail.planner.problem.nodes import facts_of
+from dovetail.planner.problem.pod_spec import Shape, shape_of
 from dovetail.planner.snapshot import NodeState
 
 Amounts = npt.NDArray[np.float64]

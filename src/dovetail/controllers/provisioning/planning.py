@@ -12,8 +12,8 @@ from dovetail.clock import beside, virtual
 from dovetail.controllers.context import Context
 from dovetail.controllers.provisioning.ahead import Checked, Thought, alike, begun
 from dovetail.controllers.safety import Cause
-from dovetail.planner.optimise.apart import apart
-from dovetail.planner.optimise.better import better_by_work
+from dovetail.planner.optimise.improve import better_by_work
+from dovetail.planner.optimise.worker import apart
 from dovetail.planner.plan import Plan
 from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot

@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dovetail.planner.board import Board
-from dovetail.planner.columns import Bools
-from dovetail.planner.menu import Menu
-from dovetail.planner.optimise.fluid import Cut, Demand, Fluid, fluid
+from dovetail.planner.offerings.catalog import Bools
+from dovetail.planner.optimise.relaxation import Cut, Demand, Fluid, fluid
 from dovetail.planner.optimise.rounding import COARSE, FINE, Rounding, where_on
-from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing
-from dovetail.planner.sizing import shrink
-from dovetail.planner.soundness import sound
+from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.resize import shrink
+from dovetail.planner.packing.state import Board
+from dovetail.planner.packing.topology_validation import sound
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.frontier import Menu
 
 #: A machine that holds this many pods of the average size is filled by a fluid.
 _LARGE = 100

@@ -13,18 +13,17 @@ from copy import copy
 
 import numpy as np
 
-from dovetail.planner.asks import Ask
-from dovetail.planner.board import Board
-from dovetail.planner.bulk import put_all
-from dovetail.planner.columns import Bools, Floats, Ints
-from dovetail.planner.groups import AFFINITY, SPREAD
-from dovetail.planner.optimise.bound import holding, sharing
-from dovetail.planner.optimise.fluid import Demand, Fluid, fluid
-from dovetail.planner.packer import Packer
-from dovetail.planner.problem import Problem
-from dovetail.planner.quick import Packing
-from dovetail.planner.sizing import shrink
-from dovetail.planner.strategy import Strategy
+from dovetail.planner.offerings.catalog import Bools, Floats, Ints
+from dovetail.planner.optimise.lower_bound import holding, sharing
+from dovetail.planner.optimise.relaxation import Demand, Fluid, fluid
+from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.packer import Packer
+from dovetail.planner.packing.resize import shrink
+from dovetail.planner.packing.state import Board, put_all
+from dovetail.planner.packing.strategy import Strategy
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.topology_groups import AFFINITY, SPREAD
 
 #: Shares that the relaxation has at most: for the search, and for the quick answer.
 FINE, COARSE = 8_000, 600

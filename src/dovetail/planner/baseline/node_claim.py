@@ -1,0 +1,268 @@
+"""A claim of the reference: a machine that is still everything its pods allow it to be.
+
+Pods are added as long as some type, somewhere, holds them all; price is looked at only when everybody is placed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+
+from dovetail.planner.baseline.topology import Tally, bits
+from dovetail.planner.offerings.alternatives import capacity_at_most, largest_capacity
+from dovetail.planner.offerings.catalog import Columns, lowest
+from dovetail.planner.offerings.open_labels import RESERVATION
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.min_values import various
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.topology_counters import Cell, tolerated
+from dovetail.planner.requirements import Term, holds
+
+_NONE: frozenset[str] = frozenset()
+
+
+class Step:
+    """A pod class at one point of its way down: one required term, and a rung of its ladder."""
+
+    __slots__ = ("ask", "mask", "narrow", "nodes", "rung", "size", "strict")
+
+    def __init__(self, market: Market, ask: Ask, rung: int, term: Term, required: Term) -> None:
+        problem, columns = market.problem, market.columns
+        self.ask = ask
+        self.rung = rung
+        self.mask = (ask.mask | market.used_up_for(ask)) & columns.term(term)
+        self.nodes = ask.nodes
+        if len(ask.level.terms) > 1 and problem.nodes:
+            self.nodes = ask.nodes & problem.passing((term,))
+        self.size = (id(ask.steps), self.mask)
+        """What decides whether some machine holds the pod; steps that have it in common share the answer."""
+        self.strict = [_among(axis.key, named, required)
+                       for axis, named in zip(problem.axes, market.tally.named, strict=True)]  # fmt: skip
+        self.narrow = market.narrowed_by(term)
+
+
+class Claim:
+    """Mutable: what the machine may still be, what it holds, and the reservations that are kept for it."""
+
+    __slots__ = ("attached", "dead", "domains", "mask", "number", "pool", "reserved", "used")
+
+    def __init__(self, number: int, pool: int, mask: int, domains: list[int | None], dims: int) -> None:
+        self.number = number
+        self.pool = pool
+        self.mask = mask
+        self.domains = domains
+        self.used = [0] * dims
+        self.attached = 0
+        self.reserved = _NONE
+        self.dead: set[tuple[int, int]] = set()
+        """Sizes that will never fit again: room only shrinks."""
+
+
+class Change:
+    """What a claim would be with one more pod."""
+
+    __slots__ = ("domains", "mask", "reserved")
+
+    def __init__(self, mask: int, domains: list[int | None], reserved: frozenset[str]) -> None:
+        self.mask = mask
+        self.domains = domains
+        self.reserved = reserved
+
+
+class Deferred(Exception):
+    """Reserved capacity would do, and none can be kept for the claim now: nothing else is tried for the pod."""
+
+
+class Market:
+    """What claims share: the columns, the reservations not yet kept for anybody, what the pools may still buy."""
+
+    def __init__(self, problem: Problem, tally: Tally) -> None:
+        self.problem = problem
+        self.columns: Columns = problem.columns
+        self.tally = tally
+        self.left = dict(problem.reservations)
+        self.limits = [dict(each) for each in problem.limits]
+        of_name = {name: self.columns.by_label(RESERVATION).get(name, 0) & self.columns.reserved for name in self.left}
+        self._of_reservation = {name: mask for name, mask in of_name.items() if self.left[name]}
+        self._unreserved = self.columns.everything & ~self.columns.reserved
+        self._used_up = _offered(problem, _union(mask for name, mask in of_name.items() if not self.left[name]))
+        """Reservations that are used up cannot be had, but the reference counts them for the variety that is asked."""
+        self._in_domains: dict[tuple[int, int], int] = {}
+        self._sizes = [self.columns.steps(name) for name in problem.dims]
+        self._seen: dict[int, int] = {}
+
+    def used_up_for(self, ask: Ask) -> int:
+        """The columns of reservations without a machine left that a pod would accept."""
+        if not self._used_up:
+            return 0
+        borne = tolerated(self.columns, ask.cls.shape.tolerations, ask.level.bears_prefer)
+        return self._used_up & borne & self.columns.any_term(ask.cls.storage.alternatives)
+
+    def narrowed_by(self, term: Term) -> list[int | None]:
+        """The domains on every axis that a term allows; None where it says nothing."""
+        keys = {each[0] for each in term}
+        return [
+            _among(axis.key, named, term) if axis.key in keys else None
+            for axis, named in zip(self.problem.axes, self.tally.named, strict=True)
+        ]
+
+    def within(self, axis: int, domains: int) -> int:
+        """The columns that lie in some domains of an axis."""
+        known = self._in_domains.get((axis, domains))
+        if known is None:
+            where, values = self.columns.by_label(self.problem.axes[axis].key), self.problem.axes[axis].values
+            known = 0
+            for at, value in enumerate(values):
+                if domains >> at & 1:
+                    known |= where.get(value, 0)
+            self._in_domains[axis, domains] = known
+        return known
+
+    def change(self, claim: Claim, step: Step) -> Change | None:
+        """What the claim would be with the pod; None if it cannot take it. May be deferred."""
+        ask = step.ask
+        if not self.tally.host_admits(ask, claim.number):
+            return None
+        mask = claim.mask & step.mask
+        if mask:
+            for dim, amount in ask.steps:
+                levels, masks = self._sizes[dim]
+                mask &= masks[bisect_left(levels, claim.used[dim] + amount)]
+                if not mask:
+                    break
+        if not mask:
+            claim.dead.add(step.size)
+            return None
+        for dim, more in self.brought(claim, ask) if ask.shared else ():
+            levels, masks = self._sizes[dim]
+            mask &= masks[bisect_left(levels, claim.used[dim] + int(ask.request[dim]) + more)]
+        if not mask:
+            return None
+        for volumes in ask.cls.storage.alternatives:
+            found = self._narrowed(claim, step, mask & self.columns.term(volumes), volumes)
+            if found is not None:
+                return found
+        return None
+
+    def brought(self, claim: Claim, ask: Ask) -> tuple[tuple[int, int], ...]:
+        """What a pod takes of a claim by shared volumes that nobody has brought there yet."""
+        return self.problem.sharing.amounts(ask.shared & ~claim.attached)
+
+    def _narrowed(self, claim: Claim, step: Step, mask: int, volumes: Term) -> Change | None:
+        open_to = list(claim.domains)
+        for narrow in (step.narrow, self.narrowed_by(volumes)) if volumes else (step.narrow,):
+            for at, each in enumerate(narrow):
+                before = open_to[at]
+                if each is not None:
+                    open_to[at] = each if before is None else before & each
+        domains = self.tally.domains(step.ask, step.strict, open_to) if mask else None
+        if domains is None:
+            return None
+        for at, chosen in enumerate(domains):
+            if chosen is not None:
+                mask &= self.within(at, chosen)
+        if not mask or not self._diverse(claim.pool, mask):
+            return None
+        return Change(mask, domains, self._reservations(claim, mask))
+
+    def _diverse(self, pool: int, mask: int) -> bool:
+        return various(self.columns, mask, self.problem.min_values.get(pool, ()))
+
+    def _reservations(self, claim: Claim, mask: int) -> frozenset[str]:
+        """The reservations to keep for the claim: all that it might use and that are not kept for others.
+
+        One that is used up is nothing to wait for, unless there is nothing else.
+        """
+        if not (self._of_reservation or claim.reserved) and mask & self._unreserved:
+            return _NONE
+        usable = [name for name, where in self._of_reservation.items() if where & mask]
+        kept = frozenset(name for name in usable if name in claim.reserved or self.left[name] > 0)
+        if (usable or claim.reserved or not mask & self._unreserved) and not kept:
+            raise Deferred
+        return kept
+
+    def add(self, claim: Claim, step: Step, change: Change) -> None:
+        for name in change.reserved - claim.reserved:
+            self.left[name] -= 1
+        for name in claim.reserved - change.reserved:
+            self.left[name] += 1
+        claim.mask, claim.domains, claim.reserved = change.mask, change.domains, change.reserved
+        for dim, amount in (*step.ask.steps, *self.brought(claim, step.ask)):
+            claim.used[dim] += amount
+        claim.attached |= step.ask.shared
+        members = (*step.ask.ties.host_members, *step.ask.ties.domain_members)
+        seen = [cell for cell in members if cell.everywhere or not claim.mask & ~self._counted(cell)]
+        self.tally.record(step.ask, claim.number, claim.domains, seen)
+
+    def _counted(self, cell: Cell) -> int:
+        """The columns on which a group counts pods."""
+        if cell.counted_columns is None:
+            return self.columns.everything
+        known = self._seen.get(cell.index)
+        if known is None:
+            known = self._seen[cell.index] = self.columns.mask(cell.counted_columns.tolist())
+        return known
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def buyable(self, pool: int) -> int:
+        """The columns of a pool that its limits still allow."""
+        mask = self.columns.of_pool[pool] & (self.columns.available | self._used_up)
+        for name, left in self.limits[pool].items():
+            if name == "nodes":
+                mask = mask if left > 0 else 0
+            else:
+                mask &= capacity_at_most(self.columns, name, left)
+        return mask
+
+    def charge(self, claim: Claim) -> None:
+        """A new claim counts as the largest machine that it might become."""
+        left: dict[str, int] = self.limits[claim.pool]
+        for name in left:
+            left[name] -= 1 if name == "nodes" else largest_capacity(self.columns, claim.mask, name)
+
+    def final(self, claim: Claim) -> int:
+        """What the claim is in the end: reserved machines where some are kept for it, else the others."""
+        if claim.reserved:
+            return claim.mask & _union(self._of_reservation[name] for name in claim.reserved)
+        return claim.mask & ~self.columns.reserved
+
+    def price(self, claim: Claim) -> float:
+        return float(self.columns.prices[lowest(self.final(claim))])
+
+
+def open_domains(market: Market, pool: int) -> list[int | None]:
+    """The domains that a pool's own requirements leave on every axis; None where it says nothing."""
+    found: list[int | None] = []
+    template = market.problem.pools[pool]
+    given: Mapping[str, str] = template.labels
+    for axis, named in zip(market.problem.axes, market.tally.named, strict=True):
+        rules = [(each.key, each.operator, each.values) for each in template.requirements
+                 if each.key == axis.key and each.operator == "In"]  # fmt: skip
+        if axis.key in given:
+            found.append(bits(at for at, value in enumerate(named) if value == given[axis.key]))
+        else:
+            found.append(_among(axis.key, named, tuple(rules)) if rules else None)
+    return found
+
+
+def _offered(problem: Problem, mask: int) -> int:
+    """The columns of a mask whose offerings are there, whether or not any machine is left of them."""
+    gone, found = problem.snapshot.unavailable, 0
+    for column in problem.columns.listed(mask):
+        offer = column.offering
+        if offer.available and (column.type.name, offer.zone, offer.capacity_type) not in gone:
+            found |= 1 << column.index
+    return found
+
+
+def _among(key: str, values: list[str], term: Term) -> int:
+    rules = [each for each in term if each[0] == key]
+    return bits(at for at, value in enumerate(values) if all(holds(each, value) for each in rules))
+
+
+def _union(masks: Iterable[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found

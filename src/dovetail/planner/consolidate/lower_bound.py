@@ -1,0 +1,95 @@
+"""What a fleet cannot cost less than, whichever of its machines stay: the bound of a consolidation.
+
+Bought anew, pods are worth what the market asks for them at least. A machine that stays holds so much worth of pods at
+most, and costs its price: what it holds beyond that comes off the bound. Where budgets keep machines, those that are
+the best bargains stay first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Floats
+from dovetail.planner.optimise.lower_bound import WORDS, relaxed, whole
+from dovetail.planner.optimise.relaxation import Fluid
+from dovetail.planner.problem.compile import Problem
+
+#: Steps in which prices of the market are tried, from nothing to all they are.
+_STEPS = 64
+_TOLD = "any part of the fleet bought anew, whatever the disruption budgets of pods"
+_KEPT = "; of pools with a budget as many machines stay as must"
+
+
+class Floor(msgspec.Struct, frozen=True):
+    """The bound, and what it relaxes."""
+
+    price: float
+    words: str
+
+
+class Stand(msgspec.Struct, frozen=True):
+    """A machine that might go: what it costs, who is on it by the number of their class, and what room it has beside.
+
+    `resold`: as much can be bought for no more.
+    """
+
+    pool: str
+    price: float
+    pods: Sequence[int]
+    free: Floats
+    resold: bool
+
+
+def floor_of(
+    problem: Problem, stands: Sequence[Stand], staying: float, budgets: Mapping[str, int], seconds: float
+) -> Floor | None:
+    """What no fleet for the same pods costs less than; None where there was no time.
+
+    In `problem` all `stands` are gone and their pods to be placed; `staying` is what the others cost. Of a pool with a
+    budget at most so many may go.
+    """
+    nowhere = {one.index: one.count for one in problem.classes if not _sold(problem, one.index)}
+    fluid = relaxed(problem, nowhere, seconds)
+    if fluid is None:
+        return None
+    prices, pools = np.array([each.price for each in stands]), [each.pool for each in stands]
+    values, must = _values(fluid, stands), {pool: pools.count(pool) - most for pool, most in budgets.items()}
+    found = max(
+        _kept(share * fluid.price, prices - share * values, pools, must) for share in np.linspace(0.0, 1.0, _STEPS + 1)
+    )
+    if all(each.resold for each in stands):
+        found = max(found, whole(problem, nowhere))
+    words = f"{_TOLD}, where {WORDS}{_KEPT if any(count > 0 for count in must.values()) else ''}"
+    return Floor(float(staying + found), words)
+
+
+def _sold(problem: Problem, index: int) -> bool:
+    ask = problem.ask(problem.classes[index], len(problem.classes[index].levels) - 1)
+    return bool((ask.columns & np.isfinite(problem.menu.prices)).any())
+
+
+def _kept(bought: float, dues: Floats, pools: Sequence[str], must: Mapping[str, int]) -> float:
+    """What is bought, and what those cost on top whom it pays to keep, or who must stay: the best bargains."""
+    total = bought + float(np.minimum(dues, 0.0).sum())
+    for pool, count in must.items():
+        if count > 0:
+            mine = np.sort(dues[[each == pool for each in pools]])
+            total += float(np.maximum(mine[:count], 0.0).sum())
+    return total
+
+
+def _values(fluid: Fluid, stands: Sequence[Stand]) -> Floats:
+    """What the pods are worth at most that each machine holds if it stays: its own, and as many more as have room."""
+    asks = [flow.demand.ask for flow in fluid.flows]
+    each = {ask.cls.index: float(total) / flow.demand.count
+            for ask, flow, total in zip(asks, fluid.flows, fluid.worth, strict=True)}  # fmt: skip
+    own = np.array([sum(each.get(index, 0.0) for index in stand.pods) for stand in stands])
+    if asks and stands:
+        asked = fluid.rates @ np.array([ask.request for ask in asks], dtype=np.float64).T
+        dear = (asked >= np.array([each[ask.cls.index] for ask in asks]) * (1 - 1e-9)).all(axis=1)
+        rates = fluid.rates[dear] if dear.any() else fluid.rates.max(axis=0, keepdims=True)
+        own = own + (np.maximum([stand.free for stand in stands], 0.0) @ rates.T).min(axis=1)
+    return np.where([stand.resold for stand in stands], np.minimum(own, [each.price for each in stands]), own)

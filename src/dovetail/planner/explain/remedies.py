@@ -1,0 +1,182 @@
+"""Cures: what would give a pod a place, as far as it can be told for the very pod and pool.
+
+The vocabulary has a cure for every reason. Here are the cases in which more is known: a machine that would do, which
+the pool forbids; an amount that no larger machine has; requirements that contradict each other.
+
+The shelf: all that the provider of a pool sells, and what of it the pool forbids.
+
+A pod without a place is often one requirement of a pool away from one: then the nearest machine is none that the pool
+sells, and the price of the cure is that machine's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from dovetail.model.reasons import reason
+from dovetail.planner.explain.filters import Question
+from dovetail.planner.explain.suggestions import contradictory, of_values, values
+from dovetail.planner.offerings.alternatives import capacity_at_most
+from dovetail.planner.offerings.catalog import Asked, Columns, lowest, sold
+from dovetail.planner.offerings.open_labels import RESERVATION, pool_clauses
+from dovetail.planner.packing.state import Board
+from dovetail.planner.plan import Choice, Funnel, Step
+from dovetail.planner.problem.compile import Problem, Unavailable, on_sale
+from dovetail.planner.problem.nodes import Daemon
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.resources import PORT
+from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
+from dovetail.planner.requirements import NODE_NAME, Clause, Term, text
+from dovetail.planner.snapshot import Pool
+
+#: Reasons about the offering alone, and what else the pod's owner could do where the pool forbids one that would do.
+_INSTEAD = {
+    "NO_TYPE_FITS": "ask for less",
+    "NO_TYPE_MATCHES": "ask for another",
+    "VOLUME_ZONE": "move the volume",
+    "VOLUME_LIMIT": "use fewer volumes",
+}
+_DISK = "ephemeral-storage"
+
+
+def cure(columns: Columns, pool: Pool, question: Question) -> str:
+    """What helps where a question turned away the last offering of a pool."""
+    if question.clauses and question.clauses[0][0] in (HOSTNAME, NODE_NAME):
+        return "name a machine that is there, or none"
+    if len(question.clauses) > 1 and contradictory(question.clauses):
+        return "leave one of them"
+    if question.resource == _DISK:
+        return "ask for less, or let the NodeClass give machines a larger disk"
+    if question.absent:
+        there = question.resource in columns.stock and any(question.resource in kind.capacity for kind in pool.types)
+        return "let it buy types that have some" if there else "correct its name, or add it to types by a NodeOverlay"
+    return reason(question.code).cure
+
+
+def widened(problem: Problem, board: Board, ask: Ask, pool: int, funnel: Funnel) -> Funnel:
+    """The funnel with the machine that would do if its pool allowed it, if there is one within the pool's limits.
+
+    One machine is not enough for a pool that wants a choice.
+    """
+    if funnel.code not in _INSTEAD or funnel.barren or pool in problem.min_values:
+        return funnel
+    left, terms = board.left[pool], ask.level.terms
+    limits = {name: amount for name, amount in left.items() if name != "nodes"}
+    shelf = shelf_of(problem, pool)
+    found = shelf.forbidden(Need((terms, ask.cls.storage.alternatives), ask.cls.requests, limits))
+    if found is not None and left.get("nodes", 1) > 0:
+        rules = " and ".join(map(text, found.clauses))
+        instead = f"{_INSTEAD[funnel.code]}, or widen its {rules}"
+        return replace(funnel, nearest=found.choice, nearest_lacks="", misses=1, cure=instead)
+    if funnel.cure == reason("NO_TYPE_MATCHES").cure and not shelf.sells(terms):
+        return replace(funnel, cure="ask for something that it sells, or use another NodePool")
+    return funnel
+
+
+def barren(pool: Pool) -> Funnel:
+    """A pool that has nothing to offer to anybody, and what of its own is to blame; what the pod lacks comes on top."""
+    words, start = _to_blame(pool), sum(len(kind.offerings) for kind in pool.types)
+    return Funnel(start=start, steps=(Step(clause=words, left=0),), code="NO_TYPE_MATCHES", emptied_by=words,
+                  cure="widen what the NodePool requires" if start else "see why its NodeClass offers none",
+                  misses=2)  # fmt: skip
+
+
+def _to_blame(pool: Pool) -> str:
+    if not any(kind.offerings for kind in pool.types):
+        return f"its NodeClass (it offers no types{' in any zone' if pool.types else ''})"
+    clauses = pool_clauses(pool)
+    for each in clauses:
+        if not sold(pool, (each,)):
+            there = values(pool, each[0])
+            told = of_values((each,), there, there)
+            return f"its own requirement {text(each)}{f' ({told})' if told else ''}"
+    needed = [each for each in clauses if sold(pool, (other for other in clauses if other != each))]
+    return f"its own requirements {' and '.join(map(text, needed)) or 'together'}"
+
+
+#: So many shelves are remembered.
+_SHELVES = 8
+
+
+class Need(NamedTuple):
+    """What a pod asks of an offering: any of each of the `terms`, so much of everything, and to keep to the limits."""
+
+    terms: tuple[tuple[Term, ...], ...]
+    requests: Mapping[str, int]
+    limits: Mapping[str, int]
+
+
+class Forbidden(NamedTuple):
+    """An offering that would do, but for what a pool requires of its machines."""
+
+    choice: Choice
+    clauses: tuple[Clause, ...]
+
+
+class Shelf:
+    """All that the provider of a pool sells: whatever the pool requires of types and offerings, nothing is left out."""
+
+    def __init__(self, pool: Pool, asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> None:
+        theirs = {key for kind in pool.types for key in kind.labels} | {ZONE, CAPACITY_TYPE, INSTANCE_TYPE, RESERVATION}
+        own = tuple(each for each in pool.requirements if each.key not in theirs)
+        self._rules = [each for each in pool_clauses(pool) if each[0] in theirs]
+        self._columns = on_sale((replace(pool, requirements=own),), asked, unavailable, daemons)
+
+    def sells(self, terms: Iterable[Term]) -> bool:
+        """Whether anything meets any of the terms, to be had now or not."""
+        return bool(self._columns.any_term(terms))
+
+    def forbidden(self, need: Need) -> Forbidden | None:
+        """The offering that fewest requirements of the pool keep from a pod, of several the cheapest."""
+        columns, mask = self._columns, self._doing(need)
+        for count in range(1, len(self._rules) + 1) if mask else ():
+            ways = [(self._but(mask, broken), broken) for broken in combinations(self._rules, count)]
+            found = min(((lowest(where), broken) for where, broken in ways if where), default=None)
+            if found is not None:
+                return Forbidden(columns.rows[found[0]].choice, found[1])
+        return None
+
+    def _but(self, mask: int, broken: tuple[Clause, ...]) -> int:
+        """Those of a mask that keep all rules but the broken ones."""
+        for each in self._rules:
+            if each not in broken:
+                mask &= self._columns.clause(each)
+        return mask
+
+    def _doing(self, need: Need) -> int:
+        columns = self._columns
+        mask = columns.available
+        for name, amount in need.requests.items():
+            if not name.startswith(PORT):
+                mask &= self._attaching(name, amount) if name.startswith(ATTACH) else columns.holding(name, amount)
+            if not mask:
+                return 0
+        for alternatives in need.terms:
+            mask &= columns.any_term(alternatives)
+        for name, left in need.limits.items():
+            mask &= capacity_at_most(columns, name, left)
+        return mask
+
+    def _attaching(self, name: str, amount: int) -> int:
+        rows, driver = self._columns.rows, driver_of(name)
+        return self._columns.recall(
+            ("attaching", driver, amount),
+            lambda: Columns.mask(row.type.attach_limits.get(driver, amount) >= amount for row in rows),
+        )
+
+
+def shelf_of(problem: Problem, pool: int) -> Shelf:
+    """The shelf of a pool, remembered as long as what is sold is the same."""
+    table: dict[tuple[int, int], tuple[Columns, Shelf]] = problem.snapshot.memory.table("shelves")
+    known = table.get((id(problem.columns), pool))
+    if known is None:
+        if len(table) >= _SHELVES:
+            table.clear()
+        made = Shelf(problem.pools[pool], problem.columns.asked, problem.snapshot.unavailable, problem.daemons)
+        known = table[id(problem.columns), pool] = (problem.columns, made)
+    return known[1]

@@ -1,0 +1,103 @@
+"""Hints: what there is, for whoever asks for what there is not.
+
+Most pods without a place ask for a label that nobody has, for a value that somebody mistyped, or for too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Set
+
+from dovetail.model.instancetype import InstanceType
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, WELL_KNOWN, ZONE
+from dovetail.model.selector import integer
+from dovetail.model.spelling import nearest
+from dovetail.planner.explain.filters import known, labels_of, shown
+from dovetail.planner.offerings.catalog import UNBORN, Columns
+from dovetail.planner.problem.resources import PORT
+from dovetail.planner.problem.shared_volumes import ATTACH
+from dovetail.planner.requirements import NEVER, NODE_NAME, Term
+from dovetail.planner.snapshot import Pool
+
+#: So many values are told; of more, the one that was meant.
+_TOLD = 6
+
+
+def of_labels(columns: Columns, pool: Pool, asked: Term, among: int) -> str:
+    """What is to be had instead of what is `asked` of a label, among columns; empty where nothing is to be said."""
+    if not asked or NEVER in asked:
+        return ""
+    key = asked[0][0]
+    if key in (HOSTNAME, NODE_NAME):
+        return "a new machine has a name of its own"
+    if not known(columns, pool, key):
+        meant = columns.recall(("meant", pool.name, key), lambda: tuple(_meant_label(key, labels_of(columns, pool))))
+        return "; ".join(("no machine has that label", *meant))
+    if contradictory(asked):
+        return "no value is both"
+    there = [value for value, mask in columns.by_label(key).items() if value and value != UNBORN and mask & among]
+    return columns.recall(("hint", pool.name, asked, among), lambda: of_values(asked, there, values(pool, key)))
+
+
+def of_values(asked: Term, there: Iterable[str], sold: Set[str]) -> str:
+    """The values that there are, if few; else the one that was meant, unless what is asked is sold elsewhere."""
+    found = sorted(there, key=lambda value: (integer(value) or 0, value))
+    if not found:
+        return "there is none"
+    if len(found) <= _TOLD:
+        return f"there {'is' if len(found) == 1 else 'are'} {', '.join(found)}"
+    if all(integer(value) is not None for value in found):
+        return f"there are {found[0]} to {found[-1]}"
+    wanted = [value for _, operator, named in asked if operator == "In" for value in named]
+    meant = nearest(wanted[0], found) if len(wanted) == 1 and wanted[0] not in sold else None
+    return f"did you mean {meant}?" if meant else ""
+
+
+def of_amounts(columns: Columns, pool: Pool, name: str, at: int) -> str:
+    """How much the most is that there is of a resource, which is what column `at` has."""
+    if name.startswith(PORT):
+        return "daemons use it"
+    most = int(columns.amounts(name)[at])
+    if most <= 0 and name not in columns.charged() and not name.startswith(ATTACH):
+        meant = columns.recall(("meant", pool.name, name), lambda: tuple(_meant_resource(name, columns)))
+        return "; ".join(("no type has any", *meant))
+    daemons = int(columns.overhead(name)[at]) if name in columns.charged() else 0
+    return f"at most {shown(name, max(0, most))}{f', daemons take {shown(name, daemons)}' if daemons else ''}"
+
+
+def contradictory(asked: Term) -> bool:
+    """Whether no value at all could be what is asked."""
+    named = [set(values) for _, operator, values in asked if operator == "In"]
+    return len(named) > 1 and not set.intersection(*named)
+
+
+def values(pool: Pool, key: str) -> set[str]:
+    """The values that a label has on what a pool's provider sells."""
+    return {value for kind in pool.types for value in _values_of(kind, key)}
+
+
+def _values_of(kind: InstanceType, key: str) -> Collection[str]:
+    if key == INSTANCE_TYPE:
+        return (kind.name,)
+    if key == ZONE:
+        return {each.zone for each in kind.offerings}
+    if key == CAPACITY_TYPE:
+        return {each.capacity_type for each in kind.offerings}
+    return kind.labels.get(key, ())
+
+
+def _meant_label(key: str, there: Set[str]) -> Iterator[str]:
+    """The label that was meant: by its name alone, since all of a domain look alike."""
+    names = {_name(each): each for each in sorted(there | WELL_KNOWN)}
+    meant = names.get(_name(key)) or names.get(nearest(_name(key), names) or "")
+    if meant:
+        yield f"did you mean {meant}?"
+
+
+def _meant_resource(name: str, columns: Columns) -> Iterator[str]:
+    meant = nearest(name, columns.stock)
+    if meant:
+        yield f"did you mean {meant}?"
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

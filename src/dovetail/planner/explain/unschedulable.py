@@ -1,0 +1,132 @@
+"""Why a pod has no place: for each pool, how many offerings each question left, and which one took the last.
+
+The nearest miss is the cheapest of what the last question turned away, as far as possible of what lacks nothing else:
+the price of the cure. Where all are too small, it is the cheapest of the largest. Blamed is the pool that is nearest to
+a place; if it forbids a machine that would do, that machine is the nearest miss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from dovetail.model.reasons import reason
+from dovetail.planner.explain import suggestions as hints
+from dovetail.planner.explain.filters import Question, at_last, in_the_way, of_offerings, size_words, too_few
+from dovetail.planner.explain.remedies import barren, cure, widened
+from dovetail.planner.offerings.catalog import Columns, lowest
+from dovetail.planner.packing.state import Board
+from dovetail.planner.plan import Funnel, Step, Unschedulable
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.pod_classes import PodClass
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.resources import PORT
+
+#: Of pools that lack one thing each, further along is nearer to a place.
+_PROGRESS = ("NO_TYPE_FITS", "UNKNOWN_LABEL", "NO_TYPE_MATCHES", "VOLUME_ZONE", "VOLUME_LIMIT", "HOST_PORT_TAKEN",
+             "UNTOLERATED_TAINT", "NO_PRICE", "NO_OFFERING", "AFFINITY", "ANTI_AFFINITY", "SPREAD", "RESERVATION_FULL",
+             "LIMIT_REACHED", "MIN_VALUES")  # fmt: skip
+#: Of those that a question turned away, how many types are named, and how many offerings are looked at for them.
+_NAMED, _LOOKED_AT = 10, 200
+
+
+def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulable:
+    """The reason for a class, with every pool's funnel; the pool to blame comes first."""
+    if one.error:
+        return _plainly(one.shape.code if one.shape.error else one.storage.code, one.error)
+    if not problem.pools:
+        return _plainly("NO_NODEPOOL", reason("NO_NODEPOOL").text)
+    ask = problem.ask(one, len(one.levels) - 1)
+    funnels = {index: _funnel(problem, board, ask, index) for index in range(len(problem.pools))}
+    order = sorted(funnels, key=lambda at: (funnels[at].misses, -_PROGRESS.index(funnels[at].code), at))
+    blamed = order[0]
+    best = funnels[blamed] = widened(problem, board, ask, blamed, funnels[blamed])
+    name = problem.pools[blamed].name
+    message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
+    if best.nearest is not None:
+        message += f" (nearest: {best.miss})"
+    pools = {problem.pools[at].name: funnels[at] for at in order}
+    return Unschedulable(code=best.code, message=message, cure=best.cure, pools=pools)
+
+
+def _plainly(code: str, text: str) -> Unschedulable:
+    known = reason(code)
+    return Unschedulable(code=code, message=f"{text}; {known.cure}", cure=known.cure)
+
+
+def _funnel(problem: Problem, board: Board, ask: Ask, pool: int) -> Funnel:
+    columns = problem.columns
+    left = columns.of_pool[pool]
+    start = left.bit_count()
+    if not start:
+        return barren(problem.pools[pool])
+    alone = list(of_offerings(problem, ask, pool))
+    choice = too_few(problem, pool, _passing(left, alone)) if pool in problem.min_values else ()
+    questions = [*alone, *choice, *in_the_way(problem, board, ask, pool)]
+    steps: list[Step] = []
+    for question in (*questions, at_last(problem, pool)):
+        before, left = left, left & question.mask
+        if not left:
+            break
+        steps.append(_step(columns, question.words, before, left))
+    more = questions[len(steps) + 1 :]
+    at = _nearest(problem, ask, before, more)
+    short = _short_of(problem, ask, at)
+    others = [each.words for each in more if not each.resource and not each.mask >> at & 1]
+    one = problem.pools[pool]
+    told = (hints.of_amounts(columns, one, question.resource, at) if question.resource
+            else hints.of_labels(columns, one, question.clauses, before))  # fmt: skip
+    words = f"{question.words} ({told})" if told else question.words
+    steps.append(_step(columns, words, before, 0))
+    return Funnel(start=start, steps=tuple(steps), code=question.code, emptied_by=words,
+                  cure=cure(columns, one, question), nearest=columns.rows[at].choice,
+                  nearest_lacks=", ".join([*short.values(), *others]),
+                  misses=len(short.keys() - {question.resource}) + len(others) + 1)  # fmt: skip
+
+
+def _step(columns: Columns, words: str, before: int, left: int) -> Step:
+    return Step(clause=words, left=left.bit_count(), turned_away=_turned_away(columns, before & ~left))
+
+
+def _turned_away(columns: Columns, lost: int) -> tuple[str, ...]:
+    """The cheapest types among offerings, a few: whoever reads on wants names, not numbers alone."""
+    return columns.recall(("turned away", lost), lambda: _types(columns, lost)) if lost else ()
+
+
+def _types(columns: Columns, lost: int) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for _ in range(min(lost.bit_count(), _LOOKED_AT)):
+        at = lowest(lost)
+        lost ^= 1 << at
+        found[columns.rows[at].type.name] = None
+        if len(found) == _NAMED:
+            break
+    return tuple(found)
+
+
+def _passing(among: int, questions: Iterable[Question]) -> int:
+    """Those that pass as many of the questions as can be."""
+    for each in questions:
+        among = among & each.mask or among
+    return among
+
+
+def _nearest(problem: Problem, ask: Ask, among: int, more: Sequence[Question]) -> int:
+    """Of what a question turned away, the cheapest that passes as much of the rest as can be.
+
+    Where all of them lack something, the cheapest of those that have most of it.
+    """
+    columns, among = problem.columns, _passing(among, more)
+    for name, amount in sorted(ask.cls.requests.items()):
+        if not name.startswith(PORT) and not among & columns.holding(name, amount):
+            return lowest(columns.richest(name, among))
+    return lowest(among)
+
+
+def _short_of(problem: Problem, ask: Ask, at: int) -> dict[str, str]:
+    """What a nearest miss has too little of, in words."""
+    columns = problem.columns
+    return {
+        name: size_words(name, amount - int(columns.amounts(name)[at]))
+        for name, amount in ask.cls.requests.items()
+        if amount > columns.amounts(name)[at] and not name.startswith(PORT)
+    }

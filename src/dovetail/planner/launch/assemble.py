@@ -1,0 +1,44 @@
+"""The plan of a packing: NodeClaims, placements, reasons for pods without a node, and the cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dovetail.planner.explain.unschedulable import unschedulable
+from dovetail.planner.launch.node_claims import machines_and_placements, recharged
+from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.zone_spread import dispersed, owed
+from dovetail.planner.plan import Cost, Machine, Placement, Plan
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.min_values import varied
+
+#: Up to this many machines one more zone is worth a little; more than that are in every zone by themselves.
+_DISPERSED = 200
+
+
+def _price(machines: Sequence[Machine]) -> float:
+    return sum([machine.price for machine in machines])
+
+
+def plan_of(
+    problem: Problem, packing: Packing, tier: int = 1, bound: float | None = None, bound_of: str = ""
+) -> Plan:
+    """The packing as a plan, with reasons for those left over."""
+    machines, placements, left = machines_and_placements(problem, packing)
+    least = _price(machines)
+    if tier > 1 and len(machines) <= _DISPERSED:
+        choosy = {problem.pools[at].name: problem.pools[at] for at in problem.min_values}
+
+        def settled(was: Machine, machine: Machine) -> Machine | None:
+            varies = machine.pool not in choosy or varied(choosy[machine.pool], machine.offerings)
+            return recharged(problem, was, machine) if varies else None
+
+        machines = dispersed(machines, settled, owed(packing.board, packing.left))
+    for index, names in left.items():
+        why = Placement(unschedulable=unschedulable(problem, packing.board, problem.classes[index]))
+        placements.update(dict.fromkeys(names, why))
+    price = _price(machines)
+    cost = Cost(per_hour=price, lower_bound=bound, bound_of=bound_of, for_zones=max(0.0, price - least))
+    names = sorted(placements)
+    in_order = dict(zip(names, map(placements.__getitem__, names), strict=True))
+    return Plan(placements=in_order, machines=machines, cost=cost, tier=tier)

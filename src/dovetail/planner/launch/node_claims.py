@@ -1,0 +1,313 @@
+"""From a packing to machines that can be bought: every offering that holds each of them, cheapest first.
+
+A machine keeps its choice as wide as what is on it allows: all types, and all zones unless a topology pinned one.
+Limits hold for whichever offering is launched in the end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, RESERVED, ZONE
+from dovetail.planner.launch.rejected_offerings import cheaper
+from dovetail.planner.offerings.alternatives import beyond, capacity_at_most, kind_mask, sayable
+from dovetail.planner.offerings.catalog import Column, Columns
+from dovetail.planner.offerings.open_labels import RESERVATION
+from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.resize import Company, company
+from dovetail.planner.packing.state import Board, used_by_all
+from dovetail.planner.packing.violated_preferences import failing_on, held_by
+from dovetail.planner.plan import Choice, Machine, Placement
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.problem.min_values import various
+from dovetail.planner.problem.node_index import NEW
+from dovetail.planner.problem.resources import PORT
+from dovetail.planner.problem.shared_volumes import ATTACH
+from dovetail.planner.problem.topology_groups import AFFINITY
+from dovetail.planner.snapshot import Pool
+
+_MOST_STORIES = 100
+
+
+class Launcher:
+    """Turns machines on a board into machines to buy, sharing what is the same between them."""
+
+    def __init__(self, problem: Problem, board: Board) -> None:
+        self.problem = problem
+        self.board = board
+        self.columns = problem.columns
+        self.zones: Counter[str] = Counter()
+        self.counts = Counter([problem.menu.pool_at[board.standing(at)] for at in board.bought()])
+        self._stories = 0
+        self._fitting: dict[tuple[int, Company], tuple[int, bool]] = {}
+        self._short: dict[int, list[tuple[str, int]]] = {}
+        self._rows: list[int] = problem.menu.full.tolist()
+        self._used = used_by_all(board)
+        self._steps = [self.columns.steps(name) for name in problem.dims]
+        self._resources = [(dim, name) for dim, name in enumerate(problem.dims) if not name.startswith((PORT, ATTACH))]
+        self._charged = daemons_take(self.columns)
+        self._held = held_by(board) if problem.wishes else {}
+
+    def machine(self, at: int, name: str, pods: tuple[str, ...]) -> Machine:
+        column = self.columns.rows[self._rows[self.board.standing(at)]]
+        used = self._used[at - self.board.existing]
+        pool = self.problem.pools[column.pool]
+        these = company(self.board, at)
+        offer = self._offer(self.offerings(at, these, column, used), column, pool)
+        choices = self._choices(offer, at, column)
+        return Machine(
+            name=name,
+            pool=pool.name,
+            offerings=choices,
+            requirements=offer.requirements,
+            requests=self._requests(used, choices[0], column),
+            pods=pods,
+            labels={key: value for key, value in column.flavour if value is not None} if column.flavour else {},
+            cheaper=cheaper(self.board, at, column, used, these) if self._told() else (),
+        )
+
+    def _told(self) -> bool:
+        """Reasons are kept for the first machines only: a plan of thousands repeats itself."""
+        self._stories += 1
+        return self._stories <= _MOST_STORIES
+
+    def offerings(self, at: int, these: Company, column: Column, used: list[int]) -> int:
+        """All columns that hold the company on a machine, and what is `used` of it."""
+        known = self._fitting.get((column.index, these))
+        if known is None:
+            known = self._fitting[column.index, these] = self._fit_for(these, column)
+        mask, plain = known
+        for (levels, masks), amount in zip(self._steps, used, strict=True):
+            if amount:
+                mask &= masks[bisect_left(levels, amount)]
+        mask = self._within_limits(mask, column, self.board.standing(at))
+        mask = mask if plain else self._sayable(mask, column)
+        return self._as_wished(mask, at, column) if self.problem.wishes else mask
+
+    def _sayable(self, mask: int, column: Column) -> int:
+        """What a claim can say of a mask, if that leaves the variety that its pool asks for."""
+        needs = self.problem.min_values.get(column.pool, ())
+        return sayable(self.columns, mask, column, lambda left: various(self.columns, left, needs))
+
+    def _fit_for(self, these: Company, column: Column) -> tuple[int, bool]:
+        """What a machine on a column may become for its company, whatever its size, and whether a claim can say so."""
+        mask = kind_mask(self.columns, column) & these.mask
+        for key in these.keys:
+            mask &= self.columns.by_label(key).get(self.columns.label(column, key), 0)
+        return mask, not beyond(self.columns, mask, column)
+
+    def _as_wished(self, mask: int, at: int, column: Column) -> int:
+        """Of some columns those that keep every wish about machines which the machine keeps where it stands, and the
+        company that its pods like to have near.
+
+        Where its pool asks for variety, the heaviest come first, as far as they leave enough.
+        """
+        needs, contents = self.problem.min_values.get(column.pool), self.board.contents[at]
+        wished = {each for number in contents for each in self.board.asks[number].cls.shape.preferred}
+        wheres = [self.columns.term(term) for _, term in sorted(wished, key=lambda each: (-each[0], each[1]))]
+        for key in sorted(key for kind, key in self._held.get(at, ()) if kind == AFFINITY):
+            wheres.append(self.columns.by_label(key).get(self.columns.label(column, key), 0))
+        for where in wheres:
+            if where >> column.index & 1 and (needs is None or various(self.columns, mask & where, needs)):
+                mask &= where
+        return mask
+
+    def _within_limits(self, mask: int, column: Column, at: int) -> int:
+        """Those that keep the pool's limits even if every machine of the pool takes its largest."""
+        for name, left in self._scarce(column.pool):
+            charge = self.problem.menu.limited.get(name)
+            own = column.type.capacity.get(name, 0) if charge is None else int(charge[at])
+            most = own + max(0, left) // max(1, self.counts[column.pool])
+            mask &= capacity_at_most(self.columns, name, most) | 1 << column.index
+        return mask
+
+    def _scarce(self, pool: int) -> list[tuple[str, int]]:
+        """The limits of a pool that do not let each of its machines grow by the largest, and what is left of them."""
+        known = self._short.get(pool)
+        if known is None:
+            machines = max(1, self.counts[pool])
+            known = self._short[pool] = [
+                (name, left) for name, left in self.board.left[pool].items()
+                if name != "nodes" and max(0, left) // machines < self.columns.largest(name, pool)
+            ]  # fmt: skip
+        return known
+
+    def _offer(self, mask: int, column: Column, pool: Pool) -> Offer:
+        own = column.index if column.flavour or column.offering.reservation_id else -column.pool - 1
+        return self.columns.recall(("offer", mask, own), lambda: offer_of(self.columns.listed(mask), column, pool))
+
+    def _choices(self, offer: Offer, at: int, column: Column) -> tuple[Choice, ...]:
+        """All offerings; of those at the best price, the one in the zone used least so far comes first.
+
+        A machine that keeps a wish about other pods by its zone stays in it.
+        """
+        zone = min(offer.led_by, key=self.zones.__getitem__)
+        if column.offering.zone in offer.led_by and any(key == ZONE for _, key in self._held.get(at, ())):
+            zone = column.offering.zone
+        self.zones[zone] += 1
+        return offer.led_by[zone]
+
+    def _requests(self, used: list[int], choice: Choice, column: Column) -> dict[str, int]:
+        total = {name: used[dim] for dim, name in self._resources if used[dim]}
+        if not self._charged:
+            return total
+        index = self._index(choice, column)
+        for name in self._charged:
+            total[name] = total.get(name, 0) + int(self.columns.overhead(name)[index])
+        return {name: amount for name, amount in sorted(total.items()) if amount}
+
+    def _index(self, choice: Choice, column: Column) -> int:
+        if column.choice == choice:
+            return column.index
+        for each in self.columns.rows:
+            if each.choice == choice and each.pool == column.pool and each.flavour == column.flavour:
+                return each.index
+        return column.index
+
+
+class Offer(NamedTuple):
+    """What machines that may become the same have in common: see `_led_by` and `requirements`."""
+
+    led_by: dict[str, tuple[Choice, ...]]
+    requirements: tuple[Mapping[str, Any], ...]
+
+
+def offer_of(held: list[Column], column: Column, pool: Pool) -> Offer:
+    return Offer(_led_by(tuple(dict.fromkeys(each.choice for each in held))), requirements(held, column, pool))
+
+
+def _led_by(choices: tuple[Choice, ...]) -> dict[str, tuple[Choice, ...]]:
+    """For each zone that has an offering at the best price: all offerings, its own first."""
+    found: dict[str, tuple[Choice, ...]] = {}
+    for at, choice in enumerate(choices):
+        if choice.price != choices[0].price:
+            break
+        if choice.zone not in found:
+            found[choice.zone] = (choice, *choices[:at], *choices[at + 1 :])
+    return found
+
+
+def recharged(problem: Problem, was: Machine, machine: Machine) -> Machine:
+    """A machine that now has another first offering, with what the daemons of that one ask for."""
+    names = daemons_take(problem.columns)
+    if not names or was.choice == machine.choice:
+        return machine
+    before, after = _row(problem, was), _row(problem, machine)
+    requests = dict(machine.requests)
+    for name in names:
+        taken = problem.columns.overhead(name)
+        requests[name] = requests.get(name, 0) + int(taken[after]) - int(taken[before])
+    return replace(machine, requests={name: amount for name, amount in sorted(requests.items()) if amount})
+
+
+def _row(problem: Problem, machine: Machine) -> int:
+    """The column of a machine's first offering."""
+    return next(
+        each.index for each in problem.columns.rows
+        if each.choice == machine.choice and problem.pools[each.pool].name == machine.pool
+        and all(machine.labels.get(key) == value for key, value in each.flavour)
+    )  # fmt: skip
+
+
+def daemons_take(columns: Columns) -> list[str]:
+    """The resources that daemons take, beside what only packing counts."""
+    return [name for name in sorted(columns.charged()) if not name.startswith((PORT, ATTACH))]
+
+
+def requirements(held: list[Column], column: Column, pool: Pool) -> tuple[Mapping[str, Any], ...]:
+    """What the NodeClaim asks: the pool's own requirements, narrowed to what was chosen."""
+    narrowed: dict[str, set[str]] = {
+        INSTANCE_TYPE: {each.type.name for each in held},
+        ZONE: {each.offering.zone for each in held},
+        CAPACITY_TYPE: {each.offering.capacity_type for each in held},
+        NODEPOOL: {pool.name},
+    }
+    for name, value in column.flavour:
+        if value is not None:
+            narrowed[name] = {value}
+    if column.offering.reservation_id and narrowed[CAPACITY_TYPE] == {RESERVED}:
+        narrowed[RESERVATION] = {column.offering.reservation_id}
+    found: list[Mapping[str, Any]] = []
+    least = {each.key: each.min_values for each in pool.requirements if each.min_values is not None}
+    for name in sorted(narrowed):
+        entry: dict[str, Any] = {"key": name, "operator": "In", "values": sorted(narrowed[name])}
+        if name in least:
+            entry["minValues"] = least[name]
+        found.append(entry)
+    for each in pool.requirements:
+        if each.key not in narrowed:
+            entry = {"key": each.key, "operator": each.operator}
+            if each.values:
+                entry["values"] = list(each.values)
+            if each.min_values is not None:
+                entry["minValues"] = each.min_values
+            found.append(entry)
+    return tuple(found)
+
+
+def _prefix(problem: Problem) -> str:
+    """What the names of new machines begin with, and of none that is there."""
+    prefix = NEW
+    while any(name.startswith(prefix) for name in problem.names):
+        prefix = f"{NEW[0]}{prefix}"
+    return prefix
+
+
+def machines_and_placements(
+    problem: Problem, packing: Packing
+) -> tuple[tuple[Machine, ...], dict[str, Placement], dict[int, list[str]]]:
+    """The machines to buy, where every placed pod goes, and the names of those left over by class."""
+    board, asks = packing.board, packing.board.asks
+    taken, starts = [0] * len(problem.classes), _starts(problem, board)
+    placements: dict[str, Placement] = {}
+    launcher = Launcher(problem, board)
+    machines: list[Machine] = []
+    prefix = _prefix(problem) if board.size > board.existing else ""
+    for at, contents in enumerate(board.contents):
+        if not contents:
+            continue
+        target = problem.nodes[at].name if at < board.existing else f"{prefix}{len(machines) + 1}"
+        pods: list[str] = []
+        plain = Placement(node=target) if at < board.existing else Placement(machine=target)
+        relaxed: dict[str, Placement] = {}
+        for number in sorted(contents):
+            ask, count = asks[number], contents[number]
+            one, given_up = ask.cls, ask.level.given_up
+            first = taken[one.index]
+            taken[one.index] = first + count
+            if starts:
+                first = starts.get((at, number), first)
+            these = one.pods[first : first + count]
+            pods += these
+            if given_up:
+                relaxed.update(dict.fromkeys(these, replace(plain, relaxed=given_up)))
+        placements.update(dict.fromkeys(pods, plain))
+        placements.update(relaxed)
+        if at >= board.existing:
+            machines.append(launcher.machine(at, target, tuple(pods)))
+    short = problem.classes if sum(taken) < problem.total else ()
+    left = {one.index: one.pods[taken[one.index] :] for one in short if taken[one.index] < one.count}
+    return tuple(machines), placements, left
+
+
+def _starts(problem: Problem, board: Board) -> dict[tuple[int, int], int]:
+    """Where among the pods of its class those of an ask on a machine begin, if the yardstick leaves some of them out.
+
+    Those are the last of their class, and get the places that keep fewest wishes: nobody else misses them.
+    """
+    names = problem.yardstick.names if problem.yardstick is not None else ()
+    short = {one.index for one in problem.classes if one.pods and one.pods[-1] in names} if names else ()
+    found: dict[tuple[int, int], int] = {}
+    taken: Counter[int] = Counter()
+    shares = sorted((failing, at, number) for at, number, failing in failing_on(board)) if short else ()
+    for _, at, number in shares:
+        index = board.asks[number].cls.index
+        if index in short:
+            found[at, number] = taken[index]
+            taken[index] += board.contents[at][number]
+    return found

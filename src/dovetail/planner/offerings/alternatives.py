@@ -1,0 +1,88 @@
+"""Masks that decide what a machine may still become: the same pool, flavour and reservation, within limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+
+from dovetail.model.labels import CAPACITY_TYPE, INSTANCE_TYPE, ZONE
+from dovetail.planner.offerings.catalog import Column, Columns, lowest, of_bits
+from dovetail.planner.offerings.open_labels import RESERVATION
+
+#: What a NodeClaim says of the machine it wants, each by itself; the fewest values first.
+_SAID = (CAPACITY_TYPE, ZONE, INSTANCE_TYPE)
+
+
+def kind_mask(columns: Columns, column: Column) -> int:
+    """The columns a machine may change to while it stays the machine it is.
+
+    A reserved one stays with its reservation; where its pool asks for variety, it may become what is not reserved.
+    """
+    mask = columns.of_pool[column.pool] & columns.available
+    for key, value in column.flavour:
+        mask &= columns.by_label(key).get(value, 0)
+    reservation = column.offering.reservation_id
+    if reservation is None:
+        return mask & ~columns.reserved
+    same = columns.by_label(RESERVATION).get(reservation, 0)
+    choosy = any(each.min_values for each in columns.pools[column.pool].requirements)
+    return mask & (same | ~columns.reserved) if choosy else mask & same
+
+
+def beyond(columns: Columns, mask: int, column: Column) -> int:
+    """What a claim admits beside a mask: it names types, zones and capacity types, and any of them go together."""
+    found = kind_mask(columns, column) & ~mask
+    for key in _SAID:
+        if found:
+            found &= reduce(or_, (where for where in columns.by_label(key).values() if where & mask), 0)
+    return found
+
+
+def sayable(columns: Columns, mask: int, column: Column, enough: Callable[[int], bool]) -> int:
+    """Of a mask what a claim can say, and admit nothing else: pods with alternatives refuse some combinations.
+
+    The values go that let in most for what is lost with them; those of the cheapest column stay. Where what is left
+    would not be `enough`, the mask stays as it is.
+    """
+    best, said = columns.rows[lowest(mask)], mask
+    while admitted := beyond(columns, said, column):
+        ways = [where for key in _SAID for value, where in columns.by_label(key).items()
+                if where & admitted and value != columns.label(best, key) and enough(said & ~where)]  # fmt: skip
+        if not ways:
+            return mask
+        said &= ~max(ways, key=lambda where: (where & admitted).bit_count() / (where & said).bit_count())
+    return said
+
+
+def capacity_at_most(columns: Columns, name: str, most: int) -> int:
+    table: dict[tuple[str, int], int] = columns.__dict__.setdefault("_at_most", {})
+    known = table.get((name, most))
+    if known is None:
+        known = 0
+        for amount, where in _by_capacity(columns, name):
+            known |= where if amount <= most else 0
+        table[name, most] = known
+    return known
+
+
+def capacities(columns: Columns, mask: int, name: str) -> list[int]:
+    """How much machines of a mask have of a resource in all, each amount once, the least first."""
+    return [amount for amount, where in reversed(_by_capacity(columns, name)) if where & mask]
+
+
+def largest_capacity(columns: Columns, mask: int, name: str) -> int:
+    """What the largest machine of a mask that is not empty has of a resource in all."""
+    return next(amount for amount, where in _by_capacity(columns, name) if where & mask)
+
+
+def _by_capacity(columns: Columns, name: str) -> list[tuple[int, int]]:
+    """The columns by how much of a resource they have, the largest first."""
+
+    def found() -> list[tuple[int, int]]:
+        by_amount: dict[int, list[int]] = {}
+        for column in columns.rows:
+            by_amount.setdefault(column.type.capacity.get(name, 0), []).append(column.index)
+        return [(amount, of_bits(by_amount[amount])) for amount in sorted(by_amount, reverse=True)]
+
+    return columns.recall(("capacities", name), found)

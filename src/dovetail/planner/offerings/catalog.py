@@ -1,0 +1,378 @@
+"""Columns: every machine that could be bought, as bits of an integer, cheapest first.
+
+A column is concrete: a pool, a type, an offering, and one value for each label that a pool or a type leaves
+open and some pod asks about. So a column has definite labels and a pod either fits it or not; what is left of
+the requirement algebra is AND.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, ZONE
+from dovetail.planner.offerings.open_labels import (
+    ALWAYS,
+    RESERVATION,
+    Flavour,
+    fixed_label,
+    flavours_of,
+    left_open,
+    pool_clauses,
+)
+from dovetail.planner.plan import Choice
+from dovetail.planner.requirements import NODE_NAME, Clause, Term, holds
+from dovetail.planner.snapshot import Pool
+
+#: A name no machine has yet: Exists and NotIn hold of it, In does not.
+UNBORN = "\0unborn"
+#: What every machine is labelled with, whatever its type and pool.
+_OF_ALL = (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION)
+_MOST_REMEMBERED = 4096
+_CAP = 1 << 62
+
+T = TypeVar("T")
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
+Table = np.ndarray[tuple[int, int], np.dtype[np.float64]]
+
+
+class Column:
+    """One machine that could be bought."""
+
+    __slots__ = ("choice", "flavour", "index", "offering", "pool", "type")
+
+    def __init__(self, pool: int, kind: InstanceType, offering: Offering, flavour: Flavour) -> None:
+        self.index = -1
+        self.pool = pool
+        self.type = kind
+        self.offering = offering
+        self.flavour = flavour
+        self.choice = Choice(
+            instance_type=kind.name,
+            zone=offering.zone,
+            capacity_type=offering.capacity_type,
+            price=offering.price,
+            reservation_id=offering.reservation_id,
+        )
+
+    @property
+    def sort_key(self) -> tuple[float, str, str, str, int, Flavour]:
+        price = self.offering.price
+        offering = self.offering
+        return (
+            price if price is not None else float("inf"),
+            self.type.name,
+            offering.capacity_type,
+            f"{offering.zone}/{offering.reservation_id or ''}",
+            self.pool,
+            tuple((key, value or "") for key, value in self.flavour),
+        )
+
+
+class Asked:
+    """Which labels pods ask about, and the values they name: what flavours must tell apart."""
+
+    def __init__(self, terms: Iterable[Term], keys: Iterable[str]) -> None:
+        values: dict[str, set[str]] = {}
+        for term in terms:
+            for key, _, named in term:
+                values.setdefault(key, set()).update(named)
+        for key in keys:
+            values.setdefault(key, set())
+        self.values = {key: tuple(sorted(values[key])) for key in sorted(values)}
+
+
+class Columns:
+    """The columns of all pools, and the masks that select among them. Bit i is column i; lower is cheaper."""
+
+    def __init__(self, pools: Sequence[Pool], asked: Asked, unavailable: frozenset[tuple[str, str, str]]) -> None:
+        self.pools = tuple(pools)
+        self.asked = asked
+        self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
+        found: list[Column] = []
+        for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
+            found += _columns_of(index, pool, rules, asked)
+        found.sort(key=attrgetter("sort_key"))
+        for at, column in enumerate(found):
+            column.index = at
+        self.rows = found
+        self.size = len(found)
+        self.everything = (1 << self.size) - 1
+        prices = [c.offering.price for c in found]
+        self.prices: Floats = np.array([np.inf if price is None else price for price in prices], dtype=np.float64)
+        self.of_pool = [self.mask(c.pool == index for c in found) for index in range(len(pools))]
+        self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
+        self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
+        self._labels: dict[str, dict[str | None, int]] = {}
+        self._told = _told(found).union(*(pool.labels for pool in pools), *self._rules)
+        """The labels that any machine may have."""
+        self._clauses: dict[Clause, int] = {}
+        self._amounts: dict[str, Ints] = {}
+        self._overhead: dict[str, Ints] = {}
+        self._steps: dict[str, tuple[list[int], list[int]]] = {}
+        self._bools: dict[int, Bools] = {}
+        self.remembered: dict[object, Any] = {}
+        """What was worked out for masks of these columns; see `recall`."""
+
+    def reservations(self) -> Mapping[str, int]:
+        """Machines that each reservation still has; the smallest figure counts where it is listed twice."""
+
+        def found() -> Mapping[str, int]:
+            left: dict[str, int] = {}
+            for column in self.rows:
+                name, count = column.offering.reservation_id, column.offering.reservation_capacity
+                if name is not None and count is not None:
+                    left[name] = min(left.get(name, count), count)
+            return left
+
+        return self.recall("reservations", found)
+
+    def recall(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` makes, once for each key: columns outlive a plan, and plans ask much the same of them."""
+        known = self.remembered.get(key)
+        if known is None:
+            if len(self.remembered) >= _MOST_REMEMBERED:
+                self.remembered.clear()
+            known = self.remembered[key] = make()
+        found: T = known
+        return found
+
+    @staticmethod
+    def mask(bits: Iterable[bool]) -> int:
+        packed = np.packbits(np.fromiter(bits, dtype=np.bool_), bitorder="little")
+        return int.from_bytes(packed.tobytes(), "little")
+
+    def bools(self, mask: int) -> Bools:
+        """The mask as an array."""
+        known = self._bools.get(mask)
+        if known is None:
+            raw = np.frombuffer(mask.to_bytes((self.size + 7) // 8 or 1, "little"), dtype=np.uint8)
+            known = self._bools[mask] = np.unpackbits(raw, bitorder="little")[: self.size].astype(np.bool_)
+        return known
+
+    def by_label(self, key: str) -> dict[str | None, int]:
+        """The columns by the value of a label."""
+        known = self._labels.get(key)
+        if known is None and key not in self._told:
+            known = self._labels[key] = {None: self.everything} if self.rows else {}
+        if known is None:
+            bits: dict[str | None, list[int]] = {}
+            for column in self.rows:
+                bits.setdefault(self.label(column, key), []).append(column.index)
+            known = self._labels[key] = {value: of_bits(where) for value, where in bits.items()}
+        return known
+
+    def label(self, column: Column, key: str) -> str | None:
+        """The value of a label on a machine of this column."""
+        if key == ZONE:
+            return column.offering.zone
+        if key == CAPACITY_TYPE:
+            return column.offering.capacity_type
+        if key == INSTANCE_TYPE:
+            return column.type.name
+        pool = self.pools[column.pool]
+        if key == NODEPOOL:
+            return pool.name
+        if key in (HOSTNAME, NODE_NAME):
+            return UNBORN
+        for name, value in column.flavour:
+            if name == key:
+                return value
+        if key == RESERVATION and column.offering.reservation_id:
+            return column.offering.reservation_id
+        return fixed_label(pool, self._rules[column.pool].get(key, ()), column.type, column.offering, key)
+
+    def clause(self, each: Clause) -> int:
+        """The columns on which a clause holds."""
+        known = self._clauses.get(each)
+        if known is None:
+            known = 0
+            for value, mask in self.by_label(each[0]).items():
+                if holds(each, value):
+                    known |= mask
+            self._clauses[each] = known
+        return known
+
+    def term(self, term: Term) -> int:
+        mask = self.everything
+        for each in term:
+            mask &= self.clause(each)
+            if not mask:
+                break
+        return mask
+
+    def any_term(self, terms: Iterable[Term]) -> int:
+        mask = 0
+        for term in terms:
+            mask |= self.term(term)
+        return mask
+
+    def charge(self, mask: int, requests: Mapping[str, int]) -> None:
+        """Take what daemons need off the columns in the mask. Done once, before anybody asks what fits."""
+        chosen = self.bools(mask)
+        for name, amount in requests.items():
+            held = self._overhead.setdefault(name, np.zeros(self.size, dtype=np.int64))
+            held[chosen] += amount
+
+    def charged(self) -> list[str]:
+        """The resources that daemons take."""
+        return list(self._overhead)
+
+    def overhead(self, name: str) -> Ints:
+        return self._overhead[name]
+
+    def amounts(self, name: str) -> Ints:
+        """How much of a resource pods may have on each column, daemons served."""
+        known = self._amounts.get(name)
+        if known is None:
+            kinds = {id(kind): kind for pool in self.pools for kind in pool.types} if name in self.stock else {}
+            held = {key: max(-_CAP, min(kind.allocatable.get(name, 0), _CAP)) for key, kind in kinds.items()}
+            known = np.array([held[id(c.type)] for c in self.rows] if held else [0] * self.size, dtype=np.int64)
+            if name in self._overhead:
+                known = known - self._overhead[name]
+            self._amounts[name] = known
+        return known
+
+    @cached_property
+    def stock(self) -> frozenset[str]:
+        """The resources that any type has."""
+        return frozenset(name for pool in self.pools for kind in pool.types for name in kind.capacity)
+
+    def largest(self, name: str, pool: int) -> int:
+        """What the largest type of a pool has of a resource in all."""
+        types = self.pools[pool].types
+        return self.recall(("largest", pool, name), lambda: max((t.capacity.get(name, 0) for t in types), default=0))
+
+    def set_amounts(self, name: str, values: Ints) -> None:
+        """A dimension that is not in the type's capacity: attachable volumes, host ports."""
+        self._amounts[name] = np.maximum(0, values - self._overhead[name] if name in self._overhead else values)
+
+    def holding(self, name: str, amount: int) -> int:
+        """The columns with at least this much of a resource."""
+        levels, masks = self.steps(name)
+        return masks[bisect_left(levels, amount)]
+
+    def richest(self, name: str, among: int) -> int:
+        """Those of columns that have most of a resource."""
+        _, masks = self.steps(name)
+        beyond = bisect_left(masks, True, key=lambda mask: not mask & among)
+        return masks[beyond - 1] & among
+
+    def steps(self, name: str) -> tuple[list[int], list[int]]:
+        """How much of a resource columns have, in rising order, and those with as much or more; at the end nobody."""
+        known = self._steps.get(name)
+        if known is None:
+            known = self._steps[name] = self._stairs(name)
+        return known
+
+    def _stairs(self, name: str) -> tuple[list[int], list[int]]:
+        amounts = self.amounts(name)
+        levels = np.unique(amounts)
+        packed = np.packbits(amounts >= levels[:, None], axis=1, bitorder="little")
+        return levels.tolist(), [*(int.from_bytes(row.tobytes(), "little") for row in packed), 0]
+
+    def fits(self, requests: Mapping[str, int]) -> int:
+        mask = self.everything
+        for name, amount in requests.items():
+            mask &= self.holding(name, amount)
+            if not mask:
+                break
+        return mask
+
+    def listed(self, mask: int) -> list[Column]:
+        """The columns of a mask, cheapest first."""
+        return [self.rows[at] for at in np.flatnonzero(self.bools(mask))] if mask else []
+
+
+def of_bits(where: Iterable[int]) -> int:
+    places = list(where)
+    if not places:
+        return 0
+    buffer = bytearray(max(places) // 8 + 1)
+    for at in places:
+        buffer[at >> 3] |= 1 << (at & 7)
+    return int.from_bytes(buffer, "little")
+
+
+def lowest(mask: int) -> int:
+    """The cheapest column of a mask that is not empty."""
+    return (mask & -mask).bit_length() - 1
+
+
+def _launchable(offering: Offering, kind: InstanceType, unavailable: frozenset[tuple[str, str, str]]) -> bool:
+    if not offering.available or (kind.name, offering.zone, offering.capacity_type) in unavailable:
+        return False
+    return offering.capacity_type != "reserved" or offering.reservation_capacity != 0
+
+
+def sold(pool: Pool, clauses: Iterable[Clause]) -> bool:
+    """Whether any offering of a pool's types meets clauses of the pool's own."""
+    by_key, defined = _by_key(clauses), _defined(pool)
+    return any(
+        _offering_allowed(offering, by_key)
+        for kind in pool.types
+        if all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())
+        for offering in kind.offerings
+    )
+
+
+def _told(columns: Iterable[Column]) -> set[str]:
+    """The labels that machines have whatever their pools say."""
+    found = {*_OF_ALL, *ALWAYS}
+    found.update(key for flavour in {each.flavour for each in columns} for key, _ in flavour)
+    types = {id(each.type): each.type for each in columns}.values()
+    return found.union(*(each.labels for each in types), *(each.labels for kind in types for each in kind.offerings))
+
+
+def _by_key(clauses: Iterable[Clause]) -> dict[str, list[Clause]]:
+    found: dict[str, list[Clause]] = {}
+    for each in clauses:
+        found.setdefault(each[0], []).append(each)
+    return found
+
+
+def _defined(pool: Pool) -> set[str]:
+    """The labels that types of a pool have."""
+    return {key for kind in pool.types for key in kind.labels}
+
+
+def _columns_of(index: int, pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[Column]:
+    defined = _defined(pool)
+    kinds = [kind for kind in pool.types if kind.offerings
+             and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
+    left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
+    open_keys = [key for key in asked.values if any(key in each for each in left)]
+    found: list[Column] = []
+    for kind, options in zip(kinds, left, strict=True):
+        flavours = list(flavours_of(pool, kind, by_key, options, open_keys)) if open_keys else [()]
+        for offering in kind.offerings:
+            if _offering_allowed(offering, by_key):
+                found += [Column(index, kind, offering, flavour) for flavour in flavours]
+    return found
+
+
+def _possible(kind: InstanceType, key: str, rules: list[Clause], defined: set[str], pool: Pool) -> bool:
+    if key in (ZONE, CAPACITY_TYPE, RESERVATION) or key in pool.labels:
+        return True
+    if key == INSTANCE_TYPE:
+        return all(holds(each, kind.name) for each in rules)
+    values = kind.labels.get(key)
+    if values:
+        return any(all(holds(each, value) for each in rules) for value in values)
+    if key in defined:
+        return all(holds(each, None) for each in rules)
+    return True
+
+
+def _offering_allowed(offering: Offering, by_key: Mapping[str, list[Clause]]) -> bool:
+    facts = {ZONE: offering.zone, CAPACITY_TYPE: offering.capacity_type, RESERVATION: offering.reservation_id}
+    facts.update(offering.labels)
+    return all(holds(each, facts[key]) for key, rules in by_key.items() if key in facts for each in rules)

@@ -1,0 +1,123 @@
+"""Flavours: the labels that a type leaves open, settled in every way that somebody asks about.
+
+A type may be one of several things until a claim says which, and a pool may leave a label of its own open. Two machines
+of one type that differ in such a label are two things to buy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+from dovetail.model.instancetype import InstanceType, Offering
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, NODEPOOL, WELL_KNOWN, ZONE
+from dovetail.model.selector import integer
+from dovetail.planner.requirements import NODE_NAME, Clause, clause, holds
+from dovetail.planner.snapshot import Pool
+
+RESERVATION = "karpenter.k8s.aws/capacity-reservation-id"
+ALWAYS = {"karpenter.sh/registered": "true", "karpenter.sh/initialized": "true"}
+
+#: A value for a label that must exist and that nobody asked about.
+ANY_VALUE = "dovetail"
+#: More combinations of open labels than this for one type, and only the first are kept.
+MOST_FLAVOURS = 256
+
+Flavour = tuple[tuple[str, str | None], ...]
+
+
+def fixed_label(pool: Pool, rules: Sequence[Clause], kind: InstanceType, offering: Offering, key: str) -> str | None:
+    """A label that nothing leaves open, or None. `rules` are what the pool requires of it."""
+    if key in offering.labels:
+        return offering.labels[key]
+    if key in pool.labels:
+        return pool.labels[key]
+    values = kind.labels.get(key)
+    if values:
+        kept = [v for v in values if all(holds(each, v) for each in rules)]
+        return kept[0] if kept else None
+    for each in rules:
+        if each[1] == "In" and each[2]:
+            return each[2][0]
+    return ALWAYS.get(key)
+
+
+def pool_clauses(pool: Pool) -> list[Clause]:
+    return [clause(each.key, each.operator, each.values) for each in pool.requirements]
+
+
+def well_known(key: str) -> bool:
+    """Labels a provider may put on a machine without a pool saying so."""
+    return key in WELL_KNOWN
+
+
+def left_open(
+    pool: Pool,
+    kind: InstanceType,
+    by_key: Mapping[str, list[Clause]],
+    defined: set[str],
+    asked: Mapping[str, tuple[str, ...]],
+) -> dict[str, list[str | None]]:
+    """The labels that are open on this type and that somebody asks about, with the values they may have.
+
+    `by_key` are the pool's requirements, `defined` the labels that any of its types has.
+    """
+    found: dict[str, list[str | None]] = {}
+    for key, named in asked.items():
+        if not (key in defined or key in by_key or well_known(key)):
+            continue
+        if key in (ZONE, CAPACITY_TYPE, INSTANCE_TYPE, NODEPOOL, HOSTNAME, NODE_NAME, RESERVATION, ""):
+            continue
+        if key in pool.labels or any(key in offering.labels for offering in kind.offerings):
+            continue
+        rules = by_key.get(key, ())
+        options = _options(kind, key, rules, named, defined)
+        if options != [fixed_label(pool, rules, kind, kind.offerings[0], key)]:
+            found[key] = options
+    return found
+
+
+def flavours_of(
+    pool: Pool, kind: InstanceType, by_key: Mapping[str, list[Clause]], left: Mapping[str, list[str | None]],
+    open_keys: Sequence[str],
+) -> Iterable[Flavour]:  # fmt: skip
+    """Every way to settle the labels that are open on any type of the pool.
+
+    A machine that may become one of another type takes its labels along, so the flavour of this one tells them too.
+    """
+    said = [key for key in open_keys if key in left or not any(key in offering.labels for offering in kind.offerings)]
+    first = kind.offerings[0]
+    axes = [[(key, value) for value in left.get(key) or [fixed_label(pool, by_key.get(key, ()), kind, first, key)]]
+            for key in said]  # fmt: skip
+    for count, combination in enumerate(product(*axes)):
+        if count == MOST_FLAVOURS:
+            return
+        yield combination
+
+
+def _options(
+    kind: InstanceType, key: str, rules: Sequence[Clause], named: tuple[str, ...], defined: set[str]
+) -> list[str | None]:
+    values = kind.labels.get(key)
+    if values:
+        return [value for value in values if all(holds(each, value) for each in rules)]
+    if key in defined:
+        return [None]
+    if rules:
+        return _open_values(rules, named)
+    return [None, *named] if well_known(key) else [None]
+
+
+def _open_values(rules: Sequence[Clause], named: tuple[str, ...]) -> list[str | None]:
+    """What a pool's requirement on a label of its own leaves open."""
+    listed = [set(each[2]) for each in rules if each[1] == "In"]
+    if listed:
+        pool_values = sorted(set.intersection(*listed))
+        return [value for value in pool_values if all(holds(each, value) for each in rules)]
+    if any(each[1] == "DoesNotExist" for each in rules):
+        return [None]
+    bounds = [integer(each[2][0]) for each in rules if each[1] in ("Gt", "Gte", "Lt", "Lte") and each[2]]
+    spare = [str(bound + step) for bound in bounds if bound is not None for step in (-1, 0, 1)]
+    candidates = [*named, *spare, ANY_VALUE]
+    kept: list[str | None] = [v for v in dict.fromkeys(candidates) if all(holds(each, v) for each in rules)]
+    return kept[: len(named) + 1]

@@ -1,0 +1,178 @@
+"""Tier 2: take the quick answer and better it, as long as there is time or work left.
+
+It is paid in work, so that the same input and seed end at the same place on every machine. Who must keep a deadline has
+the clock stop it as well; who wants the same plan however busy a machine is gives the clock some patience, or has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from dovetail.clock import stopwatch
+from dovetail.planner.optimise.downsize import squeezed
+from dovetail.planner.optimise.fill_existing import filled
+from dovetail.planner.optimise.lns import improve
+from dovetail.planner.optimise.lower_bound import proven
+from dovetail.planner.optimise.patterns import Patterns
+from dovetail.planner.optimise.rounding import COARSE, FINE, rounded
+from dovetail.planner.packing.pack import Packing, few, pourable
+from dovetail.planner.packing.topology_validation import sound
+from dovetail.planner.packing.zone_spread import widened
+from dovetail.planner.problem.compile import Problem
+
+#: Work of the search for each second it is given: clocks differ, work does not. An idle core does up to twice this.
+_WORK_A_SECOND = 40_000
+#: Where plans should not depend on the clock, it stops what takes so many times as long as it should.
+PATIENCE = 4.0
+_FOREVER = 1e9
+#: Up to this many classes packing from scratch is quick enough to try many ways.
+_ALIKE = 120
+#: From this many machines on patterns repeat themselves; they help where machines hold fewer pods than this.
+_MANY, _ROOMY = 20, 12
+#: Of more pods than this, to go on small machines, flows are told apart less finely: patterns need the time.
+_HORDE = 2000
+#: Of many pods, all steps together may take so many times the work of a walk.
+_TIMES = 2
+#: How often machines are cut anew, and which part of the search looks for patterns in between.
+_ROUNDS, _STROLL = 2, 2
+
+
+class Bettered(msgspec.Struct):
+    """The best packing so far, and what no plan can cost less than, where that is known."""
+
+    packing: Packing
+    bound: float | None = None
+
+
+class Optimiser(Protocol):
+    """Whoever betters a packing: `better` itself, or somebody who has it done elsewhere.
+
+    `deadline` is what the whole plan may take in seconds, `spent` what of it is gone.
+    """
+
+    def __call__(self, problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered: ...
+
+
+def better(
+    problem: Problem, packing: Packing, seed: int, deadline: float, spent: float = 0.0, patience: float | None = 1.0,
+    tell: Callable[[Bettered], None] | None = None,
+) -> Bettered:  # fmt: skip
+    """The best packing found in time; `tell` hears of every step on the way.
+
+    The clock stops it after the deadline times `patience`, or not at all.
+    """
+    end = stopwatch() + deadline * patience - spent if patience is not None else None
+    return _Attempt(problem, packing, seed, int(_WORK_A_SECOND * deadline), end, tell).run()
+
+
+def poured(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    """The least of betterment: room that is there and machines to buy filled along the relaxation, and no search."""
+    return _Attempt(problem, packing, seed, 0, None, None).along()
+
+
+def better_by_work(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    """`better`, blind to the clock: for virtual time, where an answer must never depend on how busy a machine is."""
+    return better(problem, packing, seed, deadline, patience=None)
+
+
+def better_patiently(problem: Problem, packing: Packing, seed: int, deadline: float, spent: float) -> Bettered:
+    """`better`, with the clock as the last resort against what nobody reckoned with."""
+    return better(problem, packing, seed, deadline, spent, PATIENCE)
+
+
+class _Attempt:
+    """One attempt to better a packing: the best one so far, and what is left of time and work."""
+
+    def __init__(
+        self, problem: Problem, start: Packing, seed: int, budget: int, end: float | None,
+        tell: Callable[[Bettered], None] | None,
+    ) -> None:  # fmt: skip
+        self.problem = problem
+        self.best = start
+        self.seed = seed
+        self.budget = budget
+        self.most = None if few(problem) else problem.work + _TIMES * budget
+        self.end = end
+        self.tell = tell
+        self.bound: float | None = None
+
+    def run(self) -> Bettered:
+        problem = self.problem
+        self.bound = proven(problem, self.best.left, self.left() / 3)
+        self._say()
+        if pourable(problem):
+            self._fill()
+        poured = pourable(problem) and self._pour()
+        self._say()
+        self._walk(0, self.budget, afresh=not poured or (few(problem) and len(problem.classes) <= _ALIKE))
+        self.best = Packing(widened(self.best.board, self.best.left), self.best.left)
+        self._say()
+        return Bettered(self.best, self.bound)
+
+    def along(self) -> Bettered:
+        """The packing along the relaxation alone."""
+        if pourable(self.problem):
+            self._fill()
+            found = rounded(self.problem, self.best, self.left, COARSE)
+            if found is not None and sound(found.board):
+                self._try(found)
+        return Bettered(self.best)
+
+    def _fill(self) -> None:
+        """Fill machines that are there anew, where something is bought beside them."""
+        if self.problem.nodes and self.best.board.bought():
+            found = filled(self.problem, self.best, COARSE)
+            if found is not None:
+                self._try(found)
+
+    def left(self) -> float:
+        """How many seconds are left."""
+        return self.end - stopwatch() if self.end is not None else _FOREVER
+
+    def over(self) -> bool:
+        return self.left() < 0 or (self.most is not None and self.problem.work > self.most)
+
+    def _say(self) -> None:
+        if self.tell is not None:
+            self.tell(Bettered(self.best, self.bound))
+
+    def _try(self, found: Packing) -> None:
+        self.best = min(self.best, found, key=lambda each: each.rank)
+
+    def _walk(self, turn: int, budget: int, afresh: bool) -> None:
+        self.best = improve(self.problem, self.best, self.seed + turn, budget, self.bound or 0.0, self.over, afresh)
+
+    def _pour(self) -> bool:
+        """Choose machines anew along the relaxation's flows; False if that came to nothing."""
+        machines = len(self.best.board.bought())
+        small = machines >= _MANY and self.problem.total < _ROOMY * machines
+        finely = FINE if not small or self.problem.total <= _HORDE else COARSE
+        found = rounded(self.problem, self.best, lambda: self.left() / 3, finely)
+        if found is None or not sound(found.board):
+            return False
+        if small:
+            self._cut(found)
+        else:
+            self._try(self._squeezed(found))
+        return True
+
+    def _cut(self, found: Packing) -> None:
+        """Many machines with few pods each: cut them by patterns, while new ones are found on the way."""
+        patterns = Patterns(self.problem, found)
+        self._try(found)
+        for turn in range(1, _ROUNDS + 1):
+            if self.over() or not any([patterns.learn(found.board), patterns.learn(self.best.board)]):
+                return
+            cut = patterns.packed(self.left)
+            if cut is None:
+                return
+            found = self._squeezed(cut)
+            self._try(found)
+            self._walk(turn, self.budget // _STROLL, afresh=False)
+            self._say()
+
+    def _squeezed(self, packing: Packing) -> Packing:
+        return Packing(squeezed(packing.board, self.over), packing.left)

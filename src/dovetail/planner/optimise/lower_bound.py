@@ -1,0 +1,189 @@
+"""The lower bound: what the pods would cost if they were fluid.
+
+Pods may be cut into pieces and machines bought in fractions, each class only on columns it may stand on, and never
+more pods that refuse each other's company than machines. Spreads, affinities and limits are not looked at; machines
+that are there are free as far as they reach. Whatever a real plan costs, it cannot cost less.
+
+Nor can it cost less than whole machines for the whole pods of one class alone, which is exact where there is one.
+
+Whole pods: how much dearer a fluid must be because no machine holds a part of a pod.
+
+A fluid proves its price by what pods are worth: nothing that a machine holds of it is worth more than the machine
+costs. Whole pods on a machine may be worth less than that. If they are on every machine, all pods may be worth that
+much more and still prove their price. It is worked out where pods are of few sizes and refuse nobody's company; many
+sizes fill machines anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import highspy
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Bools, Floats, Ints, Table
+from dovetail.planner.optimise.relaxation import Demand, Fluid, fluid
+from dovetail.planner.problem.compile import UNLIMITED, Problem
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.topology_groups import ANTI, SPREAD
+
+WORDS = (
+    "machines may be bought in fractions, and pods of many sizes cut into pieces, but at least the whole machines "
+    "that pods of any one kind need; spreads, affinities, limits, reservations and minimum flexibility are left out"
+)
+#: So many shares the relaxation has at most; so many where there is no time for more.
+_FINE, _COARSE = 8_000, 2_000
+#: So many classes are asked what whole machines for them cost, those that need most; and up to so many pods of one.
+_ASKED, _COUNTED = 8, 5000
+
+
+def proven(problem: Problem, left: dict[int, int], seconds: float) -> float | None:
+    """What no plan costs less than that leaves out the same pods; None where time is short."""
+    fluid = relaxed(problem, left, seconds)
+    return None if fluid is None else max(fluid.price, whole(problem, left))
+
+
+def relaxed(problem: Problem, left: dict[int, int], seconds: float) -> Fluid | None:
+    """The relaxation for the pods that a plan places (`left` has none): a coarser one, or None, where time is short."""
+    finite = np.isfinite(problem.menu.prices)
+    found = []
+    for one in problem.classes:
+        count = one.count - left.get(one.index, 0)
+        if count > 0:
+            ask = problem.ask(one, len(one.levels) - 1)
+            columns = np.flatnonzero(holding(problem, ask, problem.blurred) & finite)
+            found.append(Demand(ask, float(count), columns, _lonely(ask)))
+    poured = fluid(problem, found, seconds, True, _FINE, proven=True)
+    poured = poured or fluid(problem, found, max(seconds, 1.0), True, _COARSE, proven=True)
+    return None if poured is None else stretched(problem, poured)
+
+
+def whole(problem: Problem, left: dict[int, int]) -> float:
+    """What machines cost at least for pods of one class, of those that find no room on machines that are there."""
+    finite = np.isfinite(problem.menu.prices)
+    needs: list[tuple[float, int, Ints, Floats]] = []
+    for one in problem.classes:
+        ask = problem.ask(one, len(one.levels) - 1)
+        there = int(_fitting(problem, ask, problem.free)[ask.nodes].sum())
+        count, columns = one.count - left.get(one.index, 0) - there, ask.columns & finite
+        if count > 0 and columns.any():
+            fits, prices = _fitting(problem, ask, problem.menu.capacity)[columns], problem.menu.prices[columns]
+            if fits.any():
+                rate = float((prices[fits > 0] / fits[fits > 0]).min())
+                needs.append((count * rate, count, fits, prices))
+    needs.sort(key=lambda each: -each[0])
+    return max((_cover(count, fits, prices) for _, count, fits, prices in needs[:_ASKED]), default=0.0)
+
+
+def _fitting(problem: Problem, ask: Ask, room: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
+    """How many pods of an ask each machine holds at most by itself, with so much room in every dimension."""
+    found: Ints = np.full(room.shape[1], 1 if _lonely(ask) else UNLIMITED, dtype=np.int64)
+    for dim, amount in ask.steps:
+        if dim not in problem.blurred:
+            np.minimum(found, np.maximum(room[dim], 0) // amount, out=found)
+    return found
+
+
+def _cover(count: int, fits: Ints, prices: Floats) -> float:
+    """The least that machines for so many pods cost, where each holds so many at its price."""
+    cheapest: dict[int, float] = {}
+    for most, price in zip(np.minimum(fits, count).tolist(), prices.tolist(), strict=True):
+        if most > 0:
+            cheapest[most] = min(price, cheapest.get(most, np.inf))
+    if count > _COUNTED:
+        return count * min(price / most for most, price in cheapest.items())
+    least = [0.0] * (count + 1)
+    for pods in range(1, count + 1):
+        least[pods] = min([price + least[max(0, pods - most)] for most, price in cheapest.items()])
+    return least[count]
+
+
+def holding(problem: Problem, ask: Ask, but: Set[int] = frozenset()) -> Bools:
+    """The columns that hold a pod of the ask, by all dimensions `but` some."""
+    ok = ask.columns.copy()
+    for dim, amount in ask.steps:
+        if dim not in but:
+            ok &= problem.menu.capacity[dim] >= amount
+    for dim, more in problem.sharing.amounts(ask.shared):
+        if dim not in but:
+            ok &= problem.menu.capacity[dim] >= ask.request[dim] + more
+    return ok
+
+
+def _lonely(ask: Ask) -> tuple[tuple[int, int], ...]:
+    return tuple(
+        (cell.slot, 1) for cell in ask.ties.promised_hosts if cell.kind == ANTI and cell.group in ask.cls.members
+    )
+
+
+def sharing(ask: Ask) -> tuple[tuple[int, int], ...]:
+    """The hostname rules that an ask has with its own kind: a cell, and how many of it may share a machine."""
+    return tuple(
+        (cell.slot, 1 if cell.kind == ANTI else cell.skew)
+        for cell in ask.ties.host_owned
+        if cell.kind in (ANTI, SPREAD) and cell.group in ask.cls.members
+    )
+
+
+#: More sizes of pods than this are not looked at.
+_SIZES = 16
+#: Branches of one question: a limit on work, not on time.
+_BRANCHES = 200
+_SAFETY = 1e-6
+
+
+def stretched(problem: Problem, fluid: Fluid) -> Fluid:
+    """The fluid with all pods worth as much more as whole machines allow."""
+    asks = [flow.demand.ask for flow in fluid.flows]
+    sizes = {ask.request.tobytes() for ask in asks}
+    lonely = any(flow.demand.caps for flow in fluid.flows)
+    if not fluid.slack or lonely or problem.blurred or len(sizes) > _SIZES:
+        return fluid
+    counts = np.array([flow.demand.count for flow in fluid.flows])
+    requests = np.array([ask.request for ask in asks], dtype=np.float64)
+    worth, menu = fluid.worth / counts, problem.menu
+    room = np.minimum(menu.capacity[:, list(fluid.slack)].T, counts @ requests)
+    held = (fluid.rates * room).sum(axis=1)
+    most = {column: float(menu.prices[column]) / max(float(value), 1e-12)
+            for column, value in zip(fluid.slack, held, strict=True)}  # fmt: skip
+    factor = np.inf
+    for column in sorted(most, key=lambda each: (most[each], each)):
+        if most[column] >= factor:
+            break
+        here = [at for at, flow in enumerate(fluid.flows) if column in flow.demand.columns]
+        best = _most(worth[here], requests[here], counts[here], menu.capacity[:, column].astype(np.float64))
+        if best > 0:
+            factor = min(factor, float(menu.prices[column]) / best)
+        if factor <= 1.0:
+            return fluid
+    by = factor * (1 - _SAFETY) if np.isfinite(factor) else 1.0
+    return fluid.scaled(max(1.0, by))
+
+
+def _most(worth: Floats, requests: Table, counts: Floats, capacity: Floats) -> float:
+    """What whole pods are worth at most that a machine holds."""
+    if not worth.any():
+        return 0.0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        alone = np.where(requests > 0, np.floor(capacity / requests), np.inf).min(axis=1)
+    fits = np.minimum(alone, counts)
+    if len(worth) == 1:
+        return float(worth[0] * fits[0])
+    return _programme(worth, requests, fits, capacity)
+
+
+def _programme(worth: Floats, requests: Table, fits: Floats, capacity: Floats) -> float:
+    wide = len(worth)
+    solver = highspy.Highs()
+    for option, value in (("output_flag", False), ("threads", 1), ("mip_max_nodes", _BRANCHES)):
+        solver.setOptionValue(option, value)
+    index = np.arange(wide, dtype=np.int32)
+    solver.addVars(wide, np.zeros(wide), fits)
+    solver.changeColsCost(wide, index, -worth / worth.max())
+    solver.changeColsIntegrality(wide, index, np.full(wide, highspy.HighsVarType.kInteger))
+    for asked, most in zip(requests.T, capacity, strict=True):
+        if asked.any():
+            solver.addRow(-highspy.kHighsInf, 1.0, wide, index, asked / max(most, 1.0))
+    solver.run()
+    bound = -float(solver.getInfo().mip_dual_bound)
+    return bound * float(worth.max()) if np.isfinite(bound) else np.inf

@@ -1,0 +1,64 @@
+"""Attached: the shared volumes that machines of a board have, each of them once, and what more of them takes.
+
+The last pod that leaves a machine takes its volumes along. One that is too full for a volume is not full for good:
+whoever finds the volume there needs no attachment for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.problem.request import Ask
+
+if TYPE_CHECKING:
+    from dovetail.planner.packing.state import Board
+    from dovetail.planner.problem.compile import Problem
+
+
+def brought(board: Board, ask: Ask, at: int) -> tuple[tuple[int, int], ...]:
+    """What the first pod of the ask takes of a machine beside its own: volumes that are not attached there yet."""
+    return board.problem.sharing.amounts(ask.shared & ~board.attached.get(at, 0))
+
+
+def attachable(board: Board, ask: Ask, at: int, most: int) -> int:
+    """How many pods of the ask, up to `most`, a machine has attachments for."""
+    for dim, more in brought(board, ask, at):
+        left, own = int(board.free[dim, at]) - more, int(ask.request[dim])
+        most = min(most, left // own if own else most) if left >= 0 else 0
+    return most
+
+
+def keep_attachable(board: Board, ask: Ask, ok: Bools, start: int) -> None:
+    """Of machines from `start` on leave those that have attachments for a pod of the ask."""
+    short: Bools = np.zeros(len(ok), dtype=np.bool_)
+    for dim, more in board.problem.sharing.amounts(ask.shared):
+        short |= board.free[dim, start : start + len(ok)] < ask.request[dim] + more
+    for place in (ok & short).nonzero()[0].tolist():
+        ok[place] = attachable(board, ask, start + place, 1)
+
+
+def attach(board: Board, at: int) -> None:
+    """Attach the shared volumes that pods on a machine use, and no others."""
+    problem = board.problem
+    before, now = board.attached.get(at, 0), problem.attached.get(at, 0) if at < board.existing else 0
+    for number in board.contents[at]:
+        now |= board.asks[number].shared
+    board.attached[at] = now
+    for dim, volumes in problem.sharing.by_dim:
+        board.free[dim, at] += (before & volumes).bit_count() - (now & volumes).bit_count()
+
+
+def load_of(problem: Problem, asks: Mapping[Ask, int]) -> Ints:
+    """What pods, so many of each ask, take of a machine where nobody else is."""
+    found = np.zeros(len(problem.dims), dtype=np.int64)
+    for ask, count in asks.items():
+        found += ask.request * count
+    for dim, more in problem.sharing.amounts(reduce(or_, [ask.shared for ask in asks], 0)):
+        found[dim] += more
+    return found

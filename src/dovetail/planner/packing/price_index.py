@@ -1,0 +1,52 @@
+"""Stairs: columns that differ in size and price alone, for finding the cheapest that holds what is on a machine.
+
+In order of price the largest size so far only rises, so a search by halves in each dimension comes to the first column
+worth looking at.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from operator import ge
+
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.problem.frontier import Menu
+
+
+class Stairs:
+    """Some columns of a menu, cheapest first."""
+
+    __slots__ = ("_capacity", "_columns", "_highest", "_rising", "_rooms")
+
+    def __init__(self, menu: Menu, chosen: Bools) -> None:
+        self._capacity = menu.capacity[:, chosen]
+        self._rising = np.maximum.accumulate(self._capacity, axis=1)
+        self._columns: list[int] = chosen.nonzero()[0].tolist()
+        self._rooms: list[list[int]] = self._capacity.T.tolist()
+        self._highest: list[list[int]] = self._rising.tolist()
+
+    def first(self, used: Sequence[int]) -> int | None:
+        """The cheapest column with room for what is used."""
+        return next(self.holding(used), None)
+
+    def holding(self, used: Sequence[int]) -> Iterator[int]:
+        """The columns with room for what is used, the cheapest first."""
+        start = max(map(bisect_left, self._highest, used))
+        for at in range(start, len(self._columns)):
+            if all(map(ge, self._rooms[at], used)):
+                yield self._columns[at]
+
+    def firsts(self, used: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Ints:
+        """The same for many machines at once, one in each column of `used`; -1 where there is none."""
+        steps = [np.searchsorted(rising, amounts) for rising, amounts in zip(self._rising, used, strict=True)]
+        start = np.max(steps, axis=0)
+        inside = start < len(self._columns)
+        start[~inside] = 0
+        found: Ints = np.where(inside, np.array(self._columns, dtype=np.int64)[start], -1)
+        for at in np.flatnonzero(inside & (self._capacity[:, start] < used).any(axis=0)).tolist():
+            best = self.first(used[:, at].tolist())
+            found[at] = -1 if best is None else best
+        return found

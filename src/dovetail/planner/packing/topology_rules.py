@@ -1,0 +1,91 @@
+"""What a topology group over domains allows: how many more pods each domain may take, of owners and of members.
+
+`allowed` has an entry for each domain and a last one for lying nowhere; each rule can only lower it.
+
+What a group on the hostname key allows: how many more pods each of some machines may take, of owners and of members.
+
+`fits` has an entry for each of the machines; each rule can only lower it. A new machine is always possible, so the
+fewest pods that a spread sees anywhere are none.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Ints
+from dovetail.planner.problem.request import Ask
+from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, SPREAD
+
+
+def minimum(cell: Cell, counts: list[int]) -> int:
+    """The smallest count over the domains that a spread looks at."""
+    among = cell.among
+    if not among or len(among) < cell.group.min_domains:
+        return 0
+    return min(counts) if len(among) == len(counts) else min([counts[at] for at in among])
+
+
+def allow_owner(ask: Ask, cell: Cell, counts: list[int], allowed: list[int]) -> None:
+    """What a group that the ask owns asks of it."""
+    mine = cell in ask.ties.own
+    if cell.kind == SPREAD:
+        top = minimum(cell, counts) + cell.skew
+        for at, count in enumerate(counts):
+            if count > top:
+                allowed[at] = 0
+            elif mine and top - count < allowed[at]:
+                allowed[at] = top - count
+        for at in cell.beyond:
+            allowed[at] = 0
+        allowed[-1] = 0
+    elif cell.kind == ANTI:
+        for at, count in enumerate(counts):
+            if count or mine:
+                allowed[at] = 0 if count else min(allowed[at], 1)
+    else:
+        allowed[-1] = 0
+        if not mine or any(counts):
+            for at, count in enumerate(counts):
+                if not count:
+                    allowed[at] = 0
+
+
+def allow_member(cell: Cell, counts: list[int], owners: list[int], allowed: list[int]) -> None:
+    """What a group that merely counts the ask has promised to its owners."""
+    if cell.kind == AFFINITY or not any(owners):
+        return
+    top = minimum(cell, counts) + cell.skew if cell.kind == SPREAD else 0
+    for at, count in enumerate(owners):
+        if count > 0:
+            allowed[at] = min(allowed[at], max(top - counts[at], 0)) if cell.kind == SPREAD else 0
+
+
+def cap_owner(cell: Cell, mine: bool, counts: Ints, bins: Ints, fits: Ints) -> None:
+    """What a group that pods own asks of them; `mine`: it counts them; `counts` are those of all machines."""
+    here = counts.take(bins)
+    if cell.kind == SPREAD:
+        if mine:
+            np.minimum(fits, np.maximum(cell.skew - here, 0), out=fits)
+        else:
+            fits[here > cell.skew] = 0
+    elif cell.kind == ANTI:
+        fits[here > 0] = 0
+        if mine:
+            np.minimum(fits, 1, out=fits)
+    elif not mine or bool((counts > 0).any()):
+        fits[here == 0] = 0
+
+
+def cap_member(cell: Cell, counts: Ints, owners: Ints, bins: Ints, fits: Ints) -> None:
+    """What a group that merely counts pods has promised to its owners."""
+    if cell.kind == AFFINITY:
+        return
+    promised = owners.take(bins) > 0
+    if not promised.any():
+        return
+    if cell.kind == ANTI:
+        fits[promised] = 0
+    else:
+        allowed = np.maximum(cell.skew - counts.take(bins), 0)
+        np.minimum(fits, allowed, out=fits, where=promised)

@@ -1,0 +1,410 @@
+"""The problem: a snapshot compiled into arrays and masks, with everything that packing may ask worked out once.
+
+The sale: every machine that pools may buy, less what daemons take of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from dovetail.model.nodes import Taint
+from dovetail.model.taints import PREFER_NO_SCHEDULE
+from dovetail.planner.offerings.catalog import Asked, Bools, Columns, Ints
+from dovetail.planner.problem.frontier import Menu
+from dovetail.planner.problem.min_values import Diversity, breadth, huddled, varying
+from dovetail.planner.problem.node_index import present, roster_of
+from dovetail.planner.problem.nodes import Daemon, daemons_of, node_labels, passes
+from dovetail.planner.problem.pod_classes import TOO_MUCH, Kind, PodClass, classes_of, pods_by_shape
+from dovetail.planner.problem.preferences import wishes_of
+from dovetail.planner.problem.relaxation import Level
+from dovetail.planner.problem.request import NOWHERE, Ask, Counting, Owned, Rung, Stance, Ties
+from dovetail.planner.problem.resources import EVERYWHERE, PORT, demand_of, port_requests, with_ports
+from dovetail.planner.problem.shared_volumes import ATTACH, driver_of
+from dovetail.planner.problem.spread_order import Precedence
+from dovetail.planner.problem.topology_counters import add_owners, cells_of, keep_rows, rows_passing, tolerated
+from dovetail.planner.problem.topology_groups import ANTI, Group, known_namespaces, near_group
+from dovetail.planner.problem.volumes import Volume, held
+from dovetail.planner.requirements import Term, bears
+from dovetail.planner.snapshot import MinValues, Pool, Snapshot
+
+UNLIMITED = 1 << 60
+#: From this many machines on, those that are full are left out of the packing.
+_MANY = 200
+_kind = attrgetter("kind")
+
+
+class Problem:
+    """Everything compiled. Nothing in it changes while a plan is being made.
+
+    The scheduler asks a spread's owners alone. With `owners_first` a spread does not see the pods of others: they go
+    where they like once its owners are placed. Without it a spread holds whatever the order in which pods arrive.
+    """
+
+    menu: Menu
+
+    def __init__(self, snapshot: Snapshot, owners_first: bool = False) -> None:
+        self.snapshot = snapshot
+        self.owners_first = owners_first
+        self.pools = sorted(snapshot.pools, key=lambda pool: (-pool.weight, pool.name))
+        self.daemons = daemons_of(snapshot)
+        with snapshot.memory.lock:
+            self._compile()
+
+    def _compile(self) -> None:
+        snapshot = self.snapshot
+        roster = self.roster = roster_of(snapshot)
+        roster.sync(snapshot.nodes, self.daemons, snapshot.daemons)
+        snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
+        self.nodes = self.machines = roster.machines
+        self.names, (self.taints, self.taint_at) = roster.alike, roster.taints()
+        strict = snapshot.min_values is MinValues.STRICT
+        self.min_values = {
+            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
+            for index, pool in enumerate(self.pools)
+            if strict and any(each.min_values for each in pool.requirements)
+        }
+        self._known_masks: dict[object, int] = {}
+        self._compile_classes()
+        self._compile_columns()
+        if self.min_values and not self.nodes:
+            close = huddled(self.kinds, self.columns, self._mask, self.min_values)
+            if close:
+                self._compile_classes(close)
+        self._compile_dimensions()
+        self.cells, self.axes = cells_of(self.groups, self.columns, roster)
+        for group, where in self.fears.items():
+            if group in self.cells:
+                add_owners(self.cells[group], where)
+        self._asks: list[list[Ask]] = []
+        self._known_owned: dict[int, Owned] = {}
+        self._known_counting: dict[tuple[int, frozenset[Group]], Counting] = {}
+        self._known_ties: dict[object, Ties] = {}
+        self._known_terms: dict[tuple[Term, ...], Bools] = {}
+        self._known_taints: dict[object, Bools] = {}
+        self._known_nodes: dict[object, Bools] = {}
+        self._known_stances: dict[object, Stance] = {}
+        self.weighted = False
+        self.companies: dict[Any, Any] = {}
+        """What is known of pods that share a machine; see `company`."""
+        self.work = 0
+        """Questions asked so far: the search is paid in work, not in time, so that it ends at the same place."""
+        self.limits = self._limits()
+        self.reservations = self.columns.reservations()
+        self._drop_full()
+        self._compile_asks()
+        self.wishes = wishes_of(self)
+        self.yardstick: Any = None
+        """What no packing should be worse than; set once, before the first one is made."""
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def _compile_classes(self, close: frozenset[Group] = frozenset()) -> None:
+        running = self.roster.fearful()
+        by_shape = pods_by_shape(self.snapshot)
+        namespaces = known_namespaces(self.snapshot, [shape for shape, _ in running])
+        for name in {shape.namespace for shape in by_shape}:
+            namespaces.setdefault(name, {"kubernetes.io/metadata.name": name})
+        self.fears: dict[Group, dict[int, int]] = {}
+        for shape, rows in running:
+            for group in {near_group(near, ANTI, namespaces) for near in shape.anti if not near.weight}:
+                where = self.fears.setdefault(group, {})
+                for row, count in rows.items():
+                    where[row] = where.get(row, 0) + count
+        taints = {pool.taints for pool in self.pools} | self.tainted
+        dislikes = any(taint.effect == PREFER_NO_SCHEDULE for each in taints for taint in each)
+        self.classes, groups, self.sharing = classes_of(
+            by_shape, self.snapshot, namespaces, dislikes, list(self.fears), close, lambda: self._known_held.values()
+        )
+        kinds = list(map(_kind, self.classes))
+        number = {kind: at for at, kind in enumerate(dict.fromkeys(kinds))}
+        self.kinds = list(number)
+        self.kind_at: Ints = np.array([number[kind] for kind in kinds], dtype=np.int64)
+        self.total = sum([one.count for one in self.classes])
+        counted = set[Group]().union(*{kind.members for kind in self.kinds})
+        owned = {group for level in {kind.levels[0] for kind in self.kinds} for group in (*level.hard, *level.soft)}
+        self.groups = [group for group in groups if group in owned or group in counted]
+
+    @property
+    def tainted(self) -> set[tuple[Taint, ...]]:
+        """The taints of machines that are there and have some."""
+        return {self.taints[at] for at in present(self.taint_at) if self.taints[at]}
+
+    @cached_property
+    def order(self) -> Precedence:
+        """Whose spreads are asked before whom."""
+        return Precedence(self.kinds)
+
+    @cached_property
+    def given_up(self) -> dict[int, int]:
+        """How many wishes are given up on a rung, by the number of its ask, where there are any."""
+        return {ask.number: len(ask.level.given_up) for ask in self.asks if ask.level.given_up}
+
+    # -- columns ------------------------------------------------------------------------------------------------
+
+    def _compile_columns(self) -> None:
+        terms: list[Term] = [term for kind in self.kinds for level in kind.levels for term in level.terms]
+        terms += [term for kind in self.kinds for term in kind.alternatives if term]
+        terms += [term for daemon in self.daemons for term in daemon.shape.required]
+        asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
+        key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
+               tuple(id(each) for each in self.snapshot.daemons))  # fmt: skip
+        table = self.snapshot.memory.table("columns")
+        known = table.get(key)
+        if known is None:
+            if len(table) > 8:
+                table.clear()
+            columns = on_sale(self.pools, asked, self.snapshot.unavailable, self.daemons)
+            known = table[key] = (columns, self.pools, self.snapshot.daemons)
+        self.columns: Columns = known[0]
+
+    # -- dimensions ---------------------------------------------------------------------------------------------
+
+    def _compile_dimensions(self) -> None:
+        addresses: dict[tuple[str, int], set[str]] = {}
+        ports = [port for one in self.classes if one.shape.ports for port in one.shape.ports]
+        ports += [port for daemon in self.daemons for port in daemon.shape.ports]
+        ports += [port for _, fact in self.roster.using() for port in fact.ports]
+        for ip, protocol, number in ports:
+            addresses.setdefault((protocol, number), set()).add(ip)
+        self.dims, self.requests, self.counts, self._known_sizes, self.demand = demand_of(
+            self.classes, addresses, self.sharing
+        )
+        self.sharing = self.sharing.over(self.dims)
+        self.blurred = {dim for dim, _ in self.sharing.by_dim}
+        """Dimensions of which pods together take less than each of them does: no bound may count on them."""
+        for name in self.dims:
+            if name.startswith(PORT):
+                self.columns.set_amounts(name, self._ports(name))
+            elif name.startswith(ATTACH):
+                most = [column.type.attach_limits.get(driver_of(name), TOO_MUCH) for column in self.columns.rows]
+                self.columns.set_amounts(name, np.array(most, dtype=np.int64))
+        self.free = np.zeros((len(self.dims), len(self.nodes)), dtype=np.int64)
+        for dim, name in enumerate(self.dims):
+            self.free[dim] = self._free(name, addresses)
+        using = self._known_held.items() if self.sharing.bits else ()
+        self.attached = {row: self.sharing.mask(volumes) for row, volumes in using}
+        """The shared volumes that machines have attached, by row."""
+
+    def _ports(self, name: str) -> Ints:
+        """One of each port, unless a daemon listens on every address."""
+        everywhere = f"{name.rpartition('/')[0]}/{EVERYWHERE}"
+        found = np.ones(self.columns.size, dtype=np.int64)
+        shared = everywhere != name and everywhere in self.columns.charged()
+        return found - self.columns.overhead(everywhere) if shared else found
+
+    @cached_property
+    def _known_held(self) -> dict[int, set[Volume]]:
+        """The volumes that pods on machines use, by row."""
+        return {row: held(fact.claims, self.snapshot) for row, fact in self.roster.using()}
+
+    def _free(self, name: str, addresses: dict[tuple[str, int], set[str]]) -> Ints:
+        """What every machine that is there has left of a dimension."""
+        if name.startswith(PORT):
+            free = np.ones(len(self.nodes), dtype=np.int64)
+            for row, fact in self.roster.using():
+                free[row] -= port_requests(tuple(fact.ports), addresses).get(name, 0)
+            return free
+        if name.startswith(ATTACH):
+            left = np.array([node.attach_limits.get(driver_of(name), TOO_MUCH) for node in self.nodes], dtype=np.int64)
+            for row, volumes in self._known_held.items():
+                left[row] -= sum(ATTACH + driver == name for driver, _ in volumes)
+            return left
+        return self.roster.free(name)
+
+    # -- limits -------------------------------------------------------------------------------------------------
+
+    def _limits(self) -> list[dict[str, int]]:
+        """What each pool may still buy, by limited resource."""
+        bought = [self.roster.bought[pool.name] for pool in self.pools]
+        return [{name: max(0, limit) - had[name] for name, limit in pool.limits.items()}
+                for pool, had in zip(self.pools, bought, strict=True)]  # fmt: skip
+
+    def _binding(self) -> list[str]:
+        """The limited resources that this batch could exhaust; others need not be watched."""
+        found: set[str] = set()
+        for index, left in enumerate(self.limits):
+            for name, amount in left.items():
+                largest = self.columns.largest(name, index)
+                worst = self.total if name == "nodes" else 8 * self.demand.get(name, 0) + largest * min(self.total, 64)
+                if amount < worst:
+                    found.add(name)
+        return sorted(found)
+
+    def _drop_full(self) -> None:
+        """Leave out machines that have no room for even the smallest of everything that is asked for."""
+        self.rows: Ints = np.arange(len(self.nodes))
+        if len(self.nodes) < _MANY or not self.classes:
+            return
+        ok: Bools = (self.free >= self.requests.min(axis=0)[:, None]).all(axis=0)
+        if ok.all():
+            return
+        self.rows = np.flatnonzero(ok)
+        self.attached = {at: self.attached[row] for at, row in enumerate(self.rows.tolist()) if row in self.attached}
+        self.free = np.ascontiguousarray(self.free[:, self.rows])
+        self.nodes = self.nodes.some(self.rows)
+        self.taint_at = self.taint_at[self.rows]
+        keep_rows(list(self.cells.values()), self.axes, self.rows)
+
+    # -- asks ---------------------------------------------------------------------------------------------------
+
+    def _compile_asks(self) -> None:
+        self.binding = self._binding()
+        self.weighted = bool(self.binding) and len({pool.weight for pool in self.pools}) > 1
+        masks = {kind: [self._mask(kind, level) for level in kind.levels] for kind in self.kinds}
+        limited = [name for name in self.binding if name != "nodes"]
+        self.menu = self._menu(list(chain.from_iterable(masks.values())), limited)
+        self.diversity = Diversity(self) if self.min_values else None
+        if self.diversity is not None:
+            self.menu = self.diversity.listed(self.menu)
+        self.uncounted = self._only_wished() if self.min_values else frozenset[Group]()
+        self.ladders = {kind: self._rungs(kind, masks[kind]) for kind in self.kinds}
+        number = 0
+        for one, size in zip(self.classes, self._known_sizes, strict=True):
+            asks: list[Ask] = []
+            for level, ties, stance in self.ladders[one.kind]:
+                asks.append(Ask(number, one, size.request, size.steps, level, ties, stance, size.shared))
+                number += 1
+            self._asks.append(asks)
+        self.first_asks = [asks[0] for asks in self._asks]
+        self.asks = list(chain.from_iterable(self._asks))
+        """Every class on every rung of its ladder, by number."""
+
+    def _only_wished(self) -> frozenset[Group]:
+        """Groups that nobody needs, over a label whose values must vary: they count only those who hold on to them.
+
+        To count a pod is to settle the label on its machine, and then it would vary no more.
+        """
+        varied = varying(self.columns, self.min_values)
+        needed = {group for kind in self.kinds for group in kind.levels[0].hard} | self.fears.keys()
+        return frozenset(group for group in self.cells if group.key in varied and group not in needed)
+
+    def _rungs(self, kind: Kind, masks: list[int]) -> list[Rung]:
+        """The rungs of a kind's ladder, with the cells that matter on each and the machines it accepts there."""
+        found = []
+        foreign: frozenset[Group] = frozenset(self.order.foreign(kind)) if self.owners_first else frozenset()
+        for level, mask in zip(kind.levels, masks, strict=True):
+            key = (id(level), id(kind.members))
+            ties = self._known_ties.get(key)
+            if ties is None:
+                unseen = foreign | self.uncounted.difference(level.soft) if self.uncounted else foreign
+                ties = self._known_ties[key] = Ties(self._owned(level), self._counting(kind.members, unseen))
+            found.append(Rung(level, ties, self._stance(kind, level, ties, mask)))
+        return found
+
+    def _owned(self, level: Level) -> Owned:
+        known = self._known_owned.get(id(level))
+        if known is None:
+            known = self._known_owned[id(level)] = Owned(self.cells, level)
+        return known
+
+    def _counting(self, members: frozenset[Group], unseen: frozenset[Group]) -> Counting:
+        known = self._known_counting.get((id(members), unseen))
+        if known is None:
+            known = self._known_counting[id(members), unseen] = Counting(self.cells, members, unseen)
+        return known
+
+    def _stance(self, kind: Kind, level: Level, ties: Ties, mask: int) -> Stance:
+        """Which machines a kind accepts on a rung; those that accept the same for the same keys have one in common."""
+        nodes = self._nodes_for(kind, level)
+        key = (mask, id(nodes), *ties.keys)
+        known = self._known_stances.get(key)
+        if known is None:
+            known = self._known_stances[key] = Stance(self.menu.shown[mask], mask, nodes, tuple(ties.keys))
+        return known
+
+    def _menu(self, masks: list[int], limited: list[str]) -> Menu:
+        axes = tuple((axis.key, *axis.values) for axis in self.axes)
+        choosy = frozenset(self.min_values)
+        key = (id(self.columns), tuple(self.dims), frozenset(masks), axes, tuple(limited), choosy)
+        table = self.snapshot.memory.table("menus")
+        known = table.get(key)
+        if known is None:
+            if len(table) > 8:
+                table.clear()
+            wide = breadth(self.columns, self.dims, self.min_values) if choosy else None
+            menu = Menu(self.columns, self.dims, masks, self.axes, limited, wide)
+            known = table[key] = (menu, self.columns)
+        found: Menu = known[0]
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What packing asks, without the cluster it came from: enough to go on elsewhere, and small."""
+        state = self.__dict__.copy()
+        known = [name for name in state if name.startswith("_known")]
+        for name in ("snapshot", "roster", "machines", "daemons", "fears", *known):
+            state.pop(name, None)
+        state["nodes"] = [None] * len(self.nodes)
+        state["companies"] = {}
+        state["pools"] = [replace(pool, types=()) for pool in self.pools]
+        if self.diversity is None:
+            del state["columns"]
+        return state
+
+    def ask(self, one: PodClass, rung: int) -> Ask:
+        return self._asks[one.index][rung]
+
+    def rungs(self, one: PodClass) -> list[Ask]:
+        return self._asks[one.index]
+
+    def _mask(self, kind: Kind, level: Level) -> int:
+        key = (level.terms, level.bears_prefer, kind.tolerated, kind.alternatives)
+        known = self._known_masks.get(key)
+        if known is None:
+            columns = self.columns
+            mask = columns.any_term(level.terms) & columns.any_term(kind.alternatives) & columns.available
+            known = mask & tolerated(columns, kind.tolerations, level.bears_prefer)
+            self._known_masks[key] = known
+        return known
+
+    def _nodes_for(self, kind: Kind, level: Level) -> Bools:
+        if not self.nodes:
+            return NOWHERE
+        key = (level.terms, kind.alternatives, kind.tolerations, level.bears_prefer)
+        found = self._known_nodes.get(key)
+        if found is None:
+            found = self._known_nodes[key] = self._find_nodes(kind, level)
+        return found
+
+    def _find_nodes(self, kind: Kind, level: Level) -> Bools:
+        ok = self.passing(level.terms)
+        if kind.alternatives != ((),):
+            ok = ok & self.passing(kind.alternatives)
+        if not self.tainted:
+            return ok
+        key = (kind.tolerations, level.bears_prefer)
+        known = self._known_taints.get(key)
+        if known is None:
+            borne = [not each or bears(kind.tolerations, each, level.bears_prefer) for each in self.taints]
+            known = self._known_taints[key] = np.array(borne, dtype=np.bool_)[self.taint_at]
+        return ok & known
+
+    def passing(self, terms: tuple[Term, ...]) -> Bools:
+        """The machines that are there and whose labels satisfy any of the terms."""
+        known = self._known_terms.get(terms)
+        if known is None:
+            known = self._known_terms[terms] = self._find_passing(terms)
+        return known
+
+    def _find_passing(self, terms: tuple[Term, ...]) -> Bools:
+        with self.snapshot.memory.lock:
+            if self.roster.speaks_of(self.snapshot.nodes):
+                return rows_passing(self.roster, terms)[self.rows]
+        return np.array([passes(node_labels(node), terms) for node in self.nodes], dtype=np.bool_)
+
+
+Unavailable = frozenset[tuple[str, str, str]]
+
+
+def on_sale(pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemons: Iterable[Daemon]) -> Columns:
+    columns = Columns(pools, asked, unavailable)
+    for daemon in daemons:
+        mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
+        columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
+    return columns

@@ -1,0 +1,173 @@
+"""The menu: the columns worth considering, once it is known what the pods can tell apart.
+
+Two columns that every class sees alike, in the same domains and of the same pool, differ only in price and
+size; one that costs no less and holds no more than another is left out, unless its pool asks for a variety that only
+smaller machines have. For launching, all columns come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from copy import copy
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Bools, Columns, Floats, Ints
+from dovetail.planner.problem.topology_counters import Axis
+
+_MOST_REMEMBERED = 512
+T = TypeVar("T")
+
+#: What a machine of unknown price counts as where prices are compared.
+_UNPRICED = 1e9
+
+
+class Menu:
+    """Parallel arrays over the columns kept, cheapest first. `full` is each one's index among all columns."""
+
+    def __init__(
+        self, columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+        breadth: Ints | None = None,
+    ) -> None:  # fmt: skip
+        kept = _kept(columns, dims, masks, axes, limited, breadth)
+        self.full: Ints = kept
+        self.size = len(kept)
+        self.prices: Floats = columns.prices[kept]
+        self.capacity = np.ascontiguousarray(
+            np.array([columns.amounts(name)[kept] for name in dims], dtype=np.int64).reshape(len(dims), len(kept))
+        )
+        self.room = [np.where(row > 0, row, np.inf) for row in self.capacity]
+        """The same for dividing by: what is asked of nothing fills nothing."""
+        self.finite: Floats = np.where(np.isfinite(self.prices), self.prices, _UNPRICED)
+        self.pools: Ints = np.array([columns.rows[int(at)].pool for at in kept], dtype=np.int64)
+        self.domains = [axis.columns[kept] for axis in axes]
+        self.limited = {
+            name: np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in kept], dtype=np.int64)
+            for name in limited
+        }
+        self.limited["nodes"] = np.ones(self.size, dtype=np.int64)
+        self.reservations: list[str | None] = [columns.rows[int(at)].offering.reservation_id for at in kept]
+        self.zones: list[str] = [columns.rows[int(at)].offering.zone for at in kept]
+        kinds: dict[object, int] = {}
+        self.kinds: Ints = np.array(
+            [kinds.setdefault(_kind(columns, int(at)), len(kinds)) for at in kept], dtype=np.int64
+        )
+        self._list()
+        self.shown = {mask: as_bools(columns, self, mask) for mask in dict.fromkeys(masks)}
+        """The columns of each mask that pods may ask for."""
+        self._remembered: dict[Hashable, tuple[Any, object]] = {}
+
+    def _list(self) -> None:
+        """For those who look at one column alone: what it holds, where it lies on every axis, its pool and its kind."""
+        self.sizes: list[list[int]] = self.capacity.T.tolist()
+        self.places: list[tuple[int, ...]] = list(zip(*(each.tolist() for each in self.domains), strict=True))
+        self.places = self.places or [()] * self.size
+        self.pool_at: list[int] = self.pools.tolist()
+        self.kind_at: list[int] = self.kinds.tolist()
+
+    def recall(self, key: Hashable, of: object, make: Callable[[], T]) -> T:
+        """What `make` makes, once for each key: a menu outlives a plan. `of` is kept, for keys that speak of its id."""
+        known = self._remembered.get(key)
+        if known is None:
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            known = self._remembered[key] = (make(), of)
+        found: T = known[0]
+        return found
+
+    def types(self) -> Ints:
+        """For each column a number for what it has in common with those that differ from it in their place alone."""
+        rows = (*self.capacity, self.finite, self.kinds)
+        return self.recall("types", None, lambda: np.unique(np.vstack(rows), axis=1, return_inverse=True)[1].ravel())
+
+    def charges(self, name: str) -> dict[int, list[int]]:
+        """What machines of each pool count against a limit, in order."""
+
+        def found() -> dict[int, list[int]]:
+            return {pool: np.unique(self.limited[name][self.pools == pool]).tolist() for pool in set(self.pool_at)}
+
+        return self.recall(("charges", name), None, found)
+
+    def reserved(self, name: str) -> list[int]:
+        """The columns of a reservation."""
+        every = self.reservations
+        return self.recall(("reserved", name), None, lambda: [at for at, each in enumerate(every) if each == name])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_remembered": {}}
+
+    def listing(self, rows: Ints, prices: Floats, charges: dict[str, Ints]) -> Menu:
+        """The same menu with some of its rows, at other prices and with other charges against the limits."""
+        twin = copy(self)
+        twin.full, twin.size, twin.prices, twin.limited = self.full[rows], len(rows), prices, charges
+        twin.capacity = np.ascontiguousarray(self.capacity[:, rows])
+        twin.room = [room[rows] for room in self.room]
+        twin.finite = np.where(np.isfinite(prices), prices, _UNPRICED)
+        twin.pools, twin.kinds = self.pools[rows], self.kinds[rows]
+        twin.domains = [lying[rows] for lying in self.domains]
+        twin._list()
+        twin.reservations = [self.reservations[row] for row in rows.tolist()]
+        twin.zones = [self.zones[row] for row in rows.tolist()]
+        twin.shown = {mask: chosen[rows] for mask, chosen in self.shown.items()}
+        twin._remembered = {}
+        return twin
+
+
+def _kind(columns: Columns, at: int) -> object:
+    """What a machine cannot change while it is being sized: its pool, its flavour, its reservation."""
+    column = columns.rows[at]
+    return (column.pool, column.flavour, column.offering.reservation_id)
+
+
+def _kept(
+    columns: Columns, dims: Sequence[str], masks: Sequence[int], axes: Sequence[Axis], limited: Sequence[str],
+    breadth: Ints | None,
+) -> Ints:  # fmt: skip
+    candidates = np.flatnonzero(columns.bools(columns.available))
+    if not len(candidates):
+        return candidates.astype(np.int64)
+    seen: list[Ints] = [np.array([hash_id(columns, int(at)) for at in candidates], dtype=np.int64)]
+    seen += [axis.columns[candidates] for axis in axes]
+    distinct = list(dict.fromkeys(masks))
+    if distinct:
+        bits = np.array([columns.bools(mask)[candidates] for mask in distinct])
+        packed = np.packbits(bits, axis=0)
+        seen += [row.astype(np.int64) for row in packed]
+    signature = np.array(seen)
+    _, family = np.unique(signature, axis=1, return_inverse=True)
+    held = np.array([columns.amounts(name)[candidates] for name in dims], dtype=np.int64)
+    sizes = held.reshape(len(dims), len(candidates))
+    less = [np.array([columns.rows[int(at)].type.capacity.get(name, 0) for at in candidates]) for name in limited]
+    value = np.concatenate([sizes, -np.array(less, dtype=np.int64).reshape(len(less), len(candidates))])
+    if breadth is not None:
+        value = np.concatenate([value, breadth[candidates][None]])
+    keep: list[int] = []
+    for each in np.unique(family):
+        keep += frontier(np.flatnonzero(family.ravel() == each), value)
+    return np.asarray(candidates[sorted(keep)], dtype=np.int64)
+
+
+def hash_id(columns: Columns, at: int) -> int:
+    """A small number for what a column cannot trade: pool, flavour, reservation."""
+    table = columns.__dict__.setdefault("_families", {})
+    return int(table.setdefault(_kind(columns, at), len(table)))
+
+
+def frontier(members: Ints, value: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
+    """Of columns in order of price, those that some cheaper one does not equal or exceed in everything."""
+    sizes = value[:, members]
+    rising = np.maximum.accumulate(sizes, axis=1)
+    largest = np.logical_or.reduce(np.diff(rising, axis=1, prepend=rising[:, :1] - 1), axis=0)
+    kept: list[int] = []
+    held = np.empty(sizes.shape, dtype=np.int64)
+    for place, at in enumerate(members.tolist()):
+        count = len(kept)
+        if largest[place] or not bool((held[:, :count] >= sizes[:, place : place + 1]).all(axis=0).any()):
+            held[:, count] = sizes[:, place]
+            kept.append(at)
+    return kept
+
+
+def as_bools(columns: Columns, menu: Menu, mask: int) -> Bools:
+    return columns.bools(mask)[menu.full]

@@ -1,0 +1,341 @@
+"""The roster: all machines of a snapshot as arrays, kept from one snapshot to the next.
+
+Only machines that are other objects than last time are looked at again. Each has a slot of its own for as long as it
+stays; planning order is a permutation of the slots, so that machines may come and go without moving the others. What a
+problem takes from here it copies, so that a later snapshot cannot change an earlier plan.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from dovetail.model.nodes import Taint
+from dovetail.planner.cache import Memory
+from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.problem.nodes import Daemon, NodeFacts, facts_of
+from dovetail.planner.problem.pod_spec import Shape
+from dovetail.planner.problem.topology_groups import ANTI, Group
+from dovetail.planner.snapshot import NodeState, Snapshot
+
+Pair = tuple[str, str]
+_HUGE = 1 << 52
+#: What the names of new machines begin with.
+NEW = "m-"
+
+
+#: What is in a slot that nobody has.
+_NOWHERE = NodeState(name="", labels={}, allocatable={})
+_NOTHING = NodeFacts(_NOWHERE, Memory())
+
+
+class Machines:
+    """The machines of a snapshot in planning order. They stay where they are and are looked up one by one: a plan for
+    a few pods has to touch few of them."""
+
+    __slots__ = ("_places", "_source")
+
+    def __init__(self, source: tuple[NodeState, ...], places: Ints) -> None:
+        self._source = source
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, row: int) -> NodeState:
+        return self._source[int(self._places[row])]
+
+    def __iter__(self) -> Iterator[NodeState]:
+        return map(self._source.__getitem__, self._places.tolist())
+
+    def some(self, rows: Ints) -> Machines:
+        """Those in some of the rows."""
+        return Machines(self._source, self._places[rows])
+
+
+class Roster:
+    """Rows in planning order: initialised machines first, then by name. Machines that go are not on it."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._source: tuple[NodeState, ...] = ()
+        self._daemons: tuple[object, ...] = ()
+        self._reset()
+
+    def _reset(self) -> None:
+        self.population = 0
+        """How many pods are on the machines of the snapshot, those included that go."""
+        self.alike: tuple[str, ...] = ()
+        """The names that begin as those of new machines do."""
+        self.bought: defaultdict[str | None, Counter[str]] = defaultdict(Counter)
+        """What the machines of each pool have in all, with their number as `nodes`."""
+        self._slots: dict[str, int] = {}
+        self._spare: list[int] = []
+        self._held: list[NodeState] = []
+        self._known: list[NodeFacts] = []
+        self._twins = False
+        self._line: list[int] = []
+        self._order: Ints = np.zeros(0, dtype=np.int64)
+        self._rows: Ints = np.zeros(0, dtype=np.int64)
+        """The row of each slot."""
+        self._places: Ints = np.zeros(0, dtype=np.int64)
+        """Where in the snapshot the machine of each row is."""
+        self._free: dict[str, Ints] = {}
+        self._codes: dict[str, tuple[dict[str | None, int], Ints]] = {}
+        self._taints: dict[tuple[Taint, ...], int] = {(): 0}
+        self._tainted: Ints = np.zeros(0, dtype=np.int64)
+        self._parting: set[int] = set()
+        """The slots of machines with pods on their way out."""
+        self._ported: set[int] = set()
+        """The slots of machines with ports or volumes in use."""
+        self._shapes: dict[Shape, dict[int, int]] = {}
+        self._fearful: dict[Shape, dict[int, int]] = {}
+        """Those of them that will not have others near."""
+        self._by_pair: dict[Pair, dict[Shape, None]] = {}
+
+    def sync(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon], daemon_key: tuple[object, ...]) -> None:
+        """Bring the rows up to the snapshot."""
+        if daemon_key != self._daemons:
+            self._reset()
+            self._daemons, self._source = daemon_key, ()
+        if not self._same_staff(source, daemons):
+            self._restaff(source, daemons)
+        self._source = source
+
+    @property
+    def machines(self) -> Machines:
+        """The machines in their rows."""
+        return Machines(self._source, self._places)
+
+    def speaks_of(self, source: tuple[NodeState, ...]) -> bool:
+        """Whether the rows are those of a snapshot: another one may have been compiled since."""
+        return self._source is source
+
+    def _same_staff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> bool:
+        """Whether everybody is still in their place; then those that changed are looked at again, and no others."""
+        if len(source) != len(self._source) or self._twins:
+            return False
+        changed = [(new, old) for new, old in zip(source, self._source, strict=True) if new is not old]
+        if any((a.name, a.initialized, a.deleting) != (b.name, b.initialized, b.deleting) for a, b in changed):
+            return False
+        for new, old in changed:
+            self.population += len(new.pods) - len(old.pods)
+            slot = self._slots.get(new.name)
+            if slot is not None:
+                self._replace(slot, new, daemons)
+        return True
+
+    def _restaff(self, source: tuple[NodeState, ...], daemons: Sequence[Daemon]) -> None:
+        """Machines came or went, or changed places."""
+        staying: dict[str, tuple[NodeState, int]] = {}
+        self._twins = False
+        for place, node in enumerate(source):
+            if not node.deleting:
+                twin = node.name in staying
+                staying[f"{node.name}\0{len(staying)}" if twin else node.name] = node, place
+                self._twins = self._twins or twin
+        for key in [key for key in self._slots if key not in staying]:
+            self._leave(self._slots.pop(key))
+        places: dict[int, int] = {}
+        for key, (node, place) in staying.items():
+            slot = self._slots.get(key)
+            if slot is None:
+                slot = self._slots[key] = self._join(node, daemons)
+            elif self._held[slot] is not node:
+                self._replace(slot, node, daemons)
+            places[slot] = place
+        self._codes = {key: each for key, each in self._codes.items() if len(each[0]) <= 2 * len(self._held)}
+        if len(self._taints) > 2 * len(self._held):
+            self._taints = {(): 0}
+            self._tainted[:] = [self._taints.setdefault(node.taints, len(self._taints)) for node in self._held]
+        self._line = sorted(self._slots.values(), key=self._rank)
+        self._order = np.array(self._line, dtype=np.int64)
+        self._rows = np.full(len(self._held), -1, dtype=np.int64)
+        self._rows[self._order] = np.arange(len(self._line))
+        self._places = np.array([places[slot] for slot in self._line], dtype=np.int64)
+        self.population = sum([len(node.pods) for node in source])
+        self.alike = tuple(node.name for node in source if node.name.startswith(NEW[0]))
+
+    def _rank(self, slot: int) -> tuple[bool, str]:
+        return (not self._held[slot].initialized, self._held[slot].name)
+
+    def _join(self, node: NodeState, daemons: Sequence[Daemon]) -> int:
+        if not self._spare:
+            self._extend(max(64, len(self._held)))
+        slot = self._spare.pop()
+        self._replace(slot, node, daemons)
+        return slot
+
+    def _extend(self, more: int) -> None:
+        size = len(self._held)
+        self._spare += range(size + more - 1, size - 1, -1)
+        self._held += [_NOWHERE] * more
+        self._known += [_NOTHING] * more
+        blank = np.zeros(more, dtype=np.int64)
+        self._free = {name: np.concatenate([free, blank]) for name, free in self._free.items()}
+        self._codes = {key: (known, np.concatenate([codes, blank])) for key, (known, codes) in self._codes.items()}
+        self._tainted = np.concatenate([self._tainted, blank])
+
+    def _leave(self, slot: int) -> None:
+        for shape in self._known[slot].shapes:
+            self._gone(shape, slot)
+        self._owe(self._held[slot], -1)
+        self._held[slot], self._known[slot] = _NOWHERE, _NOTHING
+        self._parting.discard(slot)
+        self._ported.discard(slot)
+        self._tainted[slot] = 0
+        self._spare.append(slot)
+
+    def _replace(self, slot: int, node: NodeState, daemons: Sequence[Daemon]) -> None:
+        old, before, fact = self._held[slot], self._known[slot], facts_of(node, self._memory)
+        fact.settle(node, daemons)
+        self._held[slot], self._known[slot] = node, fact
+        for shape in before.shapes.keys() - fact.shapes.keys():
+            self._gone(shape, slot)
+        for shape, count in fact.shapes.items():
+            if before.shapes.get(shape) != count:
+                self._where(shape)[slot] = count
+        (self._parting.add if fact.leaving else self._parting.discard)(slot)
+        (self._ported.add if fact.ports or fact.claims else self._ported.discard)(slot)
+        for name, free in self._free.items():
+            free[slot] = self._room(slot, name)
+        if old is _NOWHERE or node.capacity is not old.capacity or node.pool != old.pool:
+            self._owe(old, -1)
+            self._owe(node, 1)
+        if node.taints is not old.taints:
+            self._tainted[slot] = self._taints.setdefault(node.taints, len(self._taints))
+        if fact.labels is not before.labels:
+            for key, (known, codes) in self._codes.items():
+                codes[slot] = known.setdefault(fact.labels.get(key), len(known))
+
+    def _owe(self, node: NodeState, sign: int) -> None:
+        """Count a machine to what its pool has bought, or no longer."""
+        if node is not _NOWHERE:
+            had = self.bought[node.pool]
+            had["nodes"] += sign
+            for name, amount in node.capacity.items():
+                had[name] += sign * amount
+
+    def _where(self, shape: Shape) -> dict[int, int]:
+        """How many pods of a shape there are in each slot."""
+        slots = self._shapes.get(shape)
+        if slots is None:
+            slots = self._shapes[shape] = {}
+            if _fears(shape):
+                self._fearful[shape] = slots
+            for pair in shape.labels.items():
+                self._by_pair.setdefault(pair, {})[shape] = None
+        return slots
+
+    def _gone(self, shape: Shape, slot: int) -> None:
+        """No pod of a shape is left in a slot."""
+        slots = self._shapes[shape]
+        del slots[slot]
+        if slots:
+            return
+        del self._shapes[shape]
+        self._fearful.pop(shape, None)
+        for pair in shape.labels.items():
+            del self._by_pair[pair][shape]
+            if not self._by_pair[pair]:
+                del self._by_pair[pair]
+
+    def _room(self, slot: int, name: str) -> int:
+        node, fact = self._held[slot], self._known[slot]
+        room = node.allocatable.get(name, 0) - fact.used.get(name, 0) - fact.unserved[name]
+        return max(-_HUGE, min(room, _HUGE))
+
+    def free(self, name: str) -> Ints:
+        """What is left of a resource on every row."""
+        known = self._free.get(name)
+        if known is None:
+            known = np.array([self._room(slot, name) for slot in range(len(self._held))], dtype=np.int64)
+            self._free[name] = known
+        return known[self._order]
+
+    def codes(self, key: str) -> tuple[dict[str | None, int], Ints]:
+        """The values of a label, each with a number (in order), and the number of every row's value."""
+        found = self._codes.get(key)
+        if found is None:
+            known: dict[str | None, int] = {}
+            numbers = [known.setdefault(fact.labels.get(key), len(known)) for fact in self._known]
+            found = self._codes[key] = (known, np.array(numbers, dtype=np.int64))
+        return found[0], found[1][self._order]
+
+    def taints(self) -> tuple[list[tuple[Taint, ...]], Ints]:
+        """What machines are tainted with, and which of it every row has."""
+        return list(self._taints), self._tainted[self._order]
+
+    def where(self, test: Callable[[dict[str, str]], bool], keys: Sequence[str]) -> Bools:
+        """The rows whose labels pass a test that looks at these keys alone."""
+        if not keys:
+            return np.full(len(self._line), test({}), dtype=np.bool_)
+        known, alike = self.codes(keys[0])
+        if len(keys) == 1:
+            answers = [test({} if value is None else {keys[0]: value}) for value in known]
+            return np.array(answers, dtype=np.bool_)[alike]
+        for key in keys[1:]:
+            known, numbers = self.codes(key)
+            _, alike = np.unique(alike * len(known) + numbers, return_inverse=True)
+        _, first = np.unique(alike, return_index=True)
+        labels = (self._known[self._line[row]].labels for row in first.tolist())
+        answers = [test({key: each[key] for key in keys if key in each}) for each in labels]
+        return np.array(answers, dtype=np.bool_)[alike]
+
+    def using(self) -> list[tuple[int, NodeFacts]]:
+        """The rows on which ports or volumes are in use, and what is known of them."""
+        return sorted([(int(self._rows[slot]), self._known[slot]) for slot in self._ported], key=itemgetter(0))
+
+    def members(self, group: Group) -> Ints:
+        """How many pods a group counts on every row."""
+        here = np.zeros(len(self._held), dtype=np.int64)
+        for shape in self._candidates(group):
+            slots = self._shapes[shape]
+            if slots and group.counts(shape.namespace, shape.labels):
+                here[list(slots)] += list(slots.values())
+        for slot in self._parting if group.kind == ANTI else ():
+            here[slot] += sum(group.counts(shape.namespace, shape.labels) for shape in self._known[slot].leaving)
+        return here[self._order]
+
+    def _candidates(self, group: Group) -> list[Shape]:
+        """The shapes worth asking: those with a label the selector names, where it names one."""
+        for key, operator, values in group.selector:
+            if operator == "In":
+                return [shape for value in values for shape in self._by_pair.get((key, value), ())]
+        return list(self._shapes)
+
+    def fearful(self) -> list[tuple[Shape, dict[int, int]]]:
+        """The shapes of running pods that will not have others near, and on which rows they are."""
+        found = {shape: dict(slots) for shape, slots in self._fearful.items()}
+        for slot in self._parting:
+            for shape in self._known[slot].leaving:
+                if _fears(shape):
+                    slots = found.setdefault(shape, {})
+                    slots[slot] = slots.get(slot, 0) + 1
+        rows = self._rows.tolist() if found else []
+        return [(shape, {rows[slot]: count for slot, count in slots.items()}) for shape, slots in found.items()]
+
+
+def present(numbers: Ints) -> list[int]:
+    """The numbers that occur, in their order; those below zero stand for nothing."""
+    found: list[int] = np.bincount(numbers[numbers >= 0]).nonzero()[0].tolist()
+    return found
+
+
+def _fears(shape: Shape) -> bool:
+    """Whether pods of a shape will not have some others near."""
+    return any(not near.weight for near in shape.anti)
+
+
+def roster_of(snapshot: Snapshot) -> Roster:
+    """The roster of the snapshots that share a memory; one without machines leaves it as it is."""
+    if not snapshot.nodes:
+        return Roster(snapshot.memory)
+    table = snapshot.memory.table("roster")
+    found: Roster | None = table.get("roster")
+    if found is None:
+        found = table["roster"] = Roster(snapshot.memory)
+    return found

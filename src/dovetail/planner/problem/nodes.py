@@ -1,0 +1,164 @@
+"""The fleet: the machines that are there or on their way, as rows the packer can use at once.
+
+Facts about one machine depend on that machine alone and are remembered for as long as it stays the same object.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dovetail.model.labels import HOSTNAME
+from dovetail.model.pods import Pod, Toleration
+from dovetail.model.stored import stored
+from dovetail.model.workloads import DaemonSet
+from dovetail.planner.cache import Memory
+from dovetail.planner.problem.pod_spec import Shape, parting_shape_of, shape_of
+from dovetail.planner.requirements import NODE_NAME, Term, all_hold, bears
+from dovetail.planner.snapshot import NodeState, Snapshot
+
+#: What the daemonset controller adds to its pods by itself.
+DAEMON_TOLERATIONS = tuple(
+    Toleration(key=f"node.kubernetes.io/{name}", operator="Exists", effect=effect)
+    for name, effect in (
+        ("not-ready", "NoExecute"), ("unreachable", "NoExecute"), ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
+    )
+)  # fmt: skip
+
+
+class Daemon:
+    """A daemonset as overhead: which machines it runs on, and what it takes there."""
+
+    __slots__ = ("name", "shape", "tolerations", "uid")
+
+    def __init__(self, source: DaemonSet, shape: Shape) -> None:
+        self.name = source.metadata.name
+        self.uid = source.metadata.uid
+        self.shape = shape
+        self.tolerations = (*shape.tolerations, *DAEMON_TOLERATIONS)
+
+    def runs_on(self, node: NodeState, labels: Mapping[str, str]) -> bool:
+        matched = any(all_hold(term, labels) for term in self.shape.required)
+        return matched and bears(self.tolerations, node.taints, prefer=True)
+
+
+def daemons_of(snapshot: Snapshot) -> list[Daemon]:
+    """What daemons take of machines; those that claim devices find none on a new one."""
+    found = []
+    for source in snapshot.daemons:
+        template = source.spec.template
+        if template.spec.resource_claims:
+            continue
+        pod = Pod(metadata=template.metadata, spec=stored(template.spec))
+        found.append(Daemon(source, shape_of(pod, Memory())))
+    return found
+
+
+#: Shared by all machines that have none, and where every daemon that belongs is there.
+_NONE: frozenset[Any] = frozenset()
+_SERVED: Counter[str] = Counter()
+
+
+class NodeFacts:
+    """What the pods on one machine amount to."""
+
+    __slots__ = ("claims", "daemon_used", "labels", "leaving", "ports", "shapes", "unserved", "used")
+
+    def __init__(self, node: NodeState, memory: Memory) -> None:
+        self.labels = node_labels(node)
+        self.daemon_used: dict[str, Mapping[str, int]] = {}
+        self.shapes: dict[Shape, int] = {}
+        self.leaving: tuple[Shape, ...] = ()
+        """Of pods on their way out: nobody counts on them any more, but they keep others away to the end."""
+        self.ports: frozenset[tuple[str, str, int]] = _NONE
+        self.claims: frozenset[tuple[str, str | None]] = _NONE
+        self.used: dict[str, int] = {}
+        self.unserved = _SERVED
+        for pod in node.pods:
+            self._add(pod, shape_of(pod, memory))
+
+    def _add(self, pod: Pod, shape: Shape) -> None:
+        if pod.finished:
+            return
+        for name, amount in shape.amounts:
+            self.used[name] = self.used.get(name, 0) + amount
+        if shape.ports:
+            self.ports |= frozenset(shape.ports)
+        if shape.claims:
+            self.claims |= frozenset(shape.claims)
+        if shape.daemon:
+            self.daemon_used[shape.controller] = shape.requests
+        if pod.terminating:
+            self.leaving = (*self.leaving, shape)
+        else:
+            self.shapes[shape] = self.shapes.get(shape, 0) + 1
+
+    def after(self, old: NodeState, node: NodeState, memory: Memory) -> NodeFacts | None:
+        """The facts of the same machine after a few pods have come or gone; None where that is more than a sum."""
+        before, now = set(map(id, old.pods)), set(map(id, node.pods))
+        gone = [(pod, parting_shape_of(pod, memory)) for pod in old.pods if id(pod) not in now]
+        come = [(pod, shape_of(pod, memory)) for pod in node.pods if id(pod) not in before]
+        special = any(shape.ports or shape.claims for _, shape in gone)
+        if special or node.labels != old.labels or any(shape.daemon for _, shape in (*gone, *come)):
+            return None
+        twin = object.__new__(NodeFacts)
+        twin.labels, twin.unserved, twin.daemon_used = self.labels, self.unserved, self.daemon_used
+        twin.ports, twin.claims = self.ports, self.claims
+        twin.used, twin.shapes, twin.leaving = dict(self.used), dict(self.shapes), self.leaving
+        for pod, shape in gone:
+            twin._take(pod, shape)
+        for pod, shape in come:
+            twin._add(pod, shape)
+        return twin
+
+    def _take(self, pod: Pod, shape: Shape) -> None:
+        if pod.finished:
+            return
+        for name, amount in shape.amounts:
+            self.used[name] -= amount
+        if pod.terminating:
+            at = self.leaving.index(shape)
+            self.leaving = (*self.leaving[:at], *self.leaving[at + 1 :])
+            return
+        self.shapes[shape] -= 1
+        if not self.shapes[shape]:
+            del self.shapes[shape]
+
+    def settle(self, node: NodeState, daemons: Sequence[Daemon]) -> None:
+        """Work out what daemons that belong here, and are not here yet, will still take."""
+        if not daemons:
+            self.unserved = _SERVED
+            return
+        wanted: Counter[str] = Counter()
+        served: Counter[str] = Counter()
+        for daemon in daemons:
+            if daemon.runs_on(node, self.labels):
+                wanted.update(daemon.shape.requests)
+        for requests in self.daemon_used.values():
+            served.update(requests)
+        short = {name: amount - served[name] for name, amount in wanted.items() if amount > served[name]}
+        self.unserved = Counter(short)
+
+
+def node_labels(node: NodeState) -> dict[str, str]:
+    """A machine's labels with the names it answers to."""
+    labels = dict(node.labels)
+    labels.setdefault(HOSTNAME, node.name)
+    labels[NODE_NAME] = node.name
+    return labels
+
+
+def facts_of(node: NodeState, memory: Memory) -> NodeFacts:
+    table = memory.table("nodes")
+    known: tuple[NodeState, NodeFacts] | None = table.get(node.name)
+    if known is not None and known[0] is node:
+        return known[1]
+    facts = (known[1].after(known[0], node, memory) if known is not None else None) or NodeFacts(node, memory)
+    table[node.name] = (node, facts)
+    return facts
+
+
+def passes(labels: Mapping[str, str], terms: tuple[Term, ...]) -> bool:
+    return any(all_hold(term, labels) for term in terms)

@@ -1,0 +1,373 @@
+"""Classes: pending pods that are alike for every purpose of scheduling, with a count.
+
+A shape's labels matter only through the groups that select them, and its volumes only through what they ask
+of a machine. So shapes that differ in nothing else (ordinals, hashes, claim names) are one class.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+from weakref import ref
+
+import msgspec
+
+from dovetail.model.claims import Trouble
+from dovetail.model.pods import Pod
+from dovetail.planner.cache import Memory
+from dovetail.planner.problem.pod_spec import Shape, Spread, last_shapes_of
+from dovetail.planner.problem.relaxation import Level, homed, ladder, on_one_machine
+from dovetail.planner.problem.shared_volumes import NOBODY, Sharing, sharing
+from dovetail.planner.problem.topology_groups import Group
+from dovetail.planner.problem.volumes import NOTHING, Storage, Volume, scarce, storage_of, turns
+from dovetail.planner.requirements import of_selector
+from dovetail.planner.snapshot import Preferences, Snapshot
+
+#: Nobody owns this much of anything; a request beyond it cannot be counted, and need not be.
+TOO_MUCH = 1 << 52
+#: Pods with more different labels than this are not remembered all at once.
+_MOST_KNOWN = 10_000
+
+
+class Kind:
+    """What pods ask apart from what they take: all classes that are alike in it share it, and what follows from it."""
+
+    __slots__ = ("alternatives", "levels", "members", "tolerated", "tolerations")
+
+    def __init__(self, shape: Shape, storage: Storage, levels: tuple[Level, ...], members: frozenset[Group]) -> None:
+        self.levels = levels
+        self.members = members
+        self.tolerations = shape.tolerations
+        self.tolerated = shape.tolerated
+        self.alternatives = storage.alternatives
+
+
+class PodClass(msgspec.Struct, eq=False):
+    """Pods that are one to the planner; `requests` are what each of them takes, `error` what is wrong with them."""
+
+    index: int
+    shape: Shape
+    storage: Storage
+    kind: Kind
+    priority: int
+    pods: list[str]
+    count: int
+    requests: Mapping[str, int]
+    error: str
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """The ladder."""
+        return self.kind.levels
+
+    @property
+    def members(self) -> frozenset[Group]:
+        """The groups that count them."""
+        return self.kind.members
+
+
+class _Alike(msgspec.Struct, frozen=True, eq=False):
+    """What the pods of one class have in common, beside what they take and what is wrong with them."""
+
+    kind: Kind
+    priority: int
+
+
+class _Rungs:
+    """A shape, its ladder, and where its volumes let it run."""
+
+    __slots__ = ("alike", "levels", "shape", "storage")
+
+    def __init__(self, shape: Shape, levels: tuple[Level, ...], storage: Storage = NOTHING) -> None:
+        self.shape = shape
+        self.levels = levels
+        self.storage = storage
+        self.alike: tuple[object, Any] = (None, None)
+        """What was found of it last, and by whom; see `_Kinds`."""
+
+
+_levels = attrgetter("levels")
+_claims = attrgetter("claims")
+
+
+def classes_of(
+    by_shape: Mapping[Shape, list[str]], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool, feared: list[Group], huddled: frozenset[Group], running: Callable[[], Iterable[Set[Volume]]],
+) -> tuple[list[PodClass], list[Group], Sharing]:  # fmt: skip
+    """The classes of pending pods, every group that matters to them (their own, and those they must fear), and how
+    the volumes are counted that they share with each other, or with pods that are `running`.
+
+    `huddled` are affinities that only one machine for all can keep.
+    """
+    rungs, lots = _rungs(list(by_shape), snapshot, namespaces, dislikes, huddled), list(by_shape.values())
+    shared = NOBODY
+    if any(map(_claims, by_shape)):
+        rungs, lots = _in_turn(rungs, lots, snapshot)
+        shared = _sharing(rungs, list(map(len, lots)), snapshot, running)
+    if shared.bits:
+        rungs = [_relieved(each, shared) for each in rungs]
+    ladders = list(map(_levels, rungs))
+    distinct = dict(zip(map(id, ladders), ladders, strict=True))
+    owned = [group for levels in distinct.values() for group in (*levels[0].hard, *levels[0].soft)]
+    groups = list(dict.fromkeys([*owned, *feared]))
+    merged: dict[_Alike, PodClass] = {}
+    alike = _kinds_of(frozenset(groups), snapshot).of(rungs)
+    for each, same, pods in zip(rungs, alike, lots, strict=True):
+        found = merged.get(same)
+        if found is None:
+            shape, storage = each.shape, each.storage
+            merged[same] = PodClass(
+                len(merged), shape, storage, same.kind, same.priority, pods, len(pods), shape.requests,
+                shape.error or storage.error,
+            )  # fmt: skip
+        else:
+            found.pods += pods
+            found.count += len(pods)
+    return list(merged.values()), groups, shared
+
+
+def _traits(storage: Storage) -> tuple[object, ...]:
+    """What makes pods different by their volumes, beside where those let them run."""
+    return (tuple(sorted(driver for driver, _ in storage.attached)), storage.shared, storage.error)
+
+
+def _in_turn(
+    rungs: list[_Rungs], lots: list[list[str]], snapshot: Snapshot
+) -> tuple[list[_Rungs], list[list[str]]]:
+    """The same, with those apart who wait for a volume that is for one pod at a time."""
+    usable = [each.shape for each in rungs if not each.shape.error and not each.storage.error]
+    claims = scarce({key for shape in usable for key, _ in shape.claims}, snapshot)
+    if not claims:
+        return rungs, lots
+    line = [one for one in _waiting(snapshot) if any(key in claims for key, _ in one.shape.claims)]
+    line.sort(key=lambda one: (not one.pod.spec.node_name, -_priority(one.shape, snapshot.priorities)))
+    able = set(usable)
+    waiting = turns([(one.name, one.pod) for one in line if one.shape in able], claims, snapshot)
+    parted: dict[tuple[int, Trouble | None], list[str]] = {}
+    for at, names in enumerate(lots):
+        for name in names:
+            parted.setdefault((at, waiting.get(name)), []).append(name)
+    found = [
+        rungs[at] if why is None else _Rungs(rungs[at].shape, rungs[at].levels, Storage(error=why.text, code=why.code))
+        for at, why in parted
+    ]
+    return found, list(parted.values())
+
+
+def _sharing(
+    rungs: Sequence[_Rungs], pods: Sequence[int], snapshot: Snapshot, running: Callable[[], Iterable[Set[Volume]]]
+) -> Sharing:
+    """How volumes are counted that several pods use: a machine that is there counts as a pod for what it holds."""
+    uses: Counter[Volume] = Counter()
+    for each, count in zip(rungs, pods, strict=True):
+        for volume in each.storage.attached:
+            uses[volume] += count
+    if not uses:
+        return NOBODY
+    uses.update(uses.keys() & set[Volume]().union(*running()))
+    if max(uses.values()) < 2:
+        return NOBODY
+    sold = {driver for pool in snapshot.pools for kind in pool.types for driver in kind.attach_limits}
+    return sharing(uses, sold.union(*(node.attach_limits for node in snapshot.nodes)))
+
+
+def _relieved(rungs: _Rungs, shared: Sharing) -> _Rungs:
+    storage = shared.relieved(rungs.storage)
+    return rungs if storage is rungs.storage else _Rungs(rungs.shape, rungs.levels, storage)
+
+
+class _Kinds:
+    """Finds what makes pods one class: their kind, the groups that count them, of all that there are, and the rest."""
+
+    def __init__(self, groups: frozenset[Group], priorities: Mapping[str, int]) -> None:
+        self._named, self._general = _by_label(groups)
+        self._priorities = priorities
+        self._token = object()
+        self._known: dict[object, Kind] = {}
+        self._alike: dict[object, _Alike] = {}
+        self._counted: dict[str, frozenset[Group]] = {}
+        self._same: dict[frozenset[Group], frozenset[Group]] = {}
+
+    def of(self, rungs: Sequence[_Rungs]) -> list[_Alike]:
+        """For each of them what its pods have in common with others of their class; what was found before holds."""
+        token = self._token
+        return [last[1] if (last := each.alike)[0] is token else self._find(each) for each in rungs]
+
+    def _find(self, rungs: _Rungs) -> _Alike:
+        shape, storage, kind = rungs.shape, rungs.storage, self._kind(rungs)
+        named = _priority(shape, self._priorities)
+        key = (kind, shape.takes, _traits(storage) if storage is not NOTHING else (), shape.error, named)
+        found = self._alike.get(key)
+        if found is None:
+            found = self._alike[key] = _Alike(kind, named)
+        rungs.alike = (self._token, found)
+        return found
+
+    def _kind(self, rungs: _Rungs) -> Kind:
+        shape, levels, storage = rungs.shape, rungs.levels, rungs.storage
+        members = self._counted.get(shape.who)
+        if members is None:
+            members = self._counted[shape.who] = self._members(shape)
+        key = (id(levels), id(members), shape.tolerated, storage.alternatives)
+        kind = self._known.get(key)
+        if kind is None:
+            kind = self._known[key] = Kind(shape, storage, levels, members)
+        return kind
+
+    def _members(self, shape: Shape) -> frozenset[Group]:
+        asked = chain(self._general, *(self._named.get(pair, ()) for pair in shape.labels.items()))
+        found = frozenset(group for group in asked if group.counts(shape.namespace, shape.labels))
+        return self._same.setdefault(found, found)
+
+    @property
+    def outgrown(self) -> bool:
+        """Whether most of it speaks of pods that are gone by now."""
+        return len(self._counted) > _MOST_KNOWN or len(self._alike) > _MOST_KNOWN
+
+
+def _by_label(groups: Iterable[Group]) -> tuple[dict[tuple[str, str], list[Group]], list[Group]]:
+    """Groups by a label that all of their members have, and those that name none."""
+    named: dict[tuple[str, str], list[Group]] = {}
+    general: list[Group] = []
+    for group in groups:
+        one = next(((key, values) for key, operator, values in group.selector if operator == "In"), None)
+        if one is None:
+            general.append(group)
+        else:
+            for value in one[1]:
+                named.setdefault((one[0], value), []).append(group)
+    return named, general
+
+
+def _priority(shape: Shape, priorities: Mapping[str, int]) -> int:
+    """That of the pod itself, of the class it names, or (under the empty name) of the default class."""
+    return priorities.get(shape.priority_class, 0) if shape.priority is None else shape.priority
+
+
+def _kinds_of(groups: frozenset[Group], snapshot: Snapshot) -> _Kinds:
+    """The kinds where there are these groups: snapshot after snapshot it is much the same that pods ask."""
+    table = snapshot.memory.table("kinds")
+    key = (groups, tuple(snapshot.priorities.items()))
+    found: _Kinds | None = table.get(key)
+    if found is None or found.outgrown:
+        table.clear()
+        found = table[key] = _Kinds(groups, snapshot.priorities)
+    return found
+
+
+def pods_by_shape(snapshot: Snapshot) -> dict[Shape, list[str]]:
+    """The pending pods by what they ask, in their order."""
+    found: defaultdict[Shape, list[str]] = defaultdict(list)
+    for one in _waiting(snapshot):
+        found[one.shape].append(one.name)
+    return found
+
+
+def _rungs(
+    shapes: Sequence[Shape], snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]], dislikes: bool,
+    huddled: frozenset[Group],
+) -> list[_Rungs]:  # fmt: skip
+    """The ladders of shapes, each remembered where it depends on the shape alone; equal ladders are one object."""
+    made_for = (snapshot.preferences, dislikes, bool(snapshot.default_spread))
+    made_for = snapshot.memory.table("ladders").setdefault(made_for, made_for)
+    found: list[_Rungs] = [
+        known[1] if (known := shape.ladder)[0] is made_for else _ladder(shape, snapshot, namespaces, made_for)
+        for shape in shapes
+    ]
+    if huddled:
+        found = [_climbing(each, on_one_machine(each.levels, huddled), snapshot.memory) for each in found]
+    return [_stored(each, snapshot) if each.shape.claims else each for each in found]
+
+
+def _ladder(
+    shape: Shape, snapshot: Snapshot, namespaces: Mapping[str, Mapping[str, str]],
+    made_for: tuple[Preferences, bool, bool],
+) -> _Rungs:  # fmt: skip
+    preferences, dislikes, spread = made_for
+    spreads = shape.spreads or (_default_spreads(shape, snapshot) if spread else ())
+    made = ladder(shape, spreads, preferences, namespaces, dislikes)
+    found = _Rungs(shape, snapshot.memory.table("levels").setdefault(made, made))
+    selective = any(near.namespace_selector for near in (*shape.affinity, *shape.anti))
+    if not selective and (shape.spreads or not spread):
+        shape.ladder = (made_for, found)
+    return found
+
+
+def _climbing(rungs: _Rungs, levels: tuple[Level, ...], memory: Memory) -> _Rungs:
+    """The same on another ladder."""
+    return _Rungs(rungs.shape, memory.table("levels").setdefault(levels, levels), rungs.storage)
+
+
+def _stored(rungs: _Rungs, snapshot: Snapshot) -> _Rungs:
+    """The same for pods with volumes: those go home first that have one."""
+    storage = storage_of(rungs.shape.claims, snapshot)
+    found = _Rungs(rungs.shape, rungs.levels, storage)
+    return _climbing(found, homed(rungs.levels, storage.home), snapshot.memory) if storage.home else found
+
+
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A pending pod as it is remembered from one snapshot to the next."""
+
+    pod: Pod
+    shape: Shape
+    name: str
+    order: str
+
+
+_order = attrgetter("order")
+
+
+def _waiting(snapshot: Snapshot) -> list[_Waiting]:
+    """The pending pods in their order; of those that were pending before nothing is worked out again.
+
+    They are remembered for as long as somebody holds their snapshot. To let go of a thousand pods takes as long as to
+    plan a few hundred: whoever comes next should not wait for that.
+    """
+    memory = snapshot.memory
+    last: dict[str, Any] = memory.table("pending")
+    before: dict[int, _Waiting] = last.get("known", {})
+    keys = list(map(id, snapshot.pending))
+    if keys != list(before):
+        new = [pod for key, pod in zip(keys, snapshot.pending, strict=True) if key not in before]
+        made = {
+            id(pod): _Waiting(pod, shape, pod_key(pod), _pod_order(pod))
+            for pod, shape in zip(new, last_shapes_of(new, memory), strict=True)
+        }
+        known = {key: before.get(key) or made[key] for key in keys} if before else made
+        last.update(known=known, line=sorted(known.values(), key=_order))
+    last["whose"] = ref(snapshot, lambda _: last.clear())
+    line: list[_Waiting] = last.get("line", [])
+    return line
+
+
+def pod_key(pod: Pod) -> str:
+    return f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+
+
+def _pod_order(pod: Pod) -> str:
+    """Older pods first, then by UID, then by name with the ordinal as a number: it decides who of a kind goes short.
+
+    One text, because those are put in order fastest: its parts are compared one after the other.
+    """
+    meta = pod.metadata
+    made = meta.creation_timestamp.isoformat() if meta.creation_timestamp is not None else ""
+    if meta.uid:
+        return "\0".join((made, meta.uid, meta.namespace, meta.name))
+    stem, _, ordinal = meta.name.rpartition("-")
+    number = ordinal.zfill(9) if ordinal.isascii() and ordinal.isdigit() and len(ordinal) < 10 else ""
+    return "\0".join((made, "", meta.namespace, stem, number, meta.name))
+
+
+def _default_spreads(shape: Shape, snapshot: Snapshot) -> tuple[Spread, ...]:
+    selector = snapshot.selectors.get(shape.controller)
+    if selector is None:
+        return ()
+    term = of_selector(selector, shape.labels)
+    return tuple(
+        Spread(each.topology_key, each.max_skew, each.when_unsatisfiable != "ScheduleAnyway", term,
+               each.min_domains or 0, True, False)
+        for each in snapshot.default_spread
+    )  # fmt: skip

@@ -1,0 +1,263 @@
+"""Shapes: what a pod asks of scheduling, read once and shared by all pods that ask the same.
+
+Two pods have one shape when everything the planner reads of them is equal. The key is exact by construction:
+the encoded fields themselves. Which labels and volumes really matter is decided later, per snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.model import podrequests
+from dovetail.model.fit.storage import disk_name
+from dovetail.model.pods import NodeSelectorTerm, Pod, PodAffinityTerm, Toleration
+from dovetail.model.quantity import QuantityError
+from dovetail.planner.cache import Memory
+from dovetail.planner.requirements import NEVER, NODE_NAME, Clause, Term, clause, of_selector
+
+_encode = msgspec.msgpack.Encoder().encode
+
+#: (ip, protocol, port)
+Port = tuple[str, str, int]
+_EVERYWHERE = "0.0.0.0"
+#: What begins so among a pod's claims is a disk that it names itself.
+DISK = "disk "
+
+
+class Spread(msgspec.Struct, frozen=True):
+    """A topology spread constraint with its selector resolved."""
+
+    key: str
+    max_skew: int
+    hard: bool
+    selector: Term
+    min_domains: int
+    honor_affinity: bool
+    honor_taints: bool
+
+
+class Near(msgspec.Struct, frozen=True):
+    """A pod affinity or anti-affinity term. `weight` 0 means required."""
+
+    key: str
+    selector: Term
+    namespaces: tuple[str, ...]
+    namespace_selector: Term | None
+    weight: int = 0
+
+
+class Shape:
+    """What scheduling asks of the pods that have it. Identity is equality: shapes are interned."""
+
+    __slots__ = (
+        "affinity", "amounts", "anti", "claims", "code", "controller", "daemon", "error", "labels", "ladder",
+        "namespace", "ports", "preferred", "priority", "priority_class", "requests", "required", "spreads", "takes",
+        "tolerated", "tolerations", "who",
+    )  # fmt: skip
+
+    def __init__(self, pod: Pod) -> None:
+        spec, meta = pod.spec, pod.metadata
+        self.namespace = meta.namespace or "default"
+        self.labels: Mapping[str, str] = meta.labels
+        self.who = repr((self.namespace, sorted(meta.labels.items())))
+        """By what selectors know the pods; a text, because those remember their hash."""
+        self.tolerations: tuple[Toleration, ...] = spec.tolerations
+        self.priority = spec.priority
+        self.priority_class = spec.priority_class_name
+        self.error = "the pod claims devices, which are not planned for" if spec.resource_claims else ""
+        self.code = "DEVICES" if spec.resource_claims else "UNREADABLE"
+        """The reason of the error, if there is one."""
+        self.requests = self._requests(pod)
+        self.amounts = tuple(sorted(self.requests.items()))
+        self.tolerated = tuple(sorted((each.key, each.operator, each.value, each.effect) for each in spec.tolerations))
+        self.required = _required(pod)
+        affinity = spec.affinity
+        preferred = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+        self.preferred: tuple[tuple[int, Term], ...] = tuple(
+            (each.weight, _term(each.preference)) for each in preferred
+        )
+        self.spreads = tuple(
+            Spread(
+                clause(each.topology_key, "")[0],
+                each.max_skew,
+                each.when_unsatisfiable != "ScheduleAnyway",
+                of_selector(each.label_selector, self.labels, each.match_label_keys),
+                each.min_domains or 0,
+                each.node_affinity_policy != "Ignore",
+                each.node_taints_policy == "Honor",
+            )
+            for each in spec.topology_spread_constraints
+        )
+        self.affinity = self._near(affinity.pod_affinity if affinity else None)
+        self.anti = self._near(affinity.pod_anti_affinity if affinity else None)
+        self.ports = (*_ports(pod), *((_EVERYWHERE, disk, 1) for disk in disks_of(pod)))
+        self.takes = repr((self.amounts, self.ports))
+        """What they take of a machine, as a text."""
+        self.ladder: tuple[object, Any] = (None, None)
+        """The ladder that was made of it last, and for which circumstances; see `classes`."""
+        self.claims = tuple(sorted(claim_names(pod))) if spec.volumes else ()
+        owner = meta.controller
+        self.daemon = owner is not None and owner.kind in ("DaemonSet", "Node")
+        self.controller = owner.uid if owner is not None else ""
+
+    def _requests(self, pod: Pod) -> dict[str, int]:
+        try:
+            requests = podrequests.requests(pod)
+        except QuantityError as problem:
+            self.error = f"the pod's requests cannot be read: {podrequests.unreadable(pod) or problem}"
+            return {"pods": 1}
+        requests["pods"] = 1
+        negative = [name for name, amount in requests.items() if amount < 0]
+        if negative:
+            self.error = f"the pod's requests cannot be read: {negative[0]} is less than nothing"
+        return {name: amount for name, amount in requests.items() if amount > 0}
+
+    def _near(self, source: object) -> tuple[Near, ...]:
+        if source is None:
+            return ()
+        required: Iterable[PodAffinityTerm] = getattr(source, "required", ())
+        preferred = getattr(source, "preferred", ())
+        terms = [(term, 0) for term in required] + [(each.pod_affinity_term, each.weight) for each in preferred]
+        return tuple(self._near_term(term, weight) for term, weight in terms)
+
+    def _near_term(self, term: PodAffinityTerm, weight: int) -> Near:
+        chosen = term.namespace_selector
+        own = (self.namespace,) if chosen is None and not term.namespaces else ()
+        return Near(
+            clause(term.topology_key, "")[0],
+            of_selector(term.label_selector, self.labels, term.match_label_keys, term.mismatch_label_keys),
+            tuple(sorted({*term.namespaces, *own})),
+            of_selector(chosen, {}) if chosen is not None else None,
+            weight,
+        )
+
+
+def _required(pod: Pod) -> tuple[Term, ...]:
+    """The required terms, any of which will do; the node selector is part of each."""
+    base: list[Clause] = [clause(key, "In", (value,)) for key, value in pod.spec.node_selector.items()]
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    if affinity is None or affinity.required is None:
+        return (tuple(sorted(base)),)
+    terms = [_term(term) for term in affinity.required.node_selector_terms]
+    full = tuple(dict.fromkeys(tuple(sorted({*base, *term})) for term in terms if term))
+    return full or ((NEVER,),)
+
+
+def _term(term: NodeSelectorTerm) -> Term:
+    parts = [clause(each.key, each.operator, each.values) for each in term.match_expressions]
+    parts += [(NODE_NAME, each.operator, tuple(sorted(each.values))) for each in term.match_fields]
+    return tuple(sorted(parts))
+
+
+def _ports(pod: Pod) -> tuple[Port, ...]:
+    if not any(each.ports for each in (*pod.spec.containers, *pod.spec.init_containers)):
+        return ()
+    sidecars = [each for each in pod.spec.init_containers if each.sidecar]
+    found = {
+        (port.host_ip if port.host_ip not in ("", "::") else _EVERYWHERE, port.protocol or "TCP", port.host_port)
+        for container in (*pod.spec.containers, *sidecars)
+        for port in container.ports
+        if port.host_port
+    }
+    return tuple(sorted(found))
+
+
+def claim_names(pod: Pod) -> Iterable[tuple[str, str | None]]:
+    """The pod's claims by key, with the class a claim would be made of when the pod brings its own template."""
+    namespace = pod.metadata.namespace or "default"
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield f"{namespace}/{volume.persistent_volume_claim.claim_name}", None
+        elif volume.ephemeral is not None and volume.ephemeral.volume_claim_template is not None:
+            made_of = volume.ephemeral.volume_claim_template.spec.storage_class_name
+            yield f"{namespace}/{pod.metadata.name}-{volume.name}", made_of or ""
+    yield from ((disk, None) for disk in disks_of(pod))
+
+
+def disks_of(pod: Pod) -> list[str]:
+    """The disks that a pod names itself. A machine takes each of them once, as it has each port once."""
+    return [DISK + name for name in sorted(set(filter(None, map(disk_name, pod.spec.volumes))))]
+
+
+def signature(pod: Pod) -> bytes:
+    """The exact key of a pod's shape."""
+    spec, meta = pod.spec, pod.metadata
+    if len(spec.containers) == 1 and not (spec.volumes or spec.init_containers or pod.status.container_statuses):
+        only = spec.containers[0]
+        return _encode((
+            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
+            spec.topology_spread_constraints, only.resources, only.ports, spec.overhead, spec.resources,
+            spec.priority, spec.priority_class_name, spec.resource_claims,
+        ))  # fmt: skip
+    own = list(claim_names(pod)) if spec.volumes else None
+    statuses = pod.status.container_statuses
+    resized = statuses if any(each.resources is not None for each in statuses) else None
+    parts = (
+            meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
+            spec.topology_spread_constraints,
+            [(c.resources, c.ports) for c in spec.containers],
+            [(c.resources, c.ports, c.restart_policy) for c in spec.init_containers],
+            spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
+            spec.resource_claims,
+    )  # fmt: skip
+    return _encode(parts)
+
+
+class Shaped(msgspec.Struct, frozen=True, gc=False):
+    """A pod with its shape. There is one for every pod of a cluster: nothing for the collector to walk through."""
+
+    pod: Pod
+    shape: Shape
+
+
+def shape_of(pod: Pod, memory: Memory) -> Shape:
+    """The pod's shape, remembered by the pod's UID for as long as the pod object stays the same."""
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    known = by_uid.get(pod.metadata.uid)
+    if known is not None and known.pod is pod:
+        return known.shape
+    shape = interned(pod, memory)
+    if pod.metadata.uid:
+        by_uid[pod.metadata.uid] = Shaped(pod, shape)
+    return shape
+
+
+def last_shapes_of(pods: Iterable[Pod], memory: Memory) -> list[Shape]:
+    """The shapes of pods, of which nothing is remembered that is not known already."""
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    shapes: dict[bytes, Shape] = memory.table("shapes")
+    found = []
+    for pod in pods:
+        known = by_uid.get(pod.metadata.uid)
+        if known is not None and known.pod is pod:
+            found.append(known.shape)
+            continue
+        key = signature(pod)
+        shape = shapes.get(key)
+        if shape is None:
+            shape = shapes[key] = Shape(pod)
+        found.append(shape)
+    return found
+
+
+def parting_shape_of(pod: Pod, memory: Memory) -> Shape:
+    """The shape of a pod that has left its machine; it is not remembered any longer."""
+    by_uid: dict[str, Shaped] = memory.table("pods")
+    known = by_uid.get(pod.metadata.uid)
+    if known is None or known.pod is not pod:
+        return interned(pod, memory)
+    del by_uid[pod.metadata.uid]
+    return known.shape
+
+
+def interned(pod: Pod, memory: Memory) -> Shape:
+    """The pod's shape; of the pod itself nothing is remembered."""
+    shapes = memory.table("shapes")
+    key = signature(pod)
+    shape: Shape | None = shapes.get(key)
+    if shape is None:
+        shape = shapes[key] = Shape(pod)
+    return shape

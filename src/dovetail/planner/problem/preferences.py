@@ -1,0 +1,80 @@
+"""Wishes: what pods would like and can do without, counted where everybody has ended up.
+
+A wish counts as kept if it holds in the end, whether or not it was given up on the way: preferred node affinity, soft
+(anti-)affinity and spreads, and staying off PreferNoSchedule taints.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from dovetail.model.nodes import Taint
+from dovetail.model.taints import PREFER_NO_SCHEDULE
+from dovetail.planner.offerings.catalog import Bools, Ints
+from dovetail.planner.problem.frontier import as_bools
+from dovetail.planner.problem.topology_counters import Cell
+from dovetail.planner.requirements import bears
+
+if TYPE_CHECKING:
+    from dovetail.planner.problem.compile import Problem
+    from dovetail.planner.problem.pod_classes import PodClass
+
+
+class Wishes(msgspec.Struct, frozen=True):
+    """What a pod of a class wishes: how many wishes fail on each column and each machine that is there, and cells."""
+
+    columns: Ints
+    nodes: Ints
+    cells: tuple[Cell, ...]
+
+
+def wishes_of(problem: Problem) -> dict[int, Wishes]:
+    """The wishes of every class that has some."""
+    disliked = {_soft(each) for each in _tainted(problem)} - {()}
+    soft = {kind for kind in problem.kinds if disliked or kind.levels[0].soft}
+    return {
+        one.index: _wishes(problem, one, disliked)
+        for one in problem.classes
+        if (one.shape.preferred or one.kind in soft) and not one.error
+    }
+
+
+def _tainted(problem: Problem) -> set[tuple[Taint, ...]]:
+    return {pool.taints for pool in problem.pools} | problem.tainted
+
+
+def _wishes(problem: Problem, one: PodClass, disliked: set[tuple[Taint, ...]]) -> Wishes:
+    columns: Ints = np.zeros(problem.menu.size, dtype=np.int64)
+    nodes: Ints = np.zeros(len(problem.nodes), dtype=np.int64)
+    for _, term in one.shape.preferred:
+        columns += ~as_bools(problem.columns, problem.menu, problem.columns.term(term))
+        nodes += ~problem.passing((term,))
+    unborne = {each for each in disliked if not bears(one.shape.tolerations, each, prefer=False)}
+    if unborne:
+        soft = [_soft(pool.taints) in unborne for pool in problem.pools]
+        columns += np.array(soft, dtype=np.int64)[problem.menu.pools]
+        nodes += np.array([_soft(each) in unborne for each in problem.taints], dtype=np.int64)[problem.taint_at]
+    return Wishes(columns, nodes, tuple(problem.cells[group] for group in one.levels[0].soft))
+
+
+def _soft(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect == PREFER_NO_SCHEDULE)
+
+
+def welcome(problem: Problem) -> dict[int, Bools]:
+    """The columns on which most wishes about machines hold, for classes whose ladder does not lead there by itself.
+
+    On each rung only the heaviest wish that is left counts, so a class with several may miss those beside it.
+    """
+    found: dict[int, Bools] = {}
+    for index, wishes in problem.wishes.items():
+        rungs = problem.rungs(problem.classes[index])
+        first = next((ask.columns for ask in rungs if ask.columns.any()), None)
+        if first is not None:
+            least = wishes.columns[rungs[-1].columns].min()
+            if (wishes.columns[first] > least).any():
+                found[index] = wishes.columns <= least
+    return found

@@ -1,0 +1,96 @@
+"""The ladder: what a pod gives up, one step at a time, before it goes without a place.
+
+Everything soft is first taken as hard. On failure exactly one thing is dropped: the heaviest preferred pod
+affinity, then anti-affinity, then node affinity, then a soft spread, then the dislike of PreferNoSchedule taints.
+Only the heaviest node preference that is left counts at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.model.labels import HOSTNAME
+from dovetail.planner.problem.pod_spec import Near, Shape, Spread
+from dovetail.planner.problem.topology_groups import AFFINITY, ANTI, Group, company_groups, near_group, spread_group
+from dovetail.planner.requirements import Term, text
+from dovetail.planner.snapshot import Preferences
+
+_AWAY = "the machine that has its volume"
+
+
+class Level(msgspec.Struct, frozen=True, cache_hash=True):
+    """One rung. `hard` groups bind and are tracked; `soft` ones bind this pod only, and only on this `rung`."""
+
+    terms: tuple[Term, ...]
+    hard: tuple[Group, ...]
+    soft: tuple[Group, ...]
+    bears_prefer: bool
+    given_up: tuple[str, ...]
+    rung: int
+
+
+def ladder(
+    shape: Shape,
+    spreads: tuple[Spread, ...],
+    preferences: Preferences,
+    namespaces: Mapping[str, Mapping[str, str]],
+    dislikes: bool,
+) -> tuple[Level, ...]:
+    """The rungs from everything kept to nothing soft left. `dislikes`: some PreferNoSchedule taint is about."""
+    hard = [spread_group(shape, each) for each in spreads if each.hard]
+    hard += company_groups([each for each in shape.affinity if not each.weight], namespaces)
+    hard += [near_group(each, ANTI, namespaces) for each in shape.anti if not each.weight]
+    respect = preferences is Preferences.RESPECT
+    near = _heaviest_first(shape.affinity) if respect else []
+    apart = _heaviest_first(shape.anti) if respect else []
+    nodes = sorted(shape.preferred, key=lambda each: -each[0]) if respect else []
+    loose = [each for each in spreads if not each.hard] if respect else []
+    bears = not respect or not dislikes
+    given_up: list[str] = []
+    rungs: list[Level] = []
+    while True:
+        soft = [near_group(each, AFFINITY, namespaces) for each in near]
+        soft += [near_group(each, ANTI, namespaces) for each in apart]
+        soft += [spread_group(shape, each) for each in loose]
+        terms = _both(shape.required, (nodes[0][1],)) if nodes else shape.required
+        binding = (tuple(dict.fromkeys(hard)), tuple(dict.fromkeys(soft)))
+        rungs.append(Level(terms, *binding, bears, tuple(given_up), len(rungs)))
+        if near:
+            given_up.append(f"preferred pod affinity on {near.pop(0).key}")
+        elif apart:
+            given_up.append(f"preferred pod anti-affinity on {apart.pop(0).key}")
+        elif nodes:
+            given_up.append("preferred node affinity " + ", ".join(text(each) for each in nodes.pop(0)[1]))
+        elif loose:
+            given_up.append(f"ScheduleAnyway spread on {loose.pop(0).key}")
+        elif not bears:
+            bears = True
+            given_up.append("avoiding PreferNoSchedule taints")
+        else:
+            return tuple(rungs)
+
+
+def on_one_machine(levels: tuple[Level, ...], groups: Set[Group]) -> tuple[Level, ...]:
+    """The same ladder, where being near by some groups means being on the same machine."""
+    if groups.isdisjoint(levels[0].hard):
+        return levels
+    hard = tuple(replace(group, key=HOSTNAME) if group in groups else group for group in levels[0].hard)
+    return tuple(replace(level, hard=tuple(dict.fromkeys(hard))) for level in levels)
+
+
+def homed(levels: tuple[Level, ...], home: tuple[Term, ...]) -> tuple[Level, ...]:
+    """The ladder of pods with volumes that are somewhere already: any wish is given up before the way home is."""
+    at_home = (replace(level, terms=_both(level.terms, home)) for level in levels)
+    away = (replace(level, given_up=(_AWAY, *level.given_up), rung=len(levels) + level.rung) for level in levels)
+    return (*at_home, *away)
+
+
+def _heaviest_first(terms: tuple[Near, ...]) -> list[Near]:
+    return sorted((each for each in terms if each.weight), key=lambda each: -each.weight)
+
+
+def _both(required: tuple[Term, ...], more: tuple[Term, ...]) -> tuple[Term, ...]:
+    return tuple(dict.fromkeys(tuple(sorted({*term, *each})) for term in required for each in more))

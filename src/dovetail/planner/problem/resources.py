@@ -1,0 +1,108 @@
+"""Demand: what the pods of every class take of a machine, by dimension; classes that take the same are one size.
+
+Host ports as a resource: one of each port of each address; whoever listens everywhere takes them all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from operator import mul
+from typing import NamedTuple
+
+import numpy as np
+
+from dovetail.planner.offerings.catalog import Ints
+from dovetail.planner.problem.pod_classes import TOO_MUCH, PodClass
+from dovetail.planner.problem.pod_spec import Port
+from dovetail.planner.problem.request import Size
+from dovetail.planner.problem.shared_volumes import ATTACH, Sharing
+from dovetail.planner.problem.volumes import NOTHING as NO_VOLUMES
+from dovetail.planner.problem.volumes import Volume
+
+Addresses = dict[tuple[str, int], set[str]]
+_NOTHING: Mapping[str, int] = {}
+
+
+class Demand(NamedTuple):
+    """`requests` has a row for each class, `sizes` its size; `total` is what all pods take together."""
+
+    dims: list[str]
+    requests: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    counts: Ints
+    sizes: list[Size]
+    total: dict[str, int]
+
+
+def demand_of(classes: Sequence[PodClass], addresses: Addresses, shared: Sharing) -> Demand:
+    """What classes ask for, with ports and volumes as resources of their own; every class is told its `requests`.
+
+    Those count shared volumes, too: it is what a pod takes of a machine where nobody else is.
+    """
+    found: list[Mapping[str, int]] = []
+    number: dict[object, int] = {}
+    which: list[int] = []
+    brought: list[int] = []
+    for one in classes:
+        storage = one.storage
+        key: object = one.shape.takes
+        volumes = _attachments(storage.attached) if storage is not NO_VOLUMES else _NOTHING
+        if volumes or storage.shared:
+            key = (key, storage.shared, *sorted(volumes.items()))
+        at = number.get(key)
+        if at is None:
+            at = number[key] = len(found)
+            found.append(_requests(one, addresses, volumes))
+            brought.append(shared.mask(storage.shared))
+        one.requests = found[at]
+        if storage.shared:
+            one.requests = _requests(one, addresses, _attachments((*storage.attached, *storage.shared)))
+        which.append(at)
+    dims = sorted({"pods"}.union(shared.names, *found))
+    rows = [tuple([requests.get(name, 0) for name in dims]) for requests in found]
+    counts = np.array([one.count for one in classes], dtype=np.int64)
+    pods = [0] * len(rows)
+    for at, count in zip(which, counts.tolist(), strict=True):
+        pods[at] += count
+    same = {key: Size(*key) for key in zip(rows, brought, strict=True)}
+    sizes = [same[key] for key in zip(rows, brought, strict=True)]
+    requests = np.array(rows, dtype=np.int64).reshape(len(rows), len(dims))
+    return Demand(
+        dims=dims,
+        requests=requests[np.array(which, dtype=np.int64)],
+        counts=counts,
+        sizes=[sizes[at] for at in which],
+        total={name: sum(map(mul, column, pods)) for name, column in zip(dims, zip(*rows, strict=True), strict=False)},
+    )
+
+
+def _attachments(volumes: Iterable[Volume]) -> Mapping[str, int]:
+    return Counter(ATTACH + driver for driver, _ in volumes)
+
+
+def _requests(one: PodClass, addresses: Addresses, volumes: Mapping[str, int]) -> Mapping[str, int]:
+    """What a pod of a class asks for; more than anybody has is cut to what can still be counted."""
+    requests: Mapping[str, int] = one.shape.requests
+    if one.shape.ports or volumes:
+        requests = {**requests, **port_requests(one.shape.ports, addresses), **volumes}
+    if max(requests.values(), default=0) > TOO_MUCH:
+        requests = {name: min(amount, TOO_MUCH) for name, amount in requests.items()}
+    return requests
+
+
+PORT = "port:"
+EVERYWHERE = "0.0.0.0"
+
+
+def with_ports(requests: dict[str, int], ports: Sequence[Port]) -> dict[str, int]:
+    return {**requests, **port_requests(tuple(ports), {})}
+
+
+def port_requests(ports: tuple[Port, ...], addresses: dict[tuple[str, int], set[str]]) -> dict[str, int]:
+    """Host ports as a resource of which there is one; the wildcard address takes the port on every address."""
+    found: dict[str, int] = {}
+    for ip, protocol, number in ports:
+        wanted = {ip} | (addresses.get((protocol, number), set()) if ip == EVERYWHERE else set())
+        for address in wanted:
+            found[f"{PORT}{protocol}/{number}/{address}"] = 1
+    return found

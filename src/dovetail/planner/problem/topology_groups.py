@@ -1,0 +1,82 @@
+"""Topology groups: who counts whom, over which key.
+
+A group is a question about pods (a selector in some namespaces) and a topology key. Pods *own* a group when
+their constraint asks it, and are *members* when it selects them. Owners look at the members' counts; members
+must not break what owners were promised. One group serves every pod that asks the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.planner.problem.pod_spec import Near, Shape, Spread
+from dovetail.planner.requirements import NEVER, Term, all_hold
+from dovetail.planner.snapshot import Snapshot
+
+SPREAD, AFFINITY, ANTI = "spread", "affinity", "anti"
+
+
+class Group(msgspec.Struct, frozen=True, cache_hash=True):
+    """`namespaces` None means all. `terms` and `tolerations` narrow the nodes a spread counts (its policies)."""
+
+    kind: str
+    key: str
+    selector: Term
+    namespaces: frozenset[str] | None
+    max_skew: int = 0
+    min_domains: int = 0
+    terms: tuple[Term, ...] | None = None
+    tolerations: tuple[tuple[str, str, str, str], ...] | None = None
+
+    def counts(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether a pod with these labels is a member."""
+        if self.namespaces is not None and namespace not in self.namespaces:
+            return False
+        return NEVER not in self.selector and all_hold(self.selector, labels)
+
+
+def spread_group(shape: Shape, spread: Spread) -> Group:
+    return Group(
+        SPREAD,
+        spread.key,
+        spread.selector,
+        frozenset((shape.namespace,)),
+        spread.max_skew,
+        spread.min_domains,
+        shape.required if spread.honor_affinity else None,
+        shape.tolerated if spread.honor_taints else None,
+    )
+
+
+def near_group(near: Near, kind: str, namespaces: Mapping[str, Mapping[str, str]]) -> Group:
+    """The group of a pod (anti-)affinity term; a namespace selector is resolved to names, an empty one to all."""
+    chosen: frozenset[str] | None = frozenset(near.namespaces)
+    if near.namespace_selector is not None:
+        if not near.namespace_selector:
+            chosen = None
+        else:
+            selected = {name for name, labels in namespaces.items() if all_hold(near.namespace_selector, labels)}
+            chosen = frozenset({*near.namespaces, *selected})
+    return Group(kind, near.key, near.selector, chosen)
+
+
+def company_groups(terms: Iterable[Near], namespaces: Mapping[str, Mapping[str, str]]) -> list[Group]:
+    """The groups of a pod's required affinities. The scheduler counts only pods that all of its terms select."""
+    found = [near_group(each, AFFINITY, namespaces) for each in terms]
+    if len({(group.selector, group.namespaces) for group in found}) < 2:
+        return found
+    selector = tuple(sorted({clause for group in found for clause in group.selector}))
+    named = [group.namespaces for group in found if group.namespaces is not None]
+    common = frozenset.intersection(*named) if named else None
+    return [replace(group, selector=selector, namespaces=common) for group in found]
+
+
+def known_namespaces(snapshot: Snapshot, shapes: list[Shape]) -> dict[str, dict[str, str]]:
+    """Every namespace somebody lives in, with its labels; its own name is always one of them."""
+    names = {shape.namespace for shape in shapes} | set(snapshot.namespaces)
+    return {
+        name: {**snapshot.namespaces.get(name, {}), "kubernetes.io/metadata.name": name} for name in sorted(names)
+    }

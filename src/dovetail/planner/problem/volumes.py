@@ -1,0 +1,254 @@
+"""Storage: where a pod's volumes let it run, and what they take of a machine's attachments.
+
+A bound claim runs where its volume is; one that waits for its first consumer runs where its class allows.
+Volumes constrain the machine, not the pod: a spread does not count them. A machine attaches a volume once, however many
+pods share it.
+
+What may still come is no reason to leave a pod out: a machine may bring volumes for classes that make none, and a claim
+to a disk inside a machine is made anew once that is gone. The place where such a volume is already is the pod's `home`:
+kube-scheduler will have it nowhere else for now, so it goes there if it can.
+
+Stock: free volumes of classes that make none, and which open claim of a waiting pod each of them will serve.
+
+A volume serves one claim, so it draws one pod, not all that could use it.
+
+Turns: volumes for one pod at a time, and who has to wait for theirs.
+
+kube-scheduler keeps a pod off every node while another uses its ReadWriteOncePod claim, so a machine bought for it
+would stand empty. Whoever has such a volume keeps it; else the most important, then the oldest pod goes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from itertools import product
+
+import msgspec
+
+from dovetail.model.claims import Trouble, bound_trouble, class_name, in_use, missing, open_class
+from dovetail.model.fit.binding import capacity, serves
+from dovetail.model.fit.storage import class_of
+from dovetail.model.labels import HOSTNAME, ZONE
+from dovetail.model.pods import Pod
+from dovetail.model.volumes import NO_PROVISIONER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.planner.problem.pod_spec import DISK, claim_names
+from dovetail.planner.requirements import NEVER, NODE_NAME, Term, clause
+from dovetail.planner.snapshot import Snapshot
+
+_EBS = "ebs.csi.aws.com"
+#: In-tree provisioners and the CSI drivers that took over their volumes.
+MIGRATED = {"kubernetes.io/aws-ebs": _EBS, "kubernetes.io/gce-pd": "pd.csi.storage.gke.io"}
+_OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+_MOST_ALTERNATIVES = 64
+
+#: A driver, and what it knows a volume by.
+Volume = tuple[str, str]
+
+
+class Storage(msgspec.Struct, frozen=True):
+    """`alternatives`: any of the terms will do. `error` forbids the pod, for the reason `code`.
+
+    `attached` are the volumes that take an attachment of their own; `shared` those that others use too, see `sharing`.
+    `home`: any of the terms leads to where volumes are already; empty where there is nothing to say.
+    """
+
+    alternatives: tuple[Term, ...] = ((),)
+    attached: tuple[Volume, ...] = ()
+    error: str = ""
+    shared: tuple[Volume, ...] = ()
+    code: str = ""
+    home: tuple[Term, ...] = ()
+
+
+NOTHING = Storage()
+_ANYWHERE: tuple[Term, ...] = ((),)
+
+
+class _Claim(msgspec.Struct, frozen=True):
+    """What one claim amounts to."""
+
+    terms: tuple[Term, ...] = _ANYWHERE
+    volume: Volume = ("", "")
+    home: tuple[Term, ...] = _ANYWHERE
+
+
+def storage_of(claims: tuple[tuple[str, str | None], ...], snapshot: Snapshot) -> Storage:
+    """What the claims of a pod amount to."""
+    if not claims:
+        return NOTHING
+    alternatives = home = _ANYWHERE
+    attached: list[Volume] = []
+    for key, made_of in claims:
+        found = _claim(key, made_of, snapshot)
+        if isinstance(found, Trouble):
+            return Storage(error=found.text, code=found.code)
+        if found.volume[0]:
+            attached.append(found.volume)
+        alternatives, home = _both(alternatives, found.terms), _both(home, found.home)
+    return Storage(alternatives, tuple(sorted(attached)), home=() if home == _ANYWHERE else home)
+
+
+def held(claims: Iterable[tuple[str, str | None]], snapshot: Snapshot) -> set[Volume]:
+    """The volumes that pods with these claims hold."""
+    return {volume for each in claims for volume in storage_of((each,), snapshot).attached}
+
+
+def _both(left: tuple[Term, ...], right: tuple[Term, ...]) -> tuple[Term, ...]:
+    joined = dict.fromkeys(tuple(sorted({*one, *other})) for one, other in product(left, right))
+    return tuple(joined)[:_MOST_ALTERNATIVES]
+
+
+def _claim(key: str, made_of: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+    if key.startswith(DISK):
+        kind, _, disk = key.removeprefix(DISK).partition("/")
+        return _Claim(volume=(_EBS, disk) if kind == "ebs" else ("", ""))
+    claim = snapshot.claims.get(key)
+    if claim is None and made_of is None:
+        return missing(key.partition("/")[2])
+    if claim is not None:
+        volume = snapshot.volumes.get(claim.spec.volume_name)
+        trouble = bound_trouble(claim, volume)
+        if trouble is not None:
+            return trouble
+        if volume is not None:
+            return _bound(volume)
+    return _open(key, claim, class_name(claim) if claim is not None else made_of or None, snapshot)
+
+
+def _open(key: str, claim: PersistentVolumeClaim | None, asked: str | None, snapshot: Snapshot) -> _Claim | Trouble:
+    """A claim, perhaps one that is still to be made, that has no volume yet."""
+    found = open_class(key.partition("/")[2], asked, snapshot.storage_classes)
+    if isinstance(found, Trouble):
+        return found
+    driver = MIGRATED.get(found.provisioner, found.provisioner)
+    home = _expected(claim, found, snapshot) if claim is not None else _ANYWHERE
+    return _Claim(_allowed(found), (driver, key), home)
+
+
+def _allowed(found: StorageClass) -> tuple[Term, ...]:
+    terms = [
+        tuple(sorted(clause(each.key, "In", each.values) for each in term.match_label_expressions))
+        for term in found.allowed_topologies
+    ]
+    return _any_of(terms) if terms else _ANYWHERE
+
+
+def _any_of(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Alternatives as Kubernetes reads them: one that asks nothing allows nothing."""
+    return tuple(filter(None, terms)) or ((NEVER,),)
+
+
+def _expected(claim: PersistentVolumeClaim, found: StorageClass, snapshot: Snapshot) -> tuple[Term, ...]:
+    """Where an open claim is to find its volume: on the node chosen for it, or where one is free for it."""
+    chosen = claim.metadata.annotations.get(SELECTED_NODE)
+    if chosen is not None:
+        return (((NODE_NAME, "In", (chosen,)),),)
+    if found.provisioner != NO_PROVISIONER:
+        return _ANYWHERE
+    volume = spoken_for(snapshot).get(claim.metadata.key)
+    return _exact(volume) if volume is not None else _ANYWHERE
+
+
+def _bound(volume: PersistentVolume) -> _Claim:
+    terms = _exact(volume)
+    if volume.spec.local is None and volume.spec.host_path is None:
+        return _Claim(terms, (_driver(volume), volume.metadata.name))
+    anywhere = [tuple(each for each in term if each[0] != HOSTNAME) for term in terms]
+    return _Claim(tuple(dict.fromkeys(anywhere)), home=terms if [*terms] != anywhere else _ANYWHERE)
+
+
+def _driver(volume: PersistentVolume) -> str:
+    if volume.spec.csi is not None:
+        return volume.spec.csi.driver
+    return _EBS if volume.spec.aws_elastic_block_store is not None else ""
+
+
+def _exact(volume: PersistentVolume) -> tuple[Term, ...]:
+    """Where a volume can be used: by its affinity, which knows no node's name, and by the zone in its labels."""
+    labels = volume.metadata.labels
+    zones: Term = tuple(clause(ZONE, "In", labels[key].split("__")) for key in (_OLD_ZONE, ZONE) if key in labels)
+    affinity = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+    if affinity is None:
+        return (tuple(sorted(set(zones))),)
+    terms = [
+        tuple(clause(part.key, part.operator, part.values) for part in each.match_expressions)
+        for each in affinity.node_selector_terms
+        if not each.match_fields
+    ]
+    return tuple(tuple(sorted({*term, *zones})) for term in _any_of(terms))
+
+
+def spoken_for(snapshot: Snapshot) -> Mapping[str, PersistentVolume]:
+    """The volume for each open claim that finds one: that which is meant for it, or the smallest that will do."""
+    table = snapshot.memory.table("stock")
+    made_of = (snapshot.pending, snapshot.claims, snapshot.volumes)
+    known = table.get("spoken for")
+    if known is None or any(old is not new for old, new in zip(known[0], made_of, strict=True)):
+        known = table["spoken for"] = (made_of, _matched(snapshot))
+    found: Mapping[str, PersistentVolume] = known[1]
+    return found
+
+
+def _matched(snapshot: Snapshot) -> dict[str, PersistentVolume]:
+    stock = _stock(snapshot)
+    found: dict[str, PersistentVolume] = {}
+    for key in sorted({key for pod in snapshot.pending if pod.spec.volumes for key, _ in claim_names(pod)}):
+        claim = snapshot.claims.get(key)
+        if claim is None or claim.spec.volume_name:
+            continue
+        left = stock.get(class_of(claim), [])
+        at = next((at for at, volume in enumerate(left) if serves(volume, claim)), None)
+        if at is not None:
+            found[key] = left.pop(at)
+    return found
+
+
+def _stock(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
+    """The volumes of each class that makes none, those that are meant for somebody first, then the smallest."""
+    found: dict[str, list[PersistentVolume]] = {
+        name: [] for name, each in snapshot.storage_classes.items() if each.provisioner == NO_PROVISIONER
+    }
+    for volume in snapshot.volumes.values():
+        if volume.spec.storage_class_name in found:
+            found[volume.spec.storage_class_name].append(volume)
+    for volumes in found.values():
+        volumes.sort(key=lambda each: (each.spec.claim_ref is None, capacity(each), each.metadata.name))
+    return found
+
+
+_ONE_POD = "ReadWriteOncePod"
+
+
+def scarce(claims: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
+    """Those of some claims that are for one pod at a time."""
+    found = ((key, snapshot.claims.get(key)) for key in claims)
+    return frozenset(key for key, claim in found if claim is not None and _ONE_POD in claim.spec.access_modes)
+
+
+def turns(line: Iterable[tuple[str, Pod]], claims: Set[str], snapshot: Snapshot) -> dict[str, Trouble]:
+    """Who of a line of pods waits for one of the claims, and for whom."""
+    line = list(line)
+    users = _users(claims, {name for name, _ in line}, snapshot)
+    first: dict[str, str] = {}
+    found: dict[str, Trouble] = {}
+    for name, pod in line:
+        mine = [key for key, _ in claim_names(pod) if key in claims]
+        taken = next((key for key in mine if key in users or key in first), None)
+        if taken is None:
+            first.update(dict.fromkeys(mine, name))
+            continue
+        who = f"{users[taken]} uses it" if taken in users else f"{first[taken]} goes first"
+        found[name] = in_use(taken.partition("/")[2], who)
+    return found
+
+
+def _users(claims: Set[str], waiting: Set[str], snapshot: Snapshot) -> dict[str, str]:
+    """The running pods that have the claims and keep them: whoever leaves, or is to be placed anew, does not."""
+    found: dict[str, str] = {}
+    for pod in (pod for state in snapshot.nodes if not state.deleting for pod in state.pods):
+        if not pod.spec.volumes or pod.finished or pod.terminating:
+            continue
+        name = f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}"
+        if name not in waiting:
+            found |= {key: name for key, _ in claim_names(pod) if key in claims}
+    return found

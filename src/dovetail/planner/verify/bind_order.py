@@ -1,0 +1,155 @@
+"""The replay: is there an order in which kube-scheduler would put every pod where the plan wants it?
+
+A spread is asked of its owners alone. So those that it only counts wait until the owners are placed, or until nobody
+else can go, and whom their spreads only count waits for them in turn; and of pods with a label in common zones take
+turns, so that a spread rises evenly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.terms import Spread
+from dovetail.model.labels import ZONE
+from dovetail.planner.plan import Plan
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify.cluster import World
+from dovetail.planner.verify.counts import Tallies
+
+#: From this many pods on those that are only counted go turn by turn.
+_MANY = 1000
+
+
+class Step(msgspec.Struct, frozen=True, eq=False):
+    """A pod and the node it is planned for; `turn` is its place in line.
+
+    First come those whom no spread of others counts; then how many of its like go to the same zone before it decides.
+    """
+
+    turn: tuple[int, int]
+    key: str
+    target: str
+    info: PodInfo
+
+
+def stuck(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> dict[str, str]:
+    """Why each pod that no order places has no place; empty when the plan holds. The world is filled on the way."""
+    steps, tallies = _steps(plan, pods, world), Tallies(world.cluster)
+    first = bisect_right(steps, 0, key=lambda step: step.turn[0])
+    waiting, later = steps[:first], steps[first:]
+    while True:
+        why: dict[str, str] = {}
+        before = len(waiting)
+        waiting = [step for step in waiting if not _placed(step, world, tallies, why)]
+        if waiting and len(waiting) < before:
+            continue
+        if not later:
+            return why
+        spreads = [each for step in waiting for each in step.info.shape.spread]
+        if spreads and len(later) <= _MANY:
+            waiting.append(_next(later, spreads[0], world))
+            later.remove(waiting[-1])
+        else:
+            count = bisect_right(later, later[0].turn, key=lambda step: step.turn)
+            waiting, later = waiting + later[:count], later[count:]
+
+
+def _next(later: list[Step], rule: Spread, world: World) -> Step:
+    """Who of those that are only counted goes next while owners wait: one in the domain with the fewest of them."""
+    heights: Counter[str | None] = Counter()
+    for held in world.cluster.nodes.values():
+        heights[held.labels.get(rule.topology_key)] += sum(
+            count for kind, count in held.kinds.items() if rule.selects(kind.labels)
+        )
+    helpful = [step for step in later if rule.selects(step.info.kind.labels)] or later
+    return min(helpful, key=lambda step: _height(step, rule.topology_key, heights, world))
+
+
+def _height(step: Step, key: str, heights: Counter[str | None], world: World) -> int:
+    held = world.cluster.nodes.get(step.target)
+    return heights[held.labels.get(key)] if held is not None else 0
+
+
+def _placed(step: Step, world: World, tallies: Tallies, why: dict[str, str]) -> bool:
+    held = world.cluster.nodes.get(step.target)
+    if held is None:
+        why[step.key] = f"there is no node {step.target}"
+        return False
+    fit = tallies.fit(step.info)
+    rejection = fit.rejection or fit.check(held)
+    if rejection is not None:
+        why[step.key] = f"{step.target}: {', '.join(rejection.reasons)}"
+        return False
+    tallies.place(step.info, step.target)
+    return True
+
+
+def _steps(plan: Plan, pods: Mapping[str, PodInfo], world: World) -> list[Step]:
+    seen: Counter[tuple[str, str, str]] = Counter()
+    found: list[Step] = []
+    for key in sorted(plan.placements):
+        target = plan.placements[key].node or plan.placements[key].machine
+        if target is None:
+            continue
+        held = world.cluster.nodes.get(target)
+        zone = held.labels.get(ZONE, "") if held is not None else ""
+        kin = [(zone, *pair) for pair in pods[key].shape.labels.items()] or [(zone, "", "")]
+        turn = max(seen[each] for each in kin)
+        found.append(Step((0, turn), key, target, _unbound(pods[key], world.snapshot)))
+        seen.update(kin)
+    stages = _stages(found)
+    in_line = [replace(step, turn=(stages.get(id(step.info.shape), 0), step.turn[1])) for step in found]
+    return sorted(in_line, key=lambda step: (step.turn, step.key))
+
+
+def _unbound(info: PodInfo, snapshot: Snapshot) -> PodInfo:
+    """The pod as it would be scheduled anew, with the cluster's default spreads where it has none of its own."""
+    spec, owner = info.pod.spec, info.pod.metadata.controller
+    selector = snapshot.selectors.get(owner.uid) if owner is not None and snapshot.default_spread else None
+    if selector is not None and not spec.topology_spread_constraints:
+        given = tuple(replace(each, label_selector=selector) for each in snapshot.default_spread)
+        spec = replace(spec, topology_spread_constraints=given)
+    if spec.node_name:
+        spec = replace(spec, node_name="")
+    return info if spec is info.pod.spec else pod_info(replace(info.pod, spec=spec))
+
+
+def _stages(steps: Iterable[Step]) -> dict[int, int]:
+    """When pods of each shape come: after the owners of every spread that counts without binding them.
+
+    In a circle, those come together that own a spread. Empty where nobody is counted by others.
+    """
+    shapes = {id(step.info.shape): step.info for step in steps}
+    owned = {at: {_mark(info.shape.namespace, each): each for each in info.shape.spread} for at, info in shapes.items()}
+    spreads = {mark: (shapes[at].shape.namespace, each) for at, own in owned.items() for mark, each in own.items()}
+    counting: dict[Kind, set[bytes]] = {}
+    waits: dict[int, set[bytes]] = {}
+    for at, info in shapes.items() if spreads else ():
+        kind = info.kind
+        if kind not in counting:
+            counting[kind] = {mark for mark, (namespace, each) in spreads.items()
+                              if namespace == kind.namespace and each.selects(kind.labels)}  # fmt: skip
+        waits[at] = counting[kind] - owned[at].keys()
+    found: dict[int, int] = {}
+    stage = 0
+    while waits:
+        open_marks = {mark for at in waits for mark in owned[at]}
+        going = [at for at, marks in waits.items() if not marks & open_marks] or [at for at in waits if owned[at]]
+        found.update(dict.fromkeys(going, stage))
+        for at in going:
+            del waits[at]
+        stage += 1
+    return found
+
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
+
+
+def _mark(namespace: str, spread: Spread) -> bytes:
+    return _encoder.encode((namespace, spread))

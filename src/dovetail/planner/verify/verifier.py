@@ -1,0 +1,340 @@
+"""The verifier: is every promise of a plan kept? Slow, obvious, and not of the packer's making.
+
+It rebuilds the world that the plan promises from the objects themselves and places the pods one after another by
+kube-scheduler's own rules (`dovetail.model.fit`). A plan holds if some order places every pod where the plan wants
+it. Limits, reservations, minValues, and the other offerings of each machine are checked beside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import isclose
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.model.fit.podinfo import Kind, PodInfo, pod_info
+from dovetail.model.fit.terms import AffinityTerm
+from dovetail.model.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_TYPE, ZONE
+from dovetail.model.pods import Pod
+from dovetail.model.reasons import REASONS
+from dovetail.model.requirements import Requirements
+from dovetail.planner.plan import Choice, Machine, Plan
+from dovetail.planner.snapshot import MinValues, PoolRequirement, Snapshot
+from dovetail.planner.verify.bind_order import stuck
+from dovetail.planner.verify.cluster import ATTACHED, Shelf, World, available, key_of
+from dovetail.planner.verify.labels import settles
+from dovetail.planner.verify.offerings import Lots
+
+#: Dollars an hour that nobody counts.
+_CENT = 1e-6
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """A promise that is not kept: the rule, whom it concerns, and what is wrong."""
+
+    rule: str
+    subject: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.subject}: {self.detail}"
+
+
+def verify(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """Everything that is wrong with a plan; empty when it holds."""
+    pods = _pods(plan, snapshot)
+    found = [*_books(plan, pods), *_names(plan, snapshot)]
+    if found:
+        return found
+    found += _offerings(plan, snapshot)
+    if found:
+        return found
+    world = World(_without_moved(snapshot, plan), plan.machines, pods.values())
+    lots = Lots(world)
+    infos = {key: pod_info(pod) for key, pod in pods.items() if plan.placements[key].unschedulable is None}
+    found += _cost(plan, snapshot)
+    found += _limits(plan, snapshot, lots)
+    found += _reservations(plan, snapshot, lots)
+    found += _min_values(plan, snapshot)
+    found += _claims(plan, infos, world, lots)
+    found += [Violation("fit", key, why) for key, why in stuck(plan, infos, world).items()]
+    found += _alternatives(plan, infos, world, lots)
+    found += _admitted(plan, infos, world, lots)
+    return found
+
+
+def _pods(plan: Plan, snapshot: Snapshot) -> dict[str, Pod]:
+    """The pods the plan must place: the pending ones, and those of the machines it removes that will come back."""
+    pods = {key_of(pod): pod for pod in snapshot.pending}
+    removed = set(plan.remove)
+    for state in snapshot.nodes:
+        for pod in state.pods if state.name in removed else ():
+            if key_of(pod) in plan.placements or _returns(pod):
+                pods.setdefault(key_of(pod), pod)
+    return pods
+
+
+def _returns(pod: Pod) -> bool:
+    owner = pod.metadata.controller
+    stays = owner is not None and owner.kind in ("DaemonSet", "Node")
+    return not (stays or pod.finished or pod.terminating)
+
+
+def _without_moved(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    removed = set(plan.remove)
+    return replace(snapshot, nodes=tuple(state for state in snapshot.nodes if state.name not in removed))
+
+
+def _books(plan: Plan, pods: dict[str, Pod]) -> list[Violation]:
+    """Every pod exactly once, every place known, both sides agreeing."""
+    found = [Violation("placed", key, "is not in the plan") for key in pods if key not in plan.placements]
+    found += [Violation("placed", key, "is not a pod to be placed") for key in plan.placements if key not in pods]
+    holds = {pod: machine.name for machine in plan.machines for pod in machine.pods}
+    for key, place in plan.placements.items():
+        ways = (place.node is not None) + (place.machine is not None) + (place.unschedulable is not None)
+        if ways != 1:
+            found.append(Violation("placed", key, f"has {ways} answers"))
+        if place.unschedulable is not None and place.unschedulable.code not in REASONS:
+            found.append(Violation("placed", key, f"has no place for no reason: {place.unschedulable.code}"))
+        if place.machine != holds.get(key):
+            found.append(Violation("placed", key, f"is on {place.machine} and listed on {holds.get(key)}"))
+    doubles = Counter(pod for machine in plan.machines for pod in machine.pods)
+    found += [Violation("placed", pod, f"is on {count} machines") for pod, count in doubles.items() if count > 1]
+    return found
+
+
+def _names(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """Machines have names of their own, and what is removed is there, ours to remove, and told with every move."""
+    states = {state.name: state for state in snapshot.nodes}
+    count = Counter(machine.name for machine in plan.machines)
+    found = [Violation("named", name, "is the name of several") for name, many in count.items() if many > 1]
+    found += [Violation("named", name, "is the name of a machine that is there") for name in count if name in states]
+    for name in plan.remove:
+        if name not in states or states[name].deleting or not states[name].movable:
+            found.append(Violation("removed", name, "is not a machine that may be removed"))
+    for pod, move in plan.moves.items():
+        place = plan.placements.get(pod)
+        if place is None or (place.node, place.machine) != (move.node, move.machine) or move.source not in plan.remove:
+            found.append(Violation("moved", pod, "is not where its move says"))
+    if plan.evictions != len(plan.moves):
+        found.append(Violation("moved", "all", f"{plan.evictions} evictions, {len(plan.moves)} moves"))
+    return found
+
+
+def _cost(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """A plan costs what its machines cost, and after what is removed no less than its bound."""
+    cost, removed = plan.cost, set(plan.remove)
+    total = sum(machine.price for machine in plan.machines)
+    if cost.before is not None:
+        total += cost.before - sum(state.price or 0.0 for state in snapshot.nodes if state.name in removed)
+    found = []
+    if not isclose(cost.per_hour, total, rel_tol=_CENT, abs_tol=_CENT):
+        found.append(Violation("cost", "plan", f"{cost.per_hour} an hour, not {total}"))
+    if cost.lower_bound is not None and cost.lower_bound > cost.per_hour + _CENT:
+        found.append(Violation("cost", "plan", f"its bound is {cost.lower_bound}, and it costs {cost.per_hour}"))
+    return found
+
+
+def _offerings(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    """A machine's offerings exist, can be had, are the pool's to buy, and come cheapest first."""
+    shelves = {pool.name: Shelf(pool) for pool in snapshot.pools}
+    good: set[tuple[str, int]] = set()
+    lists: set[tuple[str, int]] = set()
+    found: list[Violation] = []
+    for machine in plan.machines:
+        if (machine.pool, id(machine.offerings)) in lists:
+            continue
+        if not machine.offerings:
+            found.append(Violation("offering", machine.name, "has none"))
+        prices = [choice.price if choice.price is not None else float("inf") for choice in machine.offerings]
+        if prices != sorted(prices):
+            found.append(Violation("offering", machine.name, "are not cheapest first"))
+        for choice in machine.offerings:
+            if (machine.pool, id(choice)) in good:
+                continue
+            known = shelves[machine.pool].find(choice) if machine.pool in shelves else None
+            if known is None or known[1].price != choice.price:
+                found.append(Violation("offering", machine.name, f"{_words(choice)} is not for sale"))
+            elif not available(snapshot, *known) or not shelves[machine.pool].sells(*known):
+                found.append(Violation("offering", machine.name, f"{_words(choice)} cannot be had"))
+            else:
+                good.add((machine.pool, id(choice)))
+        if not found:
+            lists.add((machine.pool, id(machine.offerings)))
+    return found or [each for machine in plan.machines for each in _settled(machine, shelves[machine.pool])]
+
+
+def _settled(machine: Machine, shelf: Shelf) -> Iterator[Violation]:
+    """Labels that a plan settles for a machine are open in each of its offerings."""
+    for label, value in machine.labels.items():
+        for known in map(shelf.find, machine.offerings):
+            if known is None or not settles(shelf.pool, *known, label, value):
+                yield Violation("label", machine.name, f"{label} cannot be {value}")
+                break
+
+
+def _words(choice: Choice) -> str:
+    return f"{choice.instance_type}/{choice.zone}/{choice.capacity_type}"
+
+
+def _limits(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
+    """Whichever offerings are launched, no pool goes over its limits."""
+    found = []
+    removed = set(plan.remove)
+    for pool in snapshot.pools:
+        mine = [machine for machine in plan.machines if machine.pool == pool.name]
+        for name, limit in pool.limits.items() if mine else ():
+            total = sum(
+                1 if name == "nodes" else state.capacity.get(name, 0)
+                for state in snapshot.nodes
+                if state.pool == pool.name and not state.deleting and state.name not in removed
+            )
+            total += sum(1 if name == "nodes" else lots.of(machine).largest(name) for machine in mine)
+            if total > limit:
+                found.append(Violation("limit", pool.name, f"{name} {total} > {limit}"))
+    return found
+
+
+def _reservations(plan: Plan, snapshot: Snapshot, lots: Lots) -> list[Violation]:
+    room: dict[str, int] = {}
+    for pool in snapshot.pools:
+        for kind in pool.types:
+            for offering in kind.offerings:
+                if offering.reservation_id and offering.reservation_capacity is not None:
+                    before = room.get(offering.reservation_id, offering.reservation_capacity)
+                    room[offering.reservation_id] = min(before, offering.reservation_capacity)
+    taken: Counter[str] = Counter()
+    for machine in plan.machines if room else ():
+        taken.update(filter(None, lots.of(machine).facts("reservation_id")))
+    return [
+        Violation("reservation", name, f"{count} machines > {room[name]}")
+        for name, count in taken.items()
+        if name in room and count > room[name]
+    ]
+
+
+def _min_values(plan: Plan, snapshot: Snapshot) -> list[Violation]:
+    if snapshot.min_values is not MinValues.STRICT:
+        return []
+    pools = {pool.name: pool for pool in snapshot.pools}
+    found = []
+    for machine in plan.machines:
+        pool = pools[machine.pool]
+        needs = [need for need in pool.requirements if need.min_values]
+        types = {kind.name: kind for kind in pool.types} if needs else {}
+        for need in needs:
+            values: set[str] = set()
+            for choice in machine.offerings:
+                fixed = {ZONE: choice.zone, CAPACITY_TYPE: choice.capacity_type, INSTANCE_TYPE: choice.instance_type}
+                own = types[choice.instance_type].labels.get(need.key, ())
+                values.update([fixed[need.key]] if need.key in fixed else own)
+            if len(values) < (need.min_values or 0):
+                found.append(Violation("minValues", machine.name, f"{need.key}: {len(values)} < {need.min_values}"))
+    return found
+
+
+def _claims(plan: Plan, infos: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+    """What a machine's NodeClaim would say is true: its requests, and requirements that admit every offering."""
+    found = []
+    told: dict[tuple[int, int], list[str]] = {}
+    for machine in plan.machines:
+        kind, twin = world.twin(machine, machine.choice)
+        total = world.needs(infos[key] for key in machine.pods)
+        for name in {*total, *machine.requests, *kind.allocatable}:
+            asked = total[name] + kind.allocatable.get(name, 0) - world.room(kind, twin, name)
+            said = machine.requests.get(name, 0)
+            if said != asked and not name.startswith(ATTACHED):
+                found.append(Violation("requests", machine.name, f"{name} {said}, not {asked}"))
+        lot = lots.of(machine)
+        mark = (id(lot), id(machine.requirements))
+        if mark not in told:
+            needs = msgspec.convert(machine.requirements, tuple[PoolRequirement, ...])
+            told[mark] = [need.key for need in needs if not lot.admitted(need)]
+        found += [Violation("requirements", machine.name, f"{key} leaves offerings out") for key in told[mark]]
+    return found
+
+
+def _alternatives(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+    """Every other offering of a machine holds its pods as well."""
+    found: list[Violation] = []
+    for machine in plan.machines:
+        all_of_them = [known[key] for key in machine.pods]
+        infos = {id(info.shape): info for info in all_of_them}
+        keys = {key for info in infos.values() for key in _pinned(info)}
+        need = world.needs(all_of_them)
+        first = world.cluster.nodes[machine.name].labels
+        if lots.of(machine).holds(infos.values(), {key: first.get(key) for key in keys}, need):
+            continue
+        keys.difference_update(_indifferent(machine, infos.values(), world))
+        checked: set[object] = set()
+        for choice in machine.offerings[1:]:
+            found += _alternative(machine, choice, infos, keys, world, need, checked)
+    return found
+
+
+def _admitted(plan: Plan, known: dict[str, PodInfo], world: World, lots: Lots) -> list[Violation]:
+    """A claim admits nothing that does not hold its pods, unless its pool asks for variety."""
+    found: list[Violation] = []
+    more: dict[tuple[int, int], list[Choice]] = {}
+    for machine in plan.machines:
+        if any(need.min_values for need in world.pools[machine.pool].requirements):
+            continue
+        lot = lots.of(machine)
+        mark = (id(lot), id(machine.requirements))
+        if mark not in more:
+            asked = Requirements.of_entries(msgspec.convert(machine.requirements, tuple[PoolRequirement, ...]))
+            meeting = world.shelves[machine.pool].meeting(asked, world.snapshot)
+            more[mark] = [choice for choice in meeting if choice not in lot.known]
+        infos = {id(known[key].shape): known[key] for key in machine.pods} if more[mark] else {}
+        need = world.needs(known[key] for key in machine.pods) if more[mark] else Counter[str]()
+        for choice in more[mark]:
+            why = _alternative(machine, choice, infos, set(), world, need, set())
+            found += [replace(each, rule="requirements") for each in why]
+    return found
+
+
+def _pinned(info: PodInfo) -> list[str]:
+    shape = info.shape
+    keys = [each.topology_key for each in shape.spread]
+    keys += [each.topology_key for each in (*shape.affinity, *shape.anti_affinity)]
+    return [key for key in keys if key != HOSTNAME]
+
+
+def _indifferent(machine: Machine, infos: Iterable[PodInfo], world: World) -> set[str]:
+    """Labels by which pods are near each other whatever their value is: everybody they ask for is on the machine."""
+    others = [held for name, held in world.cluster.nodes.items() if name != machine.name]
+    elsewhere = {kind for held in others for kind in held.kinds}
+    free: set[str] = set()
+    bound: set[str] = set()
+    for info in infos:
+        terms = info.shape.affinity
+        parted = any(all(_means(term, kind, world) for term in terms) for kind in elsewhere)
+        (bound if parted else free).update(term.topology_key for term in terms)
+        bound.update(each.topology_key for each in info.shape.spread)
+        bound.update(each.topology_key for each in info.shape.anti_affinity)
+    return free - bound
+
+
+def _means(term: AffinityTerm, kind: Kind, world: World) -> bool:
+    return term.selects(kind.namespace, kind.labels, world.cluster.namespaces.get(kind.namespace, {}))
+
+
+def _alternative(
+    machine: Machine, choice: Choice, infos: dict[int, PodInfo], keys: set[str], world: World, need: Counter[str],
+    checked: set[object],
+) -> list[Violation]:  # fmt: skip
+    kind, twin = world.twin(machine, choice)
+    labels, first = twin.metadata.labels, world.cluster.nodes[machine.name].labels
+    moved = [key for key in keys if labels.get(key) != first.get(key)]
+    if moved:
+        return [Violation("topology", machine.name, f"{_words(choice)} would change {moved[0]}")]
+    for info in infos.values():
+        if not world.suits(info, twin):
+            return [Violation("fit", machine.name, f"{_words(choice)} does not match {info.pod.metadata.key}")]
+    if kind.name in checked:
+        return []
+    checked.add(kind.name)
+    short = [name for name, amount in need.items() if amount > world.room(kind, twin, name)]
+    return [Violation("fit", machine.name, f"{_words(choice)} has too little {short[0]}")] if short else []

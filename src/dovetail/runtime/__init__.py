@@ -1,0 +1,1 @@
+"""What the process needs of the Python runtime itself."""

@@ -1,0 +1,56 @@
+"""Room on machines that are there goes to the pods that would cost most elsewhere."""
+
+from __future__ import annotations
+
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify.cluster import World
+from dovetail.planner.verify.offerings import Lots
+
+from .conftest import HOSTNAME, MEDIUM, SMALL, ZONE, Solve, near, node, pod, pods, pool, spread, zones_of
+
+
+def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
+    lonely = pods(2, "lonely", cpu="1", **near("podAntiAffinity", HOSTNAME, "lonely"))
+    large = pods(2, "large", cpu="3500m")
+    shop = (pool(types=(SMALL, MEDIUM)),)
+    plan = solve(*lonely, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
+    assert [plan.placements[f"default/large-{at}"].node is not None for at in range(2)] == [True, True]
+    assert [machine.choice.instance_type for machine in plan.machines] == ["small", "small"]
+
+
+def test_a_machine_found_full_for_one_zone_is_still_asked_for_another(solve: Solve) -> None:
+    wanted = [pod(f"p-{zone}-{at}", cpu="1", nodeSelector={"topology.kubernetes.io/zone": zone})
+              for at in range(4) for zone in ("z1", "z2")]  # fmt: skip
+    plan = solve(*wanted, nodes=(node("n1", "z1"), node("n2", "z2")))
+    assert plan.machines == ()
+
+
+def test_a_lot_answers_for_the_smallest_of_its_offerings(solve: Solve) -> None:
+    snapshot = Snapshot(pools=(pool(),), pending=(pod("a"),))
+    plan = solve(*snapshot.pending)
+    world = World(snapshot, plan.machines)
+    lot = Lots(world).of(plan.machines[0])
+    assert set(lot.kinds) == {"small", "medium", "large"}
+    assert lot.holds((), {}, {"cpu": 2000})
+    assert not lot.holds((), {}, {"cpu": 2001})
+    assert not lot.holds((), {"topology.kubernetes.io/zone": "z1"}, {})
+
+
+def test_an_affinity_to_its_own_kind_outweighs_a_soft_spread_over_the_same_key(solve: Solve) -> None:
+    soft = spread(whenUnsatisfiable="ScheduleAnyway")
+    plan = solve(*pods(5, cpu="1500m", **soft, **near("podAffinity", ZONE)))
+    assert len(set(zones_of(plan))) == 1
+    assert not plan.unschedulable
+
+
+def test_a_kind_that_must_share_one_machine_stops_at_the_skew_of_its_zone_spread(solve: Solve) -> None:
+    plan = solve(*pods(4, **spread(), **near("podAffinity", HOSTNAME)))
+    assert len(plan.unschedulable) == 3
+
+
+def test_those_who_can_go_nowhere_else_have_the_room(solve: Solve) -> None:
+    """Larger pods come first and would fill the machine; the search asks them to make room."""
+    home = node("n1", labels={"team": "x"}, cpu="4")
+    bound = pods(4, "bound", cpu="500m", nodeSelector={"team": "x"})
+    plan = solve(*pods(4, "any", cpu="1"), *bound, nodes=(home,), deadline=0.3)
+    assert not plan.unschedulable

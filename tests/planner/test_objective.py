@@ -1,0 +1,219 @@
+"""No plan of few pods is worse than the reference: in pods placed, wishes kept, price or zones."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from dovetail.model.instancetype import Offering
+from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.pods import Pod
+from dovetail.planner.baseline.scheduler import Greedy
+from dovetail.planner.baseline.to_packing import _replayed, following, outcomes_of, yardstick_of
+from dovetail.planner.packing.objective import Way, Yardstick
+from dovetail.planner.packing.pack import Packing
+from dovetail.planner.packing.state import Board
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import HOSTNAME, LARGE, MEDIUM, SMALL, ZONE, ZONES, Solve, kind, near, pod, pods, pool, spread
+
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+_NAMED = "preferred node affinity"
+CAPACITY = "karpenter.sh/capacity-type"
+
+
+def _prefers(key: str, *values: str) -> dict[str, Any]:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
+    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+
+
+def _mixed(chance: random.Random) -> tuple[Pod, ...]:
+    ways: tuple[dict[str, Any], ...] = (
+        {}, spread(), spread(HOSTNAME, 2), spread(whenUnsatisfiable="ScheduleAnyway"),
+        near("podAntiAffinity", HOSTNAME, weight=3), near("podAffinity", ZONE, weight=3),
+        near("podAntiAffinity", HOSTNAME), _prefers(ZONE, "z1"), _prefers(INSTANCE_TYPE, "large"),
+    )  # fmt: skip
+    found: list[Pod] = []
+    for index in range(chance.randint(1, 4)):
+        cpu = chance.choice(("250m", "1", "3"))
+        for number in range(chance.randint(1, 9)):
+            found.append(pod(f"w{index}-{number}", cpu, labels={"app": "web"}, **ways[chance.randrange(len(ways))]))
+    return tuple(found)
+
+
+def test_no_plan_is_worse_than_the_reference() -> None:
+    for seed in range(30):
+        chance = random.Random(seed)
+        limits = chance.choice(({}, {}, {"cpu": 20_000}))
+        snapshot = Snapshot(pools=(pool(limits=limits),), pending=_mixed(chance))
+        problem = Problem(snapshot)
+        yardstick = yardstick_of(problem, outcomes_of(problem))
+        plan = provision(snapshot)
+        assert verify(plan, snapshot) == []
+        short = [sum(way.left.values()) for way in yardstick.ways]
+        assert len(plan.unschedulable) <= max(short)
+        if len(plan.unschedulable) >= min(short):
+            assert plan.cost.per_hour <= max(way.price for way in yardstick.ways) + 1e-9
+
+
+def test_a_wish_that_the_reference_gives_up_is_not_kept_at_a_higher_price(solve: Solve) -> None:
+    """An empty domain that only the pool names makes the reference give the spread up; keeping it costs on-demand."""
+    needs = ({"key": CAPACITY, "operator": "In", "values": ("on-demand", "spot", "reserved")},)
+    shop = (kind("small", 2, 8, 0.1, spot=True),)
+    owners = pods(8, cpu="900m", **spread(CAPACITY, whenUnsatisfiable="ScheduleAnyway"))
+    plan = solve(*owners, pools=(pool(types=shop, requirements=needs),), deadline=0.05)
+    kinds = [machine.choice.capacity_type for machine in plan.machines]
+    assert kinds.count("on-demand") <= 1
+
+
+def test_a_wish_is_kept_at_any_price_only_if_the_reference_keeps_it() -> None:
+    """A large machine as wished, or a small one: both cost less than the reference pays."""
+    wish = _prefers(INSTANCE_TYPE, "large")
+    problem = Problem(Snapshot(pools=(pool(),), pending=(pod("web", **wish),)))
+    one = problem.classes[0]
+
+    def rank(rung: int, unkept: int) -> tuple[float, ...]:
+        board, ask = Board(problem), problem.ask(one, rung)
+        board.put(ask, board.open(int(np.flatnonzero(ask.columns)[0])), 1)
+        problem.yardstick = Yardstick(ways=(Way({}, 5.0, unkept),))
+        return Packing(board, {}).rank
+
+    assert rank(0, unkept=0) < rank(1, unkept=0)
+    assert rank(1, unkept=1) < rank(0, unkept=1)
+
+
+def test_the_price_to_keep_to_is_that_of_the_way_with_most_wishes() -> None:
+    """Another way is cheaper because it gives up more: nobody can have the wishes of one at the price of the other."""
+    yardstick = Yardstick(ways=(Way({}, 2.0, 0), Way({}, 1.5, 3), Way({1: 1}, 1.0, 0)))
+    assert (yardstick.price({}), yardstick.price({1: 1}), yardstick.price({2: 1})) == (2.0, 1.0, None)
+    assert yardstick.missing({1: 2}) == 5
+    assert (yardstick.fewer({}), yardstick.fewer({1: 1}), yardstick.fewer({2: 1})) == (1.0, 1.0, 0.0)
+
+
+def test_whoever_has_a_place_in_most_ways_of_the_reference_comes_first() -> None:
+    """Chance takes one of the ways, so to lack nobody in two of three is worth more than to lack few in each."""
+    yardstick = Yardstick(ways=(Way({0: 1}, 1.0, 0), Way({0: 0, 1: 3}, 1.0, 0), Way({1: 3}, 1.0, 0)))
+    assert (yardstick.short({0: 1}), yardstick.missing({0: 1})) == (2, 2)
+    assert (yardstick.short({1: 3}), yardstick.missing({1: 3})) == (1, 3)
+
+
+def test_the_price_to_keep_to_is_that_of_a_way_through_all_zones_where_most_ways_reach_them() -> None:
+    """Another way is cheaper because it ends in one zone: whoever has more seldom would not be missed for the price."""
+    wide, narrow = Way({}, 2.0, 0, zones=2), Way({}, 1.5, 0, zones=1)
+    assert Yardstick(ways=(wide, narrow, wide)).price({}) == 2.0
+    assert Yardstick(ways=(wide, narrow, narrow)).price({}) == 1.5
+
+
+def test_wishes_that_the_reference_keeps_are_kept(solve: Solve) -> None:
+    plan = solve(*pods(6, **_prefers(INSTANCE_TYPE, "large")))
+    assert not any(_NAMED in given for place in plan.placements.values() for given in place.relaxed)
+
+
+def test_as_many_zones_are_used_as_the_reference_uses(solve: Solve) -> None:
+    """One machine in the cheapest zone would do; the reference opens one in each for the first three pods."""
+    prices = dict(zip(ZONES, (0.8, 0.82, 0.84), strict=True))
+    offers = tuple(Offering(zone=zone, capacity_type="on-demand", price=price) for zone, price in prices.items())
+    shop = (kind("large", 16, 64, 0.8, offerings=offers), kind("small", 2, 8, 0.11))
+    owners = pods(3, "web", cpu="3", **spread(whenUnsatisfiable="ScheduleAnyway"))
+    plan = solve(*owners, *pods(6, "fill", cpu="4"), pools=(pool(types=shop),), deadline=0.1)
+    assert len({machine.choice.zone for machine in plan.machines}) == 3
+
+
+def test_where_there_is_not_enough_whoever_the_reference_places_has_a_place(solve: Solve) -> None:
+    """Small and important, and yet the large ones come first there: nobody may miss them."""
+    large = pods(2, "large", cpu="7")
+    small = pods(16, "small", cpu="1", priority=1000)
+    plan = solve(*large, *small, pools=(pool(types=(LARGE,), limits={"cpu": 16_000}),))
+    assert not [key for key in plan.unschedulable if "large" in key]
+
+
+def test_whoever_the_reference_places_has_a_place_where_spreads_wait_for_each_other(solve: Solve) -> None:
+    """Each spread counts the owners of the other, so neither can come first; the reference finds an order by pods."""
+    tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
+    alone = pods(3, "alone", cpu="3", labels={"tier": "x"}, **spread(HOSTNAME, 1, **tier))
+    level = pods(3, "level", cpu="2", labels={"tier": "x"}, **spread(ZONE, 2, **tier))
+    plain = pods(2, "plain", cpu="5", labels={"tier": "x"})
+    snapshot = Snapshot(pools=(pool(limits={"cpu": 16_000}),), pending=(*alone, *level, *plain))
+    problem = Problem(snapshot)
+    short = {problem.classes[index].pods[0].rpartition("-")[0]: count
+             for index, count in outcomes_of(problem)[0].left.items()}  # fmt: skip
+    left = Counter(key.rpartition("-")[0] for key in solve(*snapshot.pending, pools=snapshot.pools).unschedulable)
+    assert left <= Counter(short)
+
+
+def test_the_reference_is_followed_where_a_spread_opens_up_only_later() -> None:
+    """Pods that a spread only counts made the reference rise elsewhere first; here they are not seen."""
+    tier = {"labelSelector": {"matchLabels": {"tier": "x"}}}
+    seen = pods(2, "seen", cpu="3", labels={"tier": "x"}, nodeSelector={ZONE: "z2"})
+    owners = pods(5, "own", cpu="1", labels={"tier": "x"}, **spread(ZONE, 1, **tier))
+    snapshot = Snapshot(pools=(pool(types=(MEDIUM,)),), pending=(*seen, *owners))
+    outcome = Greedy(Problem(snapshot)).run()
+    patient = Problem(snapshot, owners_first=True)
+    (packing,) = following(patient, [outcome])
+    held = [packing.board.contents[at] for at in packing.board.bought()]
+    loads = Counter(each.place for each in outcome.placed)
+    assert sorted(sum(contents.values()) for contents in held) == sorted(loads.values())
+    assert not packing.left
+
+
+def test_wishes_of_pods_that_the_reference_leaves_out_are_nobodys_loss() -> None:
+    """Of a class that is placed in full here and not there, whoever keeps fewest wishes counts as one of the others."""
+    yardstick = Yardstick(ways=(Way({0: 2}, 1.0, 3),))
+    lapses = [(0, 2, 1), (0, 1, 3), (1, 1, 1)]
+    assert yardstick.excess(lapses, {}) == 0
+    assert yardstick.excess(lapses, {0: 1}) == 1
+    assert yardstick.excess(lapses, {0: 2}) == 3
+
+
+def test_the_reference_is_followed_where_it_rules_out_what_another_term_allows() -> None:
+    """It takes the first of two terms, on demand; spot machines of the same size are cheaper and alike to the pods."""
+
+    def term(capacity: str) -> dict[str, Any]:
+        return {"matchExpressions": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]}]}
+
+    either = {"nodeSelectorTerms": [term("on-demand"), term("spot")]}
+    wanted = pods(4, affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": either}})
+    shop = (kind("small", 2, 8, 0.10, spot=True),)
+    problem = Problem(Snapshot(pools=(pool(types=shop, limits={"cpu": 4000}),), pending=wanted))
+    outcomes = outcomes_of(problem)
+    for outcome in outcomes:
+        board, refused = _replayed(problem, outcome, lenient=False)
+        assert (outcome.left, refused) == ({}, {})
+        assert board.cost() < outcome.price
+
+
+def test_those_that_the_reference_leaves_out_have_the_places_that_keep_fewest_wishes(solve: Solve) -> None:
+    """It places one, on the reservation; the others, who would be happy there too, go where their wish fails."""
+    kept = Offering(zone="z1", capacity_type="reserved", price=0.5, reservation_id="cr-1", reservation_capacity=1)
+    shop = (kind("small", 2, 8, 0.1), kind("large", 16, 64, 0.8, offerings=(*LARGE.offerings, kept)))
+    wish = _prefers(INSTANCE_TYPE, "large")["affinity"]
+    picky = pods(3, affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | wish)
+    plan = solve(*picky, pools=(pool(types=shop),), deadline=0.05)
+    types = {machine.name: machine.choice.capacity_type for machine in plan.machines}
+    assert types[plan.placements["default/web-0"].machine or ""] == "reserved"
+    assert sorted(types.values()) == ["on-demand", "on-demand", "reserved"]
+
+
+def _alone(affinity: dict[str, Any]) -> tuple[Pod, ...]:
+    """Two pods that want a machine each."""
+    return pods(2, cpu="500m", affinity=near("podAntiAffinity", HOSTNAME)["affinity"] | affinity)
+
+
+def test_nobody_is_placed_at_the_expense_of_a_wish_that_the_reference_keeps(solve: Solve) -> None:
+    """The limit is worth a machine as wished, which the reference buys, or two others: one for each of them."""
+    tight, wish = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000}), _prefers(INSTANCE_TYPE, "medium")
+    plan = solve(*_alone(wish["affinity"]), pools=(tight,), deadline=0.05)
+    assert [machine.choice.instance_type for machine in plan.machines] == ["medium"]
+    assert [why.code for why in plan.unschedulable.values()] == ["LIMIT_REACHED"]
+
+
+def test_whom_the_reference_leaves_out_has_a_place_where_that_costs_nobody_a_wish(solve: Solve) -> None:
+    tight = pool(types=(SMALL, MEDIUM), limits={"cpu": 4000})
+    assert sum(outcomes_of(Problem(Snapshot(pools=(tight,), pending=_alone({}))))[0].left.values()) == 1
+    assert not solve(*_alone({}), pools=(tight,)).unschedulable

@@ -1,0 +1,92 @@
+"""A wish counts where everybody has ended up, whether or not somebody gave it up on the way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.pods import Pod
+from dovetail.planner.optimise.improve import better_by_work
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.provision import provision, quick
+from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import HOSTNAME, SMALL, ZONE, near, node, pods, pool, spread
+
+_SOFT = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def _unkept(*pending: Pod, pools: tuple[Pool, ...] | None = None, **more: Any) -> int:
+    return quick(Problem(Snapshot(pools=pools or (pool(),), pending=pending, **more))).unkept
+
+
+def _prefers(key: str, *values: str) -> dict[str, Any]:
+    wish = {"weight": 1, "preference": {"matchExpressions": [{"key": key, "operator": "In", "values": list(values)}]}}
+    return {"affinity": {"nodeAffinity": {_SOFT: [wish]}}}
+
+
+def test_a_type_that_nobody_sells_is_a_wish_of_every_pod() -> None:
+    assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "none"))) == 3
+    assert _unkept(*pods(3, **_prefers(INSTANCE_TYPE, "small"))) == 0
+
+
+def test_nothing_is_missed_where_nobody_wishes() -> None:
+    assert _unkept(*pods(3)) == 0
+
+
+def test_a_taint_that_is_disliked_counts_on_machines_bought_and_standing() -> None:
+    taint = {"key": "k", "value": "v", "effect": "PreferNoSchedule"}
+    disliked = pool(taints=(taint,))
+    assert _unkept(*pods(3), pools=(disliked,)) == 3
+    assert _unkept(*pods(1), pools=(disliked,), nodes=(node("n1"),)) == 0
+    assert _unkept(*pods(2, tolerations=[{"key": "k", "operator": "Exists"}]), pools=(disliked,)) == 0
+
+
+def test_company_that_is_not_there_is_missed() -> None:
+    assert _unkept(*pods(2, **near("podAffinity", ZONE, app="nobody", weight=1))) == 2
+    assert _unkept(*pods(2, **near("podAffinity", HOSTNAME, weight=1))) == 0
+
+
+def test_a_soft_spread_sees_every_zone_that_could_be_opened() -> None:
+    held = pods(4, nodeSelector={ZONE: "z1"}, **spread(whenUnsatisfiable="ScheduleAnyway", nodeAffinityPolicy="Ignore"))
+    assert _unkept(*held, pools=(pool(types=(SMALL,)),)) == 4
+
+
+def test_a_soft_spread_looks_only_at_machines_that_its_pods_may_use() -> None:
+    """There is room in one row alone; a node of another one stands where they must not go."""
+    shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
+    rows = (node("n1", labels={"row": "a"}), node("n2", zone="z2", labels={"row": "b"}))
+    for policy, missed in (("Honor", 0), ("Ignore", 3)):
+        rule = spread("row", whenUnsatisfiable="ScheduleAnyway", nodeAffinityPolicy=policy)
+        assert _unkept(*pods(3, nodeSelector={ZONE: "z1"}, **rule), nodes=rows, pools=(shut,)) == missed
+
+
+def test_a_soft_spread_looks_at_machines_that_are_full() -> None:
+    """However many there are: nobody goes there, but their row is one to level with."""
+    shut = pool(requirements=({"key": "row", "operator": "In", "values": ("a", "b")},), limits={"nodes": 0})
+    full = tuple(node(f"full-{at}", cpu="10m", labels={"row": "b"}) for at in range(300))
+    rule = spread("row", whenUnsatisfiable="ScheduleAnyway")
+    assert _unkept(*pods(3, **rule), nodes=(*full, node("n1", labels={"row": "a"})), pools=(shut,)) == 3
+
+
+def _offered(shop: Pool, *wishes: tuple[str, ...]) -> set[tuple[str, str]]:
+    """What the machines for pods with such wishes may be, the heaviest wish first."""
+    terms = [{"weight": 100 - at, "preference": {"matchExpressions": [
+        {"key": key, "operator": "In", "values": values}]}} for at, (key, *values) in enumerate(wishes)]  # fmt: skip
+    snapshot = Snapshot(pools=(shop,), pending=pods(3, affinity={"nodeAffinity": {_SOFT: terms}}))
+    plan = provision(snapshot, deadline=0.2, optimiser=better_by_work)
+    assert verify(plan, snapshot) == []
+    return {(each.instance_type, each.zone) for machine in plan.machines for each in machine.offerings}
+
+
+def test_wishes_beside_the_heaviest_are_kept_too_and_by_whichever_offering_is_launched() -> None:
+    """All zones cost the same, so the second wish costs nothing but a thought."""
+    assert _offered(pool(), (INSTANCE_TYPE, "medium"), (ZONE, "z2")) == {("medium", "z2")}
+
+
+def test_wishes_are_kept_by_every_offering_as_far_as_they_leave_the_variety_that_a_pool_asks_for() -> None:
+    """In one zone there are two types; of one type there are not."""
+    varied = pool(requirements=({"key": INSTANCE_TYPE, "operator": "Exists", "min_values": 2},))
+    assert _offered(varied, (INSTANCE_TYPE, "medium", "large"), (ZONE, "z2")) == {("medium", "z2"), ("large", "z2")}
+    assert _offered(varied, (ZONE, "z2"), (INSTANCE_TYPE, "medium")) == {("medium", "z2"), ("large", "z2")}

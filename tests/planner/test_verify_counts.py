@@ -1,0 +1,87 @@
+"""Counts that are kept up as pods come are those that somebody counting afresh would find."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dovetail.model.fit.cluster import Cluster
+from dovetail.model.fit.fit import Fit
+from dovetail.model.fit.podinfo import PodInfo, pod_info
+from dovetail.model.meta import ObjectMeta
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus, Taint
+from dovetail.planner.verify.counts import Tallies
+
+from .conftest import HOSTNAME, ZONE, pod
+
+APPS = ("web", "db", "cache")
+SELECTORS: tuple[dict[str, Any] | None, ...] = (
+    None, {}, *({"matchLabels": {"app": app}} for app in APPS),
+    {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["web"]}]},
+)  # fmt: skip
+WHERE: tuple[dict[str, Any], ...] = ({}, {"namespaces": ["default", "other"]}, {"namespaceSelector": {}})
+KEYS = st.sampled_from((ZONE, HOSTNAME, "rack"))
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> dict[str, Any]:
+    """What a pod asks about others, and where it may go itself."""
+
+    def term() -> dict[str, Any]:
+        where: dict[str, Any] = draw(st.sampled_from(WHERE))
+        return {"labelSelector": draw(st.sampled_from(SELECTORS)), "topologyKey": draw(KEYS), **where}
+
+    def spread() -> dict[str, Any]:
+        policy = draw(st.sampled_from(({}, {"nodeTaintsPolicy": "Honor"}, {"nodeAffinityPolicy": "Ignore"})))
+        return {"maxSkew": draw(st.integers(1, 2)), "topologyKey": draw(KEYS), "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": draw(st.sampled_from(SELECTORS)), **policy}  # fmt: skip
+
+    found: dict[str, Any] = {}
+    if draw(st.booleans()):
+        found["topologySpreadConstraints"] = [spread() for _ in range(draw(st.integers(1, 2)))]
+    ways = draw(st.sets(st.sampled_from(("podAffinity", "podAntiAffinity"))))
+    if ways:
+        found["affinity"] = {way: {"requiredDuringSchedulingIgnoredDuringExecution": [term()]} for way in sorted(ways)}
+    if draw(st.integers(0, 3)) == 0:
+        found["nodeSelector"] = {ZONE: "z1"}
+    return found
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> list[tuple[PodInfo, str]]:
+    found = []
+    for number in range(draw(st.integers(1, 14))):
+        made = pod(
+            f"p{number}", labels={"app": draw(st.sampled_from(APPS))},
+            namespace=draw(st.sampled_from(("default", "other"))), **draw(asked()),
+        )  # fmt: skip
+        found.append((pod_info(made), draw(st.sampled_from(("a", "b", "c", "d")))))
+    return found
+
+
+def _cluster() -> Cluster:
+    room = {"cpu": "64", "memory": "256Gi", "pods": "100"}
+    racks = {"a": {"rack": "r1"}, "b": {"rack": "r2"}, "c": {}, "d": {"rack": "r1"}}
+    taints = {"b": (Taint(key="team", effect="NoSchedule"),)}
+    return Cluster.of(
+        Node(
+            metadata=ObjectMeta(name=name, labels={HOSTNAME: name, ZONE: f"z{at % 2 + 1}", **racks[name]}),
+            spec=NodeSpec(taints=taints.get(name, ())), status=NodeStatus(allocatable=room),
+        )
+        for at, name in enumerate(racks)
+    )  # fmt: skip
+
+
+@given(arrivals())
+@settings(max_examples=150, deadline=None)
+def test_a_kept_count_answers_as_a_fresh_one(coming: list[tuple[PodInfo, str]]) -> None:
+    cluster = _cluster()
+    tallies = Tallies(cluster)
+    for number, (info, target) in enumerate(coming):
+        for asker, _ in coming[number:]:
+            kept, fresh = tallies.fit(asker), Fit(asker, cluster)
+            for node in cluster.nodes.values():
+                assert kept.check(node) == fresh.check(node)
+        tallies.place(info, target)

@@ -1,0 +1,215 @@
+"""Plans that lie are caught, whatever the lie; and plain arithmetic agrees with the verifier about any assignment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dovetail.model.labels import INSTANCE_TYPE
+from dovetail.model.pods import Pod
+from dovetail.model.quantity import resources
+from dovetail.planner.consolidate.search import consolidate
+from dovetail.planner.plan import Choice, Cost, Machine, Move, Placement, Plan, Unschedulable
+from dovetail.planner.provision import provision
+from dovetail.planner.snapshot import Snapshot
+from dovetail.planner.verify import verify
+
+from .conftest import HOSTNAME, SHOP, ZONE, ZONES, near, node, pod, pods, pool, spread
+
+_TIER = {"key": "tier", "operator": "In", "values": ("x", "y")}
+_WORLD = Snapshot(
+    pools=(pool(labels={"team": "a"}, requirements=(_TIER,)),),
+    pending=(*pods(3, cpu="1500m"), pod("t", nodeSelector={"tier": "y"})),
+    nodes=(node("here", cpu="100m"), node("going", deleting=True)),
+)
+_PLAN = provision(_WORLD)
+
+
+def _first(**changes: Any) -> Plan:
+    return replace(_PLAN, machines=(replace(_PLAN.machines[0], **changes), *_PLAN.machines[1:]))
+
+
+def _onto(name: str) -> Plan:
+    """The pods of the first machine on a node, with everything else kept straight."""
+    rest = _PLAN.machines[1:]
+    moved = {key: Placement(node=name) for key in _PLAN.machines[0].pods}
+    cost = Cost(per_hour=sum(machine.price for machine in rest))
+    return replace(_PLAN, machines=rest, placements={**_PLAN.placements, **moved}, cost=cost)
+
+
+def _asking(key: str, operator: str, *values: str) -> Plan:
+    return _first(requirements=({"key": key, "operator": operator, "values": list(values)},))
+
+
+def _answered(**answer: Any) -> Plan:
+    return replace(_PLAN, placements={**_PLAN.placements, "default/web-0": Placement(**answer)})
+
+
+_NAME, _CHOICE = _PLAN.machines[0].name, _PLAN.machines[0].choice
+_TWIN = replace(_PLAN.machines[0], pods=())
+_LIES: dict[str, tuple[str, Plan]] = {
+    "two machines of one name": ("named", replace(_PLAN, machines=(*_PLAN.machines, _TWIN))),
+    "a machine with the name of one that is there": ("named", _first(name="here", pods=())),
+    "a zone of its own making": ("label", _first(labels={ZONE: "z9"})),
+    "a name in a label": ("label", _first(labels={HOSTNAME: "x"})),
+    "a label that the pool says otherwise": ("label", _first(labels={"team": "b"})),
+    "a label that nobody leaves open": ("label", _first(labels={"foo": "b"})),
+    "a label beyond what the pool allows": ("label", _first(labels={"tier": "z"})),
+    "a label that the type cannot have": ("label", _first(labels={"kubernetes.io/arch": "arm64"})),
+    "a requirement for another architecture": ("requirements", _asking("kubernetes.io/arch", "In", "arm64")),
+    "a requirement for less than there is": ("requirements", _asking("karpenter.k8s.aws/instance-cpu", "Lt", "1")),
+    "a requirement for no zone": ("requirements", _asking(ZONE, "DoesNotExist")),
+    "a requirement for other types": ("requirements", _asking("node.kubernetes.io/instance-type", "NotIn", "medium")),
+    "less than it costs": ("cost", replace(_PLAN, cost=Cost(per_hour=0.01))),
+    "a bound above the cost": ("cost", replace(_PLAN, cost=replace(_PLAN.cost, lower_bound=99.0))),
+    "a machine removed that is not there": ("removed", replace(_PLAN, remove=("ghost",))),
+    "a machine removed that goes already": ("removed", replace(_PLAN, remove=("going",))),
+    "evictions that nobody suffers": ("moved", replace(_PLAN, evictions=3)),
+    "a pod on a node that goes": ("fit", _onto("going")),
+    "a pod on a node that is full": ("fit", _onto("here")),
+    "a pod on a node that only stands for a zone": ("fit", _onto("phantom/1")),
+    "two answers": ("placed", _answered(node="here", machine=_NAME)),
+    "no answer": ("placed", _answered()),
+    "a reason that is none": ("placed", _answered(unschedulable=Unschedulable(code="NOPE", message=""))),
+    "an endless price": ("offering", _first(offerings=(replace(_CHOICE, price=float("inf")),))),
+    "a price that is no number": ("offering", _first(offerings=(replace(_CHOICE, price=float("nan")),))),
+    "a reservation that nobody has": ("offering", _first(offerings=(replace(_CHOICE, reservation_id="cr-1"),))),
+    "less than nothing asked for": ("requests", _first(requests={"cpu": -1})),
+}  # fmt: skip
+
+
+def test_the_truth_passes() -> None:
+    assert verify(_PLAN, _WORLD) == []
+
+
+@pytest.mark.parametrize("lie", _LIES)
+def test_a_lie_is_caught(lie: str) -> None:
+    rule, plan = _LIES[lie]
+    assert rule in {each.rule for each in verify(plan, _WORLD)}
+
+
+# -- machines that are removed -------------------------------------------------------------------------------------
+
+_IDLE = tuple(
+    node(f"n{at}", price=0.19, pool="default", pods=(pod(f"p{at}", cpu="500m", nodeName=f"n{at}"),)) for at in range(3)
+)
+
+
+@pytest.mark.parametrize(
+    ("rule", "lie"),
+    [
+        ("placed", lambda plan: replace(plan, placements={}, moves={}, evictions=0)),
+        ("moved", lambda plan: replace(plan, moves={key: Move(source="n9", node="n9") for key in plan.moves})),
+        ("cost", lambda plan: replace(plan, cost=replace(plan.cost, per_hour=0.0))),
+        ("fit", lambda plan: replace(plan, placements=dict.fromkeys(plan.placements, Placement(node=plan.remove[0])),
+                                     machines=(), moves={}, evictions=0)),
+    ],
+)  # fmt: skip
+def test_pods_of_machines_that_are_removed_are_accounted_for(rule: str, lie: Callable[[Plan], Plan]) -> None:
+    snapshot = Snapshot(pools=(pool(),), nodes=_IDLE)
+    plan = consolidate(snapshot)
+    assert plan.remove
+    assert verify(plan, snapshot) == []
+    assert rule in {each.rule for each in verify(lie(plan), snapshot)}
+
+
+def test_a_machine_that_somebody_holds_is_not_removed() -> None:
+    snapshot = Snapshot(pools=(pool(),), nodes=_IDLE)
+    plan = consolidate(snapshot)
+    held = replace(snapshot, nodes=tuple(replace(state, movable=False) for state in _IDLE))
+    assert {each.rule for each in verify(plan, held)} == {"removed"}
+
+
+# -- any assignment ------------------------------------------------------------------------------------------------
+
+
+class _Ask(NamedTuple):
+    """What a pod of an arbitrary assignment asks, and the machine it is put on."""
+
+    cpu: int
+    zone: str | None
+    port: bool
+    apart: bool
+    machine: int
+
+
+_asks = st.builds(_Ask, st.sampled_from((100, 900, 1900)), st.sampled_from((None, None, *ZONES)), st.booleans(),
+                  st.sampled_from((False, False, True)), st.integers(0, 2))  # fmt: skip
+_machines = st.lists(st.tuples(st.sampled_from(SHOP), st.sampled_from(ZONES)), min_size=3, max_size=3)
+
+
+def _pod(at: int, ask: _Ask) -> Pod:
+    more: dict[str, Any] = near("podAntiAffinity", HOSTNAME) if ask.apart else {}
+    return pod(f"web-{at}", cpu=f"{ask.cpu}m", labels={"app": "web"} if ask.apart else {},
+               nodeSelector={ZONE: ask.zone} if ask.zone else {},
+               container={"ports": [{"hostPort": 80}] if ask.port else []}, **more)  # fmt: skip
+
+
+def _holds(cpu: int, zone: str, on: Sequence[_Ask]) -> bool:
+    """Whether a machine may hold pods, by arithmetic alone."""
+    return (
+        sum(ask.cpu for ask in on) <= cpu
+        and all(ask.zone in (None, zone) for ask in on)
+        and sum(ask.port for ask in on) <= 1
+        and sum(ask.apart for ask in on) <= 1
+    )
+
+
+def _bought(sorts: Sequence[tuple[Any, str]], waiting: Sequence[Pod], where: Sequence[int]) -> Plan:
+    """A plan that puts pods onto machines of these sorts, true in everything but perhaps in that."""
+    machines = []
+    for number, (kind, zone) in enumerate(sorts):
+        mine = [each for each, at in zip(waiting, where, strict=True) if at == number]
+        used = resources({"cpu": "0", "memory": "0"}) | {"pods": len(mine)}
+        for each in mine:
+            for name, amount in resources(each.spec.containers[0].resources.requests).items():
+                used[name] += amount
+        choice = Choice(instance_type=kind.name, zone=zone, capacity_type="on-demand", price=kind.offerings[0].price)
+        said = ((INSTANCE_TYPE, kind.name), (ZONE, zone))
+        machines.append(Machine(name=f"m-{number}", pool="default", offerings=(choice,), requests=used,
+                                requirements=tuple({"key": k, "operator": "In", "values": [v]} for k, v in said),
+                                pods=tuple(each.metadata.key for each in mine)))  # fmt: skip
+    placements = {each.metadata.key: Placement(machine=f"m-{at}") for each, at in zip(waiting, where, strict=True)}
+    cost = Cost(per_hour=sum(machine.price for machine in machines))
+    return Plan(placements=placements, machines=tuple(machines), cost=cost)
+
+
+@given(st.lists(_asks, min_size=1, max_size=8), _machines)
+def test_plain_arithmetic_agrees_about_any_assignment(asks: list[_Ask], sorts: list[tuple[Any, str]]) -> None:
+    waiting = tuple(_pod(at, ask) for at, ask in enumerate(asks))
+    plan = _bought(sorts, waiting, [ask.machine for ask in asks])
+    right = all(_holds(kind.capacity["cpu"], zone, [ask for ask in asks if ask.machine == number])
+                for number, (kind, zone) in enumerate(sorts))  # fmt: skip
+    found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
+    assert (found == []) is right, [str(each) for each in found]
+
+
+_Rule = Callable[[Counter[str], Counter[int]], bool]
+_RULES: dict[str, tuple[dict[str, Any], _Rule]] = {
+    "level over zones": (spread(), lambda zones, _: max(zones.values()) - min(zones[zone] for zone in ZONES) <= 1),
+    "level over machines": (spread(HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "a slack spread": (spread(skew=2), lambda zones, _: max(zones.values()) - min(zones[z] for z in ZONES) <= 2),
+    "in all zones": (spread(minDomains=4), lambda zones, _: max(zones.values()) <= 1),
+    "apart by zone": (near("podAntiAffinity", ZONE), lambda zones, _: max(zones.values()) <= 1),
+    "apart by machine": (near("podAntiAffinity", HOSTNAME), lambda _, machines: max(machines.values()) <= 1),
+    "in one zone": (near("podAffinity", ZONE), lambda zones, _: len(+zones) == 1),
+    "on one machine": (near("podAffinity", HOSTNAME), lambda _, machines: len(+machines) == 1),
+}
+
+
+@pytest.mark.parametrize("name", _RULES)
+@settings(max_examples=30)
+@given(where=st.lists(st.integers(0, 4), min_size=1, max_size=6), zones=st.permutations((*ZONES, *ZONES)))
+def test_counting_agrees_about_rules_between_pods(name: str, where: list[int], zones: list[str]) -> None:
+    """A spread over machines counts the empty one that could always be bought; one over zones every zone for sale."""
+    rule, holds = _RULES[name]
+    waiting = pods(len(where), cpu="100m", **rule)
+    plan = _bought([(SHOP[0], zone) for zone in zones[:5]], waiting, where)
+    found = verify(plan, Snapshot(pools=(pool(),), pending=waiting))
+    assert (found == []) is holds(Counter(zones[at] for at in where), Counter(where)), [str(each) for each in found]
