@@ -14,7 +14,7 @@ from pathlib import Path
 
 from structlog.typing import FilteringBoundLogger
 
-from dovetail.planner.quiet import settle
+from dovetail.runtime.gc_pause import settle
 
 #: Share of the limit from which on memory is given back, as Karpenter sets its own soft limit.
 SOFT_SHARE = 0.9
