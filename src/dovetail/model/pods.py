@@ -194,8 +194,18 @@ class ImageVolume(View, frozen=True, kw_only=True):
     reference: str = ""
 
 
+class EmptyDirVolume(View, frozen=True, kw_only=True):
+    medium: str = ""
+
+
+class HostPathVolume(View, frozen=True, kw_only=True):
+    path: str = ""
+
+
 class Volume(View, frozen=True, kw_only=True):
     name: str = ""
+    empty_dir: EmptyDirVolume | None = None
+    host_path: HostPathVolume | None = None
     persistent_volume_claim: PersistentVolumeClaimUse | None = None
     ephemeral: EphemeralVolume | None = None
     csi: CSIVolume | None = None

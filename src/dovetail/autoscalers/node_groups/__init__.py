@@ -1,0 +1,1 @@
+"""Cluster Autoscaler's algorithm and program: node groups that grow for pending pods and shrink when they idle."""

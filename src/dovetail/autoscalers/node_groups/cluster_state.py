@@ -1,0 +1,361 @@
+"""Cluster and group health: how many nodes are ready, starting, broken or missing, and whether groups may grow.
+
+A scale-up that was asked for justifies missing nodes until its time is up. Too many nodes that are unready without
+such a reason make a group, or the cluster, unhealthy, and then nothing is scaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.annotations import TO_BE_DELETED, has_taint
+from dovetail.autoscalers.node_groups.backoff import BackedOff, Backoff
+from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup
+from dovetail.model.duration import format_duration
+from dovetail.model.nodes import Node
+
+MAX_MESSAGES_PER_EVENT = 3
+
+
+class HealthLimits(msgspec.Struct, frozen=True):
+    """Unready nodes are excused while they are few, or a small share."""
+
+    max_unready_percentage: float = 45.0
+    ok_unready_count: int = 3
+
+
+class Readiness(msgspec.Struct):
+    """Nodes by name, and unregistered instances by provider id."""
+
+    ready: list[str] = []
+    unready: list[str] = []
+    #: Nodes whose unreadiness is a missing resource, such as a GPU; they are among `unready` too.
+    resource_unready: list[str] = []
+    deleted: list[str] = []
+    not_started: list[str] = []
+    registered: list[str] = []
+    long_unregistered: list[str] = []
+    unregistered: list[str] = []
+    time: datetime | None = None
+
+
+class ScaleUpRequest(msgspec.Struct):
+    """Nodes that were asked for and have not all come."""
+
+    group: str
+    increase: int
+    time: datetime
+    expected: datetime
+
+
+class AcceptableRange(msgspec.Struct, frozen=True):
+    """How many ready nodes a group should have, given what was asked of it."""
+
+    least: int
+    most: int
+    target: int
+
+
+class WrongSize(msgspec.Struct, frozen=True):
+    """A difference between a group's target and its nodes, and since when it has been the same."""
+
+    expected: int
+    current: int
+    since: datetime
+
+
+class Happening(msgspec.Struct, frozen=True):
+    """Something that belongs into an event on the status ConfigMap."""
+
+    kind: str
+    reason: str
+    message: str
+
+
+class Safety(msgspec.Struct, frozen=True):
+    """Whether a group may grow, and what stands against it."""
+
+    healthy: bool
+    backoff: BackedOff | None = None
+
+    @property
+    def safe(self) -> bool:
+        return self.healthy and self.backoff is None
+
+
+class ClusterState:
+    """What is known of nodes and groups from loop to loop. `update` takes the newest view."""
+
+    def __init__(self, limits: HealthLimits, backoff: Backoff, is_ready: Callable[[Node], bool] | None = None) -> None:
+        self.limits = limits
+        self.backoff = backoff
+        self._is_ready = is_ready or (lambda node: node.ready)
+        self.requests: dict[str, ScaleUpRequest] = {}
+        self.deletions: list[tuple[str, datetime]] = []
+        self.groups: dict[str, NodeGroup] = {}
+        self.readiness: dict[str, Readiness] = {}
+        self.total = Readiness()
+        self.ranges: dict[str, AcceptableRange] = {}
+        self.wrong_sizes: dict[str, WrongSize] = {}
+        self.unregistered: dict[str, tuple[str, datetime]] = {}
+        self.failures: list[tuple[str, InstanceError, datetime]] = []
+        self._errors: dict[str, dict[str, InstanceError]] = {}
+        self._node_count = 0
+        self.happenings: list[Happening] = []
+
+    # What was asked
+
+    def register_scale_up(self, group: NodeGroup, delta: int, now: datetime) -> None:
+        """Nodes were asked for (or, below 0, will not come)."""
+        request = self.requests.get(group.id)
+        provision = timedelta(seconds=group.options.max_node_provision_s)
+        if request is None:
+            if delta > 0:
+                self.requests[group.id] = ScaleUpRequest(group.id, delta, now, now + provision)
+            return
+        if request.increase + delta <= 0:
+            del self.requests[group.id]
+            return
+        request.increase += delta
+        if delta > 0:
+            request.time, request.expected = now, now + provision
+
+    def register_deletion(self, group: str, expected: datetime) -> None:
+        """A node of the group is being deleted and should be gone by then."""
+        self.deletions.append((group, expected))
+
+    def register_failure(self, group: NodeGroup, error: InstanceError, now: datetime) -> datetime:
+        """A scale-up failed; until when the group is left alone."""
+        self.failures.append((group.id, error, now))
+        return self.backoff.fail(group.id, error, now)
+
+    # The newest view
+
+    def update(self, nodes: Sequence[Node], groups: Sequence[NodeGroup], now: datetime) -> None:
+        """Take in the nodes and the groups as they are now; `happenings` gains what should be told."""
+        self.groups = {group.id: group for group in groups}
+        self._node_count = len(nodes)
+        self._note_unregistered(nodes, now)
+        self._measure(nodes, now)
+        self._update_ranges()
+        self._update_requests(now)
+        self._note_creation_errors(now)
+        self._update_ranges()
+        self._update_wrong_sizes(now)
+
+    def retarget(self, groups: Sequence[NodeGroup]) -> None:
+        """Targets changed by our own calls."""
+        self.groups = {group.id: group for group in groups}
+        self._update_ranges()
+
+    def _note_unregistered(self, nodes: Sequence[Node], now: datetime) -> None:
+        registered = {node.spec.provider_id for node in nodes}
+        missing: dict[str, tuple[str, datetime]] = {}
+        for group in self.groups.values():
+            for instance in group.instances:
+                if instance.provider_id not in registered and _should_register(instance):
+                    earlier = self.unregistered.get(instance.provider_id)
+                    missing[instance.provider_id] = (group.id, earlier[1] if earlier else now)
+        self.unregistered = missing
+
+    def _measure(self, nodes: Sequence[Node], now: datetime) -> None:
+        self.readiness = {}
+        self.total = Readiness(time=now)
+        members = {
+            instance.provider_id: group.id for group in self.groups.values() for instance in group.instances
+        }
+        for node in nodes:
+            group = members.get(node.spec.provider_id)
+            startup = timedelta(
+                seconds=self.groups[group].options.max_node_startup_s if group is not None else 900.0
+            )
+            kinds = self._kinds(node, group is not None, startup, now)
+            for readiness in (self.total, self._of(group, now)) if group is not None else (self.total,):
+                for kind in kinds:
+                    getattr(readiness, kind).append(node.metadata.name)
+        for provider_id, (group, since) in self.unregistered.items():
+            provision = timedelta(seconds=self.groups[group].options.max_node_provision_s)
+            kind = "long_unregistered" if since + provision < now else "unregistered"
+            for readiness in (self.total, self._of(group, now)):
+                getattr(readiness, kind).append(provider_id)
+
+    def _of(self, group: str, now: datetime) -> Readiness:
+        known = self.readiness.get(group)
+        if known is None:
+            known = self.readiness[group] = Readiness(time=now)
+        return known
+
+    def _kinds(self, node: Node, member: bool, startup: timedelta, now: datetime) -> tuple[str, ...]:
+        if not member and has_taint(node, TO_BE_DELETED):
+            return "registered", "deleted"
+        if self._is_ready(node):
+            return "registered", "ready"
+        created = node.metadata.creation_timestamp
+        if created is not None and created + startup > now:
+            return "registered", "not_started"
+        return ("registered", "unready", "resource_unready") if node.ready else ("registered", "unready")
+
+    def _update_ranges(self) -> None:
+        going: dict[str, int] = {}
+        for name, _ in self.deletions:
+            going[name] = going.get(name, 0) + 1
+        self.ranges = {}
+        for group in self.groups.values():
+            request = self.requests.get(group.id)
+            missing = len(self.readiness[group.id].long_unregistered) if group.id in self.readiness else 0
+            least = group.target_size - missing - (request.increase if request else 0)
+            self.ranges[group.id] = AcceptableRange(
+                least, group.target_size + going.get(group.id, 0), group.target_size
+            )
+
+    def _update_requests(self, now: datetime) -> None:
+        self.backoff.remove_stale(now)
+        for name, request in list(self.requests.items()):
+            group = self.groups.get(name)
+            if group is None:
+                del self.requests[name]
+            elif not self.has_upcoming(name):
+                del self.requests[name]
+                self.backoff.remove(name)
+            elif request.expected < now:
+                waited = format_duration(now - request.time)
+                message = f"Nodes added to group {name} failed to register within {waited}"
+                self.happenings.append(Happening("Warning", "ScaleUpTimedOut", message))
+                timeout = InstanceError(
+                    ErrorClass.OTHER, "timeout", f"Scale-up timed out for node group {name} after {waited}"
+                )
+                self.register_failure(group, timeout, now)
+                del self.requests[name]
+        self.deletions = [(group, expected) for group, expected in self.deletions if expected > now]
+
+    def _note_creation_errors(self, now: datetime) -> None:
+        """Instances that the cloud could not make: the group backs off at once."""
+        for group in self.groups.values():
+            earlier = self._errors.get(group.id, {})
+            errors = {
+                instance.provider_id: instance.error
+                for instance in group.instances
+                if instance.error is not None and instance.state is InstanceState.CREATING
+            }
+            self._errors[group.id] = errors
+            by_code: dict[str, list[tuple[str, InstanceError]]] = {}
+            for provider_id, error in errors.items():
+                by_code.setdefault(str(error), []).append((provider_id, error))
+            for code, instances in by_code.items():
+                unseen = [error for provider_id, error in instances if provider_id not in earlier]
+                if not unseen or not self.is_scaling_up(group.id):
+                    continue
+                messages = _first(error.message for error in unseen)
+                self.happenings.append(
+                    Happening(
+                        "Warning",
+                        "ScaleUpFailed",
+                        f"Failed adding {len(unseen)} nodes to group {group.id} due to {code}; "
+                        f"source errors: {messages}",
+                    )
+                )
+                self.register_scale_up(group, -len(unseen), now)
+                self.register_failure(group, msgspec.structs.replace(unseen[0], message=messages), now)
+
+    def _update_wrong_sizes(self, now: datetime) -> None:
+        wrong: dict[str, WrongSize] = {}
+        for name, acceptable in self.ranges.items():
+            readiness = self.readiness.get(name)
+            if readiness is None:
+                continue
+            unregistered = len(readiness.unregistered) + len(readiness.long_unregistered)
+            registered = len(readiness.registered)
+            if acceptable.target - unregistered <= registered <= acceptable.target:
+                continue
+            found = WrongSize(acceptable.target, registered, now)
+            earlier = self.wrong_sizes.get(name)
+            if earlier is not None and (earlier.expected, earlier.current) == (found.expected, found.current):
+                found = earlier
+            wrong[name] = found
+        self.wrong_sizes = wrong
+
+    # Asked of it
+
+    def is_cluster_healthy(self) -> bool:
+        unready = len(self.total.unready)
+        share = self.limits.max_unready_percentage / 100.0
+        return not (unready > self.limits.ok_unready_count and unready > share * self._node_count)
+
+    def is_group_healthy(self, group: str) -> bool:
+        acceptable = self.ranges.get(group)
+        if acceptable is None:
+            return False
+        readiness = self.readiness.get(group)
+        if readiness is None:
+            return acceptable.target == 0 or acceptable.least == 0
+        missing = max(0, acceptable.least - len(readiness.ready))
+        share = self.limits.max_unready_percentage / 100.0
+        counted = len(readiness.ready) + len(readiness.unready) + len(readiness.not_started)
+        return not (missing > self.limits.ok_unready_count and missing > share * counted)
+
+    def safety(self, group: str, now: datetime) -> Safety:
+        return Safety(self.is_group_healthy(group), self.backoff.status(group, now))
+
+    def has_upcoming(self, group: str) -> bool:
+        """Whether the group's target exceeds the nodes that came and started."""
+        acceptable = self.ranges.get(group)
+        if acceptable is None:
+            return False
+        readiness = self.readiness.get(group)
+        provisioned = len(readiness.registered) - len(readiness.not_started) if readiness else 0
+        return acceptable.target > provisioned
+
+    def is_scaling_up(self, group: str) -> bool:
+        return group in self.requests and self.has_upcoming(group)
+
+    def upcoming(self, now: datetime) -> tuple[dict[str, int], set[str]]:
+        """Nodes that will come or become ready by group, and the names of those that are registered already."""
+        counts: dict[str, int] = {}
+        registered: set[str] = set()
+        for group in self.groups:
+            readiness = self.readiness.get(group, Readiness())
+            acceptable = self.ranges.get(group)
+            if acceptable is None or self.backoff.status(group, now) is not None:
+                continue
+            there = len(readiness.ready) + len(readiness.unready) + len(readiness.long_unregistered)
+            coming = acceptable.target - there
+            if coming > 0:
+                counts[group] = coming
+                registered |= set(readiness.not_started)
+        return counts, registered
+
+    def failed_instances(self) -> dict[str, list[str]]:
+        """Instances that could not be created, by group."""
+        return {group: sorted(errors) for group, errors in self._errors.items() if errors}
+
+    def overdue_instances(self, now: datetime) -> dict[str, list[str]]:
+        """Instances that never became nodes in their time, by group."""
+        overdue: dict[str, list[str]] = {}
+        for provider_id, (group, since) in self.unregistered.items():
+            if since + timedelta(seconds=self.groups[group].options.max_node_provision_s) < now:
+                overdue.setdefault(group, []).append(provider_id)
+        return overdue
+
+
+def _should_register(instance: Instance) -> bool:
+    return instance.state is not None and instance.state is not InstanceState.DELETING and instance.error is None
+
+
+def _first(messages: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(messages))
+    text = ", ".join(distinct[:MAX_MESSAGES_PER_EVENT])
+    return f"{text}, ..." if len(distinct) > MAX_MESSAGES_PER_EVENT else text
+
+
+def members_by_group(nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> Mapping[str, list[Node]]:
+    """The nodes of each group; nodes of no group are left out."""
+    of = {instance.provider_id: group.id for group in groups for instance in group.instances}
+    sorted_nodes: dict[str, list[Node]] = {}
+    for node in nodes:
+        group = of.get(node.spec.provider_id)
+        if group is not None:
+            sorted_nodes.setdefault(group, []).append(node)
+    return sorted_nodes

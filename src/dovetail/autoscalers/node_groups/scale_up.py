@@ -1,0 +1,293 @@
+"""The scale-up plan: which group grows by how many nodes for the pods that are pending.
+
+Every group is asked whether it may grow and which pods would fit; the estimator says how many nodes those need; the
+expander picks one group; similar groups share. What was refused is kept with its reasons, for events and explanation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.balancing import Increase, balance
+from dovetail.autoscalers.node_groups.equivalence import PodGroup, pod_groups
+from dovetail.autoscalers.node_groups.estimator import admit, estimate
+from dovetail.autoscalers.node_groups.expanders import Option
+from dovetail.autoscalers.node_groups.limits import (
+    EstimationContext,
+    EstimationLimiter,
+    Threshold,
+    cluster_threshold,
+    similar_groups_threshold,
+)
+from dovetail.autoscalers.node_groups.quotas import Quotas
+from dovetail.autoscalers.node_groups.similarity import Comparator
+from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.cloud.node_groups import NodeGroup
+from dovetail.model.fit import NodeInfo, PodInfo, Rejection
+from dovetail.model.pods import Pod
+
+IN_BACKOFF = "in backoff after failed scale-up"
+MAX_SIZE_REACHED = "max node group size reached"
+NOT_READY = "not ready for scale-up"
+MAX_TOTAL_REACHED = "max total nodes in cluster reached"
+ATOMIC_EXCEEDS_TOTAL = "atomic scale-up exceeds cluster node count limit"
+ALL_OR_NOTHING = "all-or-nothing scale-up strategy"
+FILTERED_OUT = "expander filtered out all options"
+
+
+class Result(Enum):
+    """How the attempt ended; the values are upstream's words in logs."""
+
+    SUCCESSFUL = "ScaleUpSuccessful"
+    NO_OPTIONS = "ScaleUpNoOptionsAvailable"
+    NOT_NEEDED = "ScaleUpNotNeeded"
+    NOT_TRIED = "ScaleUpNotTried"
+    IN_COOLDOWN = "ScaleUpInCooldown"
+    LIMITED_BY_MAX_TOTAL = "ScaleUpLimitedByMaxNodesTotal"
+    ERROR = "ScaleUpError"
+
+
+class ScaleUpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags say about growing."""
+
+    max_nodes_total: int = 0
+    max_nodes_per_scale_up: int = 1000
+    max_group_binpacking_s: float = 10.0
+    max_binpacking_s: float = 300.0
+    balance_similar: bool = False
+    scale_up_from_zero: bool = True
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A pod that no group can help now: why groups reject it, and why others were not asked."""
+
+    pod: Pod
+    rejected: Mapping[str, tuple[str, ...]]
+    skipped: Mapping[str, tuple[str, ...]]
+
+    def message(self) -> str:
+        """The reasons with how many groups have each, as events tell them."""
+        counts: dict[str, int] = {}
+        for reasons in (*self.rejected.values(), *self.skipped.values()):
+            for reason in reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        return ", ".join(f"{count} {reason}" for reason, count in counts.items())
+
+
+class ScaleUpPlan(msgspec.Struct, frozen=True):
+    """What to do. `limited_by_total` tells that --max-nodes-total cut the size."""
+
+    result: Result
+    increases: tuple[Increase, ...] = ()
+    triggered: tuple[Pod, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    awaiting: tuple[Pod, ...] = ()
+    option: Option | None = None
+    options: tuple[Option, ...] = ()
+    skipped: Mapping[str, tuple[str, ...]] = {}
+    limited_by_total: bool = False
+
+
+class ScaleUpInput(msgspec.Struct, frozen=True):
+    """The cluster and the flags as one attempt sees them. `blocked` tells why a group may not grow, or None."""
+
+    groups: Sequence[NodeGroup]
+    templates: Mapping[str, NodeInfo]
+    snapshot: Snapshot
+    quotas: Quotas
+    node_count: int
+    settings: ScaleUpSettings
+    blocked: Callable[[NodeGroup], str | None]
+    comparator: Comparator
+    choose: Callable[[Sequence[Option], Mapping[str, NodeInfo]], Option | None]
+
+
+def plan_scale_up(pods: Sequence[Pod], given: ScaleUpInput, *, all_or_nothing: bool = False) -> ScaleUpPlan:
+    """The plan for these pending pods."""
+    groups = pod_groups(pods)
+    if 0 < given.settings.max_nodes_total <= given.node_count:
+        return ScaleUpPlan(Result.LIMITED_BY_MAX_TOTAL, refused=tuple(Refused(pod, {}, {}) for pod in pods))
+    usable, skipped = usable_groups(given)
+    fitting: dict[str, list[PodGroup]] = {}
+    rejections: dict[int, dict[str, tuple[str, ...]]] = {index: {} for index in range(len(groups))}
+    for group in usable:
+        fitting[group.id] = []
+        for index, pod_group in enumerate(groups):
+            rejection = rejected_by(given.snapshot, given.snapshot.info(pod_group.exemplar), given.templates[group.id])
+            if rejection is None:
+                fitting[group.id].append(pod_group)
+            else:
+                rejections[index][group.id] = rejection.reasons
+    options = _options(pods, usable, fitting, given, all_or_nothing)
+    helped = {id(pod_group) for found in fitting.values() for pod_group in found}
+
+    def refused(everything: bool = False, reason: str = "") -> tuple[Refused, ...]:
+        return tuple(
+            Refused(pod, {**rejections[index], **(dict.fromkeys(fitting, (reason,)) if everything else {})}, skipped)
+            for index, pod_group in enumerate(groups)
+            if everything or id(pod_group) not in helped
+            for pod in pod_group.pods
+        )
+
+    if not options:
+        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(), skipped=skipped)
+    best = given.choose(options, given.templates)
+    if best is None or best.nodes <= 0:
+        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(True, FILTERED_OUT), skipped=skipped)
+    count, limited = _capped(best.nodes, given)
+    template = given.templates[best.group.id].node
+    allowed = given.quotas.check(template, count).allowed
+    increases = [] if allowed <= 0 else _shares(best, allowed, given)
+    total = sum(increase.delta for increase in increases)
+    if all_or_nothing and total < best.nodes:
+        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(True, ALL_OR_NOTHING), skipped=skipped)
+    if not increases:
+        return ScaleUpPlan(Result.NO_OPTIONS, refused=refused(), skipped=skipped, limited_by_total=limited)
+    awaiting = tuple(
+        pod
+        for index, pod_group in enumerate(groups)
+        if id(pod_group) in helped and best.group.id in rejections[index]
+        for pod in pod_group.pods
+    )
+    return ScaleUpPlan(
+        Result.SUCCESSFUL, tuple(increases), best.pods, refused(), awaiting, best, tuple(options), skipped, limited
+    )
+
+
+def usable_groups(given: ScaleUpInput) -> tuple[list[NodeGroup], dict[str, tuple[str, ...]]]:
+    """The groups that may grow, and why the others may not."""
+    usable: list[NodeGroup] = []
+    skipped: dict[str, tuple[str, ...]] = {}
+    for group in given.groups:
+        reason = _skip_reason(group, given)
+        if reason is None:
+            usable.append(group)
+        else:
+            skipped[group.id] = (reason,)
+    return usable, skipped
+
+
+def _skip_reason(group: NodeGroup, given: ScaleUpInput) -> str | None:
+    blocked = given.blocked(group) if group.exists else None
+    if blocked is not None:
+        return blocked
+    if group.target_size >= group.max_size:
+        return MAX_SIZE_REACHED
+    count = 1
+    if group.options.zero_or_max:
+        count = group.room
+        total = given.settings.max_nodes_total
+        if total and given.node_count + count > total:
+            return ATOMIC_EXCEEDS_TOTAL
+    template = given.templates.get(group.id)
+    if template is None or (group.target_size == 0 and not given.settings.scale_up_from_zero):
+        return NOT_READY
+    check = given.quotas.check(template.node, count)
+    return check.message() if check.exceeded else None
+
+
+def rejected_by(snapshot: Snapshot, info: PodInfo, template: NodeInfo) -> Rejection | None:
+    """Why the pod would not run on a new node of the template, or None if it would."""
+    fit = snapshot.fit(info)
+    if fit.rejection is not None:
+        return fit.rejection
+    if fit.plain:
+        return fit.check(template)
+    asked = fit.copy()
+    admit(asked, template)
+    return asked.check(template)
+
+
+def _options(
+    pods: Sequence[Pod],
+    usable: Sequence[NodeGroup],
+    fitting: Mapping[str, Sequence[PodGroup]],
+    given: ScaleUpInput,
+    all_or_nothing: bool,
+) -> list[Option]:
+    settings = given.settings
+    options: list[Option] = []
+    total = EstimationLimiter([Threshold(duration_s=settings.max_binpacking_s)])
+    for group in usable:
+        if not fitting[group.id]:
+            continue
+        if options and not total.permit():
+            break
+        similar = tuple(similar_groups(group, usable, fitting, given))
+        context = EstimationContext(similar, settings.max_nodes_total, given.node_count)
+        limiter = EstimationLimiter(
+            (
+                Threshold(settings.max_nodes_per_scale_up, settings.max_group_binpacking_s),
+                similar_groups_threshold(group, context),
+                cluster_threshold(context),
+            )
+        )
+        needed = estimate(fitting[group.id], given.templates[group.id], given.snapshot, limiter)
+        count = needed.nodes
+        if group.options.zero_or_max and count > 0:
+            count = 0 if all_or_nothing and count > group.max_size else group.max_size
+        if not needed.pods or count == 0 or (all_or_nothing and len(needed.pods) < len(pods)):
+            continue
+        options.append(Option(group, count, needed.pods, similar))
+    return options
+
+
+def similar_groups(
+    group: NodeGroup, usable: Sequence[NodeGroup], fitting: Mapping[str, Sequence[PodGroup]], given: ScaleUpInput
+) -> list[NodeGroup]:
+    """Groups that may grow, have interchangeable nodes and take the same pods."""
+    if not given.settings.balance_similar or group.options.zero_or_max:
+        return []
+    wanted = {id(pod_group) for pod_group in fitting[group.id]}
+    template = given.templates[group.id]
+    return [
+        other
+        for other in usable
+        if other.id != group.id
+        and given.comparator(template, given.templates[other.id])
+        and wanted <= {id(pod_group) for pod_group in fitting[other.id]}
+    ]
+
+
+def _capped(count: int, given: ScaleUpInput) -> tuple[int, bool]:
+    most = given.settings.max_nodes_total
+    if most > 0 and count + given.node_count > most:
+        return most - given.node_count, True
+    return count, False
+
+
+def _shares(best: Option, count: int, given: ScaleUpInput) -> list[Increase]:
+    """The nodes split over similar groups, each cut to what the quotas leave."""
+    able = [
+        group for group in best.similar if not given.quotas.check(given.templates[group.id].node, 1).exceeded
+    ]
+    shares: list[Increase] = []
+    for share in balance([best.group, *able], count):
+        node = given.templates[share.group.id].node
+        allowed = given.quotas.check(node, share.delta).allowed
+        if allowed <= 0:
+            continue
+        given.quotas.consume(node, allowed)
+        shares.append(Increase(share.group, share.current_size, share.current_size + allowed, share.max_size))
+    return shares
+
+
+def plan_minimum_sizes(given: ScaleUpInput) -> list[Increase]:
+    """Groups below their minimum, brought up to it."""
+    increases: list[Increase] = []
+    for group in given.groups:
+        if not group.exists or group.target_size >= group.min_size or given.blocked(group) is not None:
+            continue
+        template = given.templates.get(group.id)
+        if template is None:
+            continue
+        wanted, _ = _capped(group.min_size - group.target_size, given)
+        allowed = given.quotas.check(template.node, wanted).allowed if wanted > 0 else 0
+        if allowed > 0:
+            given.quotas.consume(template.node, allowed)
+            size = group.target_size
+            increases.append(Increase(group, size, size + allowed, group.max_size))
+    return increases

@@ -1,0 +1,95 @@
+"""Unremovable nodes: why each stays, and for how long it is not asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from enum import Enum
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.drain import BlockingPod
+
+
+class Reason(Enum):
+    """The values are the names that metrics and logs show."""
+
+    SCALE_DOWN_DISABLED = "ScaleDownDisabledAnnotation"
+    UNREADY_DISABLED = "ScaleDownUnreadyDisabled"
+    NOT_AUTOSCALED = "NotAutoscaled"
+    NOT_UNNEEDED_LONG_ENOUGH = "NotUnneededLongEnough"
+    NOT_UNREADY_LONG_ENOUGH = "NotUnreadyLongEnough"
+    MIN_SIZE_REACHED = "NodeGroupMinSizeReached"
+    MAX_DELETIONS_REACHED = "NodeGroupMaxDeletionCountReached"
+    ATOMIC_FAILED = "AtomicScaleDownFailed"
+    MINIMAL_LIMIT_EXCEEDED = "MinimalResourceLimitExceeded"
+    BEING_DELETED = "CurrentlyBeingDeleted"
+    NOT_UNDERUTILIZED = "NotUnderutilized"
+    NOT_UNNEEDED_OTHER = "NotUnneededOtherReason"
+    RECENTLY_UNREMOVABLE = "RecentlyUnremovable"
+    NO_PLACE_TO_MOVE_PODS = "NoPlaceToMovePods"
+    BLOCKED_BY_POD = "BlockedByPod"
+    UNEXPECTED_ERROR = "UnexpectedError"
+    NO_NODE_INFO = "NoNodeInfo"
+    BLOCKED_BY_ON_COMPLETION_POD = "BlockedByOnCompletionPod"
+
+
+REMEDIES: Mapping[Reason, str] = {
+    Reason.SCALE_DOWN_DISABLED: "remove the annotation cluster-autoscaler.kubernetes.io/scale-down-disabled",
+    Reason.UNREADY_DISABLED: "set --scale-down-unready-enabled=true, or repair the node",
+    Reason.NOT_AUTOSCALED: "its group is not under control: tag the Auto Scaling group, or name it in --nodes",
+    Reason.NOT_UNNEEDED_LONG_ENOUGH: "it goes after --scale-down-unneeded-time, if it stays unneeded",
+    Reason.NOT_UNREADY_LONG_ENOUGH: "it goes after --scale-down-unready-time, if it stays unready",
+    Reason.MIN_SIZE_REACHED: "lower the group's minimum size",
+    Reason.MAX_DELETIONS_REACHED: "other nodes go first; raise --max-scale-down-parallelism",
+    Reason.ATOMIC_FAILED: "the group is removed whole or not at all; the others of its nodes must be removable too",
+    Reason.MINIMAL_LIMIT_EXCEEDED: "lower the minimum of --cores-total, --memory-total or --gpu-total",
+    Reason.BEING_DELETED: "it is on its way",
+    Reason.NOT_UNDERUTILIZED: "its pods request more than --scale-down-utilization-threshold of it",
+    Reason.NOT_UNNEEDED_OTHER: "it was not looked at in the last loop",
+    Reason.RECENTLY_UNREMOVABLE: "it is looked at again after --unremovable-node-recheck-timeout",
+    Reason.NO_PLACE_TO_MOVE_PODS: "no other node has room for its pods",
+    Reason.BLOCKED_BY_POD: "see the pod that is named",
+    Reason.UNEXPECTED_ERROR: "see the log",
+    Reason.NO_NODE_INFO: "the node has gone",
+    Reason.BLOCKED_BY_ON_COMPLETION_POD: "it goes once its pods with safe-to-evict=on-completion have completed",
+}
+
+
+class Unremovable(msgspec.Struct, frozen=True):
+    """A node that stays."""
+
+    node: str
+    reason: Reason
+    blocking: BlockingPod | None = None
+
+
+class UnremovableNodes:
+    """The newest reason of each node, and nodes that were found unremovable in simulation until when."""
+
+    def __init__(self) -> None:
+        self._until: dict[str, datetime] = {}
+        self._reasons: dict[str, Unremovable] = {}
+
+    def update(self, nodes: Iterable[str], now: datetime) -> None:
+        """A new loop begins: reasons are worked out anew; of nodes that are gone nothing is kept."""
+        self._reasons = {}
+        there = set(nodes)
+        self._until = {name: until for name, until in self._until.items() if until > now and name in there}
+
+    def add(self, unremovable: Unremovable) -> None:
+        self._reasons[unremovable.node] = unremovable
+
+    def add_until(self, unremovable: Unremovable, until: datetime) -> None:
+        """The node is not looked at again before then."""
+        self._until[unremovable.node] = until
+        self.add(unremovable)
+
+    def is_recent(self, node: str) -> bool:
+        return node in self._until
+
+    def reason(self, node: str) -> Unremovable | None:
+        return self._reasons.get(node)
+
+    def __iter__(self) -> Iterator[Unremovable]:
+        return iter(self._reasons.values())

@@ -1,0 +1,528 @@
+"""Health, utilisation, eligibility, scale-up and scale-down plans of the Cluster Autoscaler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from dovetail.autoscalers.node_groups.annotations import SCALE_DOWN_DISABLED, TO_BE_DELETED
+from dovetail.autoscalers.node_groups.backoff import Backoff, BackoffTimes
+from dovetail.autoscalers.node_groups.cluster_state import ClusterState, HealthLimits
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.drain import DrainContext
+from dovetail.autoscalers.node_groups.eligibility import EligibilityRules, unremovable_reason
+from dovetail.autoscalers.node_groups.expanders import choose, least_waste
+from dovetail.autoscalers.node_groups.quotas import Quotas, Range
+from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner, ScaleDownSettings
+from dovetail.autoscalers.node_groups.scale_up import (
+    Result,
+    ScaleUpInput,
+    ScaleUpPlan,
+    ScaleUpSettings,
+    plan_minimum_sizes,
+    plan_scale_up,
+)
+from dovetail.autoscalers.node_groups.similarity import aws_comparator
+from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.templates import (
+    TaintConfig,
+    TemplateCache,
+    from_cloud,
+    from_node,
+    from_nodes,
+    is_good_template,
+)
+from dovetail.autoscalers.node_groups.unremovable import REMEDIES, Reason
+from dovetail.autoscalers.node_groups.utilization import UnknownUtilization, utilization
+from dovetail.chance import Chance
+from dovetail.cloud.node_groups import ErrorClass, Instance, InstanceError, InstanceState, NodeGroup, Template
+from dovetail.model.fit import NodeInfo
+from dovetail.model.meta import view
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+from dovetail.model.workloads import DaemonSet
+from tests.autoscalers.node_group_objects import GIB, MIB, NOW, group, info, node, pdb, pod, snapshot
+
+MINUTE = timedelta(minutes=1)
+ERROR = InstanceError(ErrorClass.OUT_OF_RESOURCES, "placeholder-cannot-be-fulfilled", "no capacity")
+
+
+def ready(of: Node) -> bool:
+    return of.ready
+
+
+# Backoff
+
+
+def test_backoff_doubles_only_after_it_has_ended() -> None:
+    backoff = Backoff(BackoffTimes(300, 1800, 10800))
+    assert backoff.fail("g", ERROR, NOW) == NOW + 5 * MINUTE
+    assert backoff.fail("g", ERROR, NOW + 4 * MINUTE) == NOW + 9 * MINUTE
+    assert backoff.status("g", NOW + 8 * MINUTE) is not None
+    assert backoff.status("g", NOW + 9 * MINUTE) is None
+    at = NOW + 10 * MINUTE
+    for minutes in (10, 20, 30, 30):
+        assert backoff.fail("g", ERROR, at) == at + minutes * MINUTE
+        at += (minutes + 1) * MINUTE
+    backoff.remove_stale(at + timedelta(hours=3))
+    assert backoff.fail("g", ERROR, at + timedelta(hours=4)) == at + timedelta(hours=4) + 5 * MINUTE
+    backoff.remove("g")
+    assert backoff.status("g", at + timedelta(hours=4)) is None
+
+
+# Utilisation and eligibility
+
+
+def test_utilisation() -> None:
+    daemon = pod("d", 500, 0, owner="DaemonSet/ds")
+    mirror = pod("m", 500, 0, owner=None, annotations={"kubernetes.io/config.mirror": "x"})
+    full = info(node("n", 2000, 1000), pod("a", 500, 100), daemon, mirror)
+    assert utilization(full, NOW).highest == pytest.approx(0.75)
+    assert utilization(full, NOW, ignore_daemonsets=True).highest == pytest.approx(1000 / 1500)
+    assert utilization(full, NOW, ignore_daemonsets=True, ignore_mirrors=True).highest == pytest.approx(0.5)
+    gone = pod("g", 500, 0, deleted=NOW - 5 * MINUTE)
+    assert utilization(info(node("n", 1000, 1000), gone), NOW).highest == 0.0
+    memory = utilization(info(node("n", 1000, 1000), pod("a", 100, 900)), NOW)
+    assert (memory.resource, memory.highest) == ("memory", 0.9)
+    with pytest.raises(UnknownUtilization, match="zero allocatable"):
+        utilization(info(node("n", 0, 0)), NOW)
+
+
+def test_a_gpu_node_is_measured_by_its_gpus() -> None:
+    gpu = info(node("n", 1000, 1000, nvidia_com__gpu=2), pod("a", 900, 900, requests={"nvidia.com/gpu": "1"}))
+    assert utilization(gpu, NOW, gpu="nvidia.com/gpu").highest == 0.5
+    assert utilization(info(node("n")), NOW, gpu="nvidia.com/gpu").highest == 0.0
+
+
+@pytest.mark.parametrize(
+    ("of", "options", "rules", "reason"),
+    [
+        (info(node("n"), pod("a", 500, 0)), {}, {}, None),
+        (info(node("n"), pod("a", 501, 0)), {}, {}, Reason.NOT_UNDERUTILIZED),
+        (info(node("n"), pod("a", 700, 0)), {"scale_down_utilization_threshold": 0.8}, {}, None),
+        (info(node("n", annotations={SCALE_DOWN_DISABLED: "true"})), {}, {}, Reason.SCALE_DOWN_DISABLED),
+        (info(node("n", annotations={SCALE_DOWN_DISABLED: "false"})), {}, {}, None),
+        (info(node("n", ready=False)), {}, {}, None),
+        (info(node("n", ready=False)), {}, {"unready_enabled": False}, Reason.UNREADY_DISABLED),
+        (info(node("n", 0, 0)), {}, {}, Reason.UNEXPECTED_ERROR),
+        (
+            info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 60)}])),
+            {}, {}, Reason.BEING_DELETED,
+        ),
+        (
+            info(node("n", taints=[{"key": TO_BE_DELETED, "value": str(int(NOW.timestamp()) - 360)}])),
+            {}, {}, None,
+        ),
+    ],
+)  # fmt: skip
+def test_eligibility(of: NodeInfo, options: dict[str, Any], rules: dict[str, Any], reason: Reason | None) -> None:
+    member = group("g", 0, 10, 1, of.node, **options)
+    assert unremovable_reason(of, member, EligibilityRules(**rules), ready, NOW)[0] is reason
+
+
+def test_every_reason_has_a_remedy() -> None:
+    assert set(REMEDIES) == set(Reason)
+    stranger = unremovable_reason(info(node("n")), None, EligibilityRules(), ready, NOW)
+    assert stranger == (Reason.NOT_AUTOSCALED, None)
+
+
+# Health
+
+
+def state(**limits: Any) -> ClusterState:
+    return ClusterState(HealthLimits(**limits), Backoff())
+
+
+def nodes(count: int, prefix: str = "n", **about: Any) -> list[Node]:
+    return [node(f"{prefix}{index}", **about) for index in range(count)]
+
+
+def test_unready_nodes_make_the_cluster_unhealthy() -> None:
+    health = state()
+    members = [*nodes(3), *nodes(4, "u", ready=False)]
+    health.update(members, [group("g", 0, 10, 7, *members)], NOW)
+    assert not health.is_cluster_healthy()
+    health.update([*nodes(20), *nodes(4, "u", ready=False)], [], NOW)
+    assert health.is_cluster_healthy()
+    few = [*nodes(1), *nodes(3, "u", ready=False)]
+    health.update(few, [group("g", 0, 10, 4, *few)], NOW)
+    assert health.is_cluster_healthy()
+
+
+def test_a_node_that_starts_is_not_unready() -> None:
+    health = state()
+    young = nodes(5, "y", ready=False, since=NOW - 5 * MINUTE)
+    health.update(young, [group("g", 0, 10, 5, *young)], NOW)
+    assert health.is_cluster_healthy()
+    assert len(health.total.not_started) == 5
+    assert health.upcoming(NOW) == ({"g": 5}, {each.metadata.name for each in young})
+
+
+def test_a_group_that_misses_its_nodes_is_unhealthy_unless_it_scales() -> None:
+    health = state()
+    there = nodes(1)
+    large = group("g", 0, 20, 6, *there)
+    health.update(there, [large], NOW)
+    assert not health.is_group_healthy("g")
+    health.register_scale_up(large, 5, NOW)
+    health.update(there, [large], NOW)
+    assert health.is_group_healthy("g")
+    assert health.is_scaling_up("g")
+    assert health.upcoming(NOW)[0] == {"g": 5}
+
+
+def test_a_scale_up_that_takes_too_long_backs_off() -> None:
+    health = state()
+    empty = group("g", 0, 10, 1)
+    health.register_scale_up(empty, 1, NOW)
+    health.update([], [empty], NOW + 14 * MINUTE)
+    assert health.safety("g", NOW + 14 * MINUTE).safe
+    late = NOW + 16 * MINUTE
+    health.update([], [empty], late)
+    assert [each.reason for each in health.happenings] == ["ScaleUpTimedOut"]
+    assert "failed to register within 16m0s" in health.happenings[0].message
+    assert not health.safety("g", late).safe
+    assert health.upcoming(late)[0] == {}
+
+
+def test_nodes_that_come_end_the_request_and_the_backoff() -> None:
+    health = state()
+    member = node("n")
+    full = group("g", 0, 10, 1, member)
+    health.register_scale_up(full, 1, NOW)
+    health.backoff.fail("g", ERROR, NOW)
+    health.update([member], [full], NOW + MINUTE)
+    assert not health.requests
+    assert health.safety("g", NOW + MINUTE).safe
+
+
+def test_an_instance_that_could_not_be_made_backs_off_at_once() -> None:
+    health = state()
+    failing = NodeGroup(
+        id="g",
+        max_size=10,
+        target_size=2,
+        instances=(
+            Instance("aws:///a/i-placeholder-g-0", InstanceState.CREATING, ERROR),
+            Instance("aws:///a/i-placeholder-g-1", InstanceState.CREATING, ERROR),
+        ),
+    )
+    health.register_scale_up(failing, 2, NOW)
+    health.update([], [failing], NOW)
+    happening = health.happenings[-1]
+    assert happening.reason == "ScaleUpFailed"
+    assert "Failed adding 2 nodes to group g due to OutOfResource.placeholder-cannot-be-fulfilled" in happening.message
+    backed_off = health.safety("g", NOW).backoff
+    assert backed_off is not None and backed_off.error.code == ERROR.code
+    assert health.failed_instances() == {"g": ["aws:///a/i-placeholder-g-0", "aws:///a/i-placeholder-g-1"]}
+    health.happenings.clear()
+    health.update([], [failing], NOW + MINUTE)
+    assert not health.happenings
+
+
+def test_unregistered_instances_are_found_and_become_overdue() -> None:
+    health = state()
+    lost = NodeGroup(id="g", max_size=10, target_size=1, instances=(Instance("aws:///a/i-1"),))
+    health.update([], [lost], NOW)
+    assert len(health.total.unregistered) == 1
+    assert health.overdue_instances(NOW + 15 * MINUTE) == {}
+    later = NOW + 15 * MINUTE + timedelta(seconds=1)
+    health.update([], [lost], later)
+    assert health.overdue_instances(later) == {"g": ["aws:///a/i-1"]}
+    assert len(health.total.long_unregistered) == 1
+
+
+def test_a_target_above_the_instances_is_noticed() -> None:
+    health = state()
+    member = node("n")
+    wrong = group("g", 0, 10, 3, member)
+    health.update([member], [wrong], NOW)
+    health.update([member], [wrong], NOW + MINUTE)
+    assert health.wrong_sizes["g"].since == NOW
+    assert (health.wrong_sizes["g"].expected, health.wrong_sizes["g"].current) == (3, 1)
+
+
+# Templates
+
+
+def test_templates_come_from_good_nodes_then_from_memory() -> None:
+    cache, config = TemplateCache(3600), TaintConfig(startup=frozenset({"cni"}))
+    taints = [{"key": "cni", "effect": "NoSchedule"}, {"key": "team", "effect": "NoSchedule"}]
+    good = info(node("n", taints=taints), pod("a"), pod("d", owner="DaemonSet/ds"))
+    member = group("g", 0, 10, 1, good.node)
+    found = from_nodes([member], {"g": [good]}, cache, config, NOW)["g"]
+    assert [taint.key for taint in found.node.spec.taints] == ["team"]
+    assert [placed.pod.metadata.name for placed in found.pods.values()] == ["d"]
+    assert found.labels["kubernetes.io/hostname"] == found.name != "n"
+    assert "g" in from_nodes([member], {}, cache, config, NOW + 30 * MINUTE)
+    assert from_nodes([member], {}, cache, config, NOW + 61 * MINUTE) == {}
+    assert not is_good_template(node("n", since=NOW - timedelta(seconds=30)), NOW)
+    assert not is_good_template(node("n", ready=False), NOW)
+
+
+def test_a_template_of_the_cloud_gets_daemonset_pods() -> None:
+    def daemonset(name: str, selector: dict[str, str]) -> DaemonSet:
+        spec = {"containers": [{"resources": {"requests": {"cpu": "100m"}}}], "nodeSelector": selector}
+        return view({"metadata": {"name": name, "uid": name}, "spec": {"template": {"spec": spec}}}, DaemonSet)
+
+    made = from_cloud(
+        Template(node("t")), [daemonset("proxy", {}), daemonset("gpu", {"gpu": "yes"})], "g", TaintConfig()
+    )
+    assert made.requested["cpu"] == 100
+
+
+# Scale-up
+
+
+def plan(
+    pods: Sequence[Pod],
+    groups: Sequence[NodeGroup],
+    templates: dict[str, NodeInfo],
+    *,
+    view: Snapshot | None = None,
+    quotas: Quotas | None = None,
+    blocked: dict[str, str] | None = None,
+    count: int = 0,
+    all_or_nothing: bool = False,
+    **settings: Any,
+) -> ScaleUpPlan:
+    given = scale_up_input(groups, templates, view, quotas, blocked, count, **settings)
+    return plan_scale_up(pods, given, all_or_nothing=all_or_nothing)
+
+
+def scale_up_input(
+    groups: Sequence[NodeGroup],
+    templates: dict[str, NodeInfo],
+    view: Snapshot | None = None,
+    quotas: Quotas | None = None,
+    blocked: dict[str, str] | None = None,
+    count: int = 0,
+    **settings: Any,
+) -> ScaleUpInput:
+    return ScaleUpInput(
+        groups,
+        templates,
+        view or snapshot(),
+        quotas or Quotas({}, {}),
+        count,
+        ScaleUpSettings(**settings),
+        lambda each: (blocked or {}).get(each.id),
+        aws_comparator(),
+        lambda options, known: choose(options, [least_waste], known, Chance(1)),
+    )
+
+
+def sizes(made: ScaleUpPlan) -> dict[str, int]:
+    return {each.group.id: each.new_size for each in made.increases}
+
+
+def some(count: int, cpu: int = 500, name: str = "p", **about: Any) -> list[Pod]:
+    return [pod(f"{name}{index}", cpu, owner=f"ReplicaSet/{name}", **about) for index in range(count)]
+
+
+def test_the_group_with_the_least_waste_grows() -> None:
+    templates = {"a": info(node("ta", 1000)), "b": info(node("tb", 8000, 8 * GIB))}
+    made = plan(some(2), [group("a", 0, 10, 1), group("b", 0, 10, 1)], templates)
+    assert made.result is Result.SUCCESSFUL
+    assert sizes(made) == {"a": 2}
+    assert str(made.increases[0]) == "{a 1->2 (max: 10)}"
+    assert len(made.triggered) == 2 and not made.refused
+
+
+def test_refusals_count_groups_by_reason() -> None:
+    templates = {name: info(node(f"t{name}", 1000)) for name in "abcd"}
+    groups = [group("a", 0, 10, 1), group("b", 0, 10, 1), group("c", 0, 1, 1), group("d", 0, 9, 1)]
+    blocked = {"d": "in backoff after failed scale-up"}
+    made = plan(some(1, 4000), groups, templates, blocked=blocked)
+    assert made.result is Result.NO_OPTIONS
+    [refused] = made.refused
+    assert refused.message() == "2 Insufficient cpu, 1 max node group size reached, 1 in backoff after failed scale-up"
+
+
+def test_max_nodes_total_cuts_and_stops() -> None:
+    templates = {"a": info(node("ta", 1000))}
+    made = plan(some(6), [group("a", 0, 10, 1)], templates, count=1, max_nodes_total=3)
+    assert sizes(made) == {"a": 3}
+    stopped = plan(some(6), [group("a", 0, 10, 1)], templates, count=3, max_nodes_total=3)
+    assert stopped.result is Result.LIMITED_BY_MAX_TOTAL and len(stopped.refused) == 6
+
+
+def test_quotas_cut_a_scale_up_and_then_refuse_the_group() -> None:
+    templates = {"a": info(node("ta", 1000))}
+    quotas = Quotas({"cpu": Range(0, 3)}, {"cpu": 1})
+    assert sizes(plan(some(8), [group("a", 0, 10, 1)], templates, quotas=quotas)) == {"a": 3}
+    full = Quotas({"cpu": Range(0, 3)}, {"cpu": 3})
+    refused = plan(some(1), [group("a", 0, 10, 1)], templates, quotas=full).refused
+    assert refused[0].message() == '1 exceeded quota: "cluster-wide", resources: cpu'
+
+
+def test_similar_groups_share_a_scale_up() -> None:
+    templates = {name: info(node(f"t{name}", 1000, labels={"topology.kubernetes.io/zone": name})) for name in "abc"}
+    groups = [group("a", 0, 10, 1), group("b", 0, 10, 2), group("c", 0, 2, 2)]
+    assert sizes(plan(some(10), groups, templates, balance_similar=True)) == {"a": 4, "b": 4}
+    alone = sizes(plan(some(10), groups, templates))
+    assert list(alone.values()) in ([6], [7]) and len(alone) == 1
+
+
+def test_all_or_nothing_does_nothing_for_some() -> None:
+    templates = {"a": info(node("ta", 1000))}
+    made = plan(some(8), [group("a", 0, 3, 0)], templates, all_or_nothing=True)
+    assert made.result is Result.NO_OPTIONS and not made.increases
+    assert plan(some(6), [group("a", 0, 3, 0)], templates, all_or_nothing=True).result is Result.SUCCESSFUL
+
+
+def test_a_group_that_goes_whole_goes_to_its_maximum() -> None:
+    templates = {"a": info(node("ta", 1000))}
+    assert sizes(plan(some(1), [group("a", 0, 7, 0, zero_or_max=True)], templates)) == {"a": 7}
+
+
+def test_minimum_sizes_are_enforced() -> None:
+    templates = {name: info(node(f"t{name}", 1000)) for name in "abc"}
+    groups = [group("a", 3, 10, 1), group("b", 1, 10, 1), group("c", 2, 10, 0)]
+    found = plan_minimum_sizes(scale_up_input(groups, templates, blocked={"c": "not ready for scale-up"}))
+    assert [(each.group.id, each.new_size) for each in found] == [("a", 3)]
+
+
+# Scale-down
+
+
+class Down:
+    """A planner and its cluster, loop by loop."""
+
+    def __init__(self, *infos: NodeInfo, groups: Sequence[NodeGroup], budgets: Sequence[Any] = (), **settings: Any):
+        self.infos, self.groups, self.budgets = infos, groups, budgets
+        self.planner = ScaleDownPlanner(ScaleDownSettings(**settings))
+
+    def group_of(self, of: Node) -> NodeGroup | None:
+        members = {each.provider_id: member for member in self.groups for each in member.instances}
+        return members.get(of.spec.provider_id)
+
+    def loop(self, now: datetime, quotas: Quotas | None = None) -> tuple[list[str], list[str]]:
+        view = snapshot(*self.infos)
+        names = [each.name for each in self.infos]
+        context = DrainContext(now, RemainingBudgets(self.budgets), None)
+        self.planner.update(view, names, names, self.group_of, context, ready)
+        assert sorted(view.nodes) == sorted(names)
+        found = self.planner.removable_now(view, self.group_of, quotas or Quotas({}, {}), {}, ready, now)
+        return [each.node for each in found.empty], [each.node for each in found.drain]
+
+    def reason(self, name: str) -> Reason | None:
+        found = self.planner.unremovable.reason(name)
+        return found.reason if found else None
+
+
+def test_an_empty_node_goes_after_its_time_and_not_before() -> None:
+    empty, busy = info(node("empty")), info(node("busy"), pod("a", 900))
+    down = Down(empty, busy, groups=[group("g", 0, 10, 2, empty.node, busy.node)])
+    assert down.loop(NOW) == ([], [])
+    assert down.reason("empty") is Reason.NOT_UNNEEDED_LONG_ENOUGH
+    assert down.reason("busy") is Reason.NOT_UNDERUTILIZED
+    assert down.loop(NOW + 10 * MINUTE) == ([], [])
+    assert down.loop(NOW + 10 * MINUTE + timedelta(seconds=1)) == (["empty"], [])
+
+
+def test_an_unready_node_takes_longer() -> None:
+    sick = info(node("sick", ready=False))
+    down = Down(sick, groups=[group("g", 0, 10, 1, sick.node)])
+    down.loop(NOW)
+    assert down.loop(NOW + 15 * MINUTE) == ([], [])
+    assert down.reason("sick") is Reason.NOT_UNREADY_LONG_ENOUGH
+    assert down.loop(NOW + 21 * MINUTE) == (["sick"], [])
+
+
+def test_minimum_size_and_minimal_limits_keep_nodes() -> None:
+    infos = [info(node(name)) for name in ("a", "b", "c")]
+    down = Down(*infos, groups=[group("g", 2, 10, 3, *(each.node for each in infos))])
+    down.loop(NOW)
+    empty, _ = down.loop(NOW + 11 * MINUTE)
+    assert len(empty) == 1
+    assert [down.reason(each.name) for each in infos].count(Reason.MIN_SIZE_REACHED) == 2
+    free = Down(*infos, groups=[group("g", 0, 10, 3, *(each.node for each in infos))])
+    free.loop(NOW)
+    empty, _ = free.loop(NOW + 11 * MINUTE, Quotas({"cpu": Range(2, 10)}, {"cpu": 3}))
+    assert len(empty) == 1
+
+
+def test_pods_must_find_a_place_and_places_are_taken_once() -> None:
+    infos = [info(node(name), pod(f"p-{name}", 400)) for name in ("a", "b", "c")]
+    down = Down(*infos, groups=[group("g", 0, 10, 3, *(each.node for each in infos))])
+    down.loop(NOW)
+    assert set(down.planner.unneeded) == {"a"}
+    assert down.reason("b") is Reason.NO_PLACE_TO_MOVE_PODS
+    assert down.loop(NOW + MINUTE) == ([], [])
+    assert down.reason("b") is Reason.RECENTLY_UNREMOVABLE
+    _, drain = down.loop(NOW + 11 * MINUTE)
+    assert drain == ["a"]
+
+
+def test_a_blocking_pod_is_named() -> None:
+    kept = info(node("a"), pod("bare", 100, owner=None))
+    down = Down(kept, info(node("b")), groups=[group("g", 0, 10, 2, kept.node)])
+    down.loop(NOW)
+    found = down.planner.unremovable.reason("a")
+    assert found is not None and found.reason is Reason.BLOCKED_BY_POD
+    assert found.blocking is not None and found.blocking.pod.metadata.name == "bare"
+
+
+def test_budgets_are_shared_by_candidates() -> None:
+    labels = {"app": "web"}
+    infos = [info(node(name), pod(f"p-{name}", 100, labels=labels)) for name in ("a", "b")]
+    room = info(node("room", 4000, 4 * GIB), pod("big", 3000, 3 * GIB))
+    down = Down(
+        *infos, room, groups=[group("g", 0, 10, 3, *(each.node for each in infos))], budgets=[pdb("x", 1, labels)]
+    )
+    down.loop(NOW)
+    assert set(down.planner.unneeded) == {"a"}
+    assert down.reason("b") is Reason.BLOCKED_BY_POD
+
+
+def test_a_pod_on_completion_delays_its_node() -> None:
+    last = pod("job", 100, owner=None, annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"})
+    waits = info(node("a"), last)
+    down = Down(waits, groups=[group("g", 0, 10, 1, waits.node)])
+    down.loop(NOW)
+    assert down.loop(NOW + 11 * MINUTE) == ([], [])
+    assert down.reason("a") is Reason.BLOCKED_BY_ON_COMPLETION_POD
+
+
+def test_a_group_that_goes_whole_waits_for_all_its_nodes() -> None:
+    infos = [info(node("a")), info(node("b"), pod("x", 900))]
+    whole = group("g", 0, 10, 2, *(each.node for each in infos), zero_or_max=True)
+    down = Down(*infos, groups=[whole])
+    down.loop(NOW)
+    assert down.loop(NOW + 11 * MINUTE) == ([], [])
+    assert down.reason("a") is Reason.ATOMIC_FAILED
+    free = [info(node("a")), info(node("b"))]
+    both = Down(*free, groups=[whole])
+    both.loop(NOW)
+    assert sorted(both.loop(NOW + 11 * MINUTE)[0]) == ["a", "b"]
+
+
+def test_the_search_for_unneeded_nodes_is_bounded() -> None:
+    infos = [info(node(f"n{index}", memory=MIB)) for index in range(100)]
+    down = Down(*infos, groups=[group("g", 0, 100, 100, *(each.node for each in infos))], unneeded_s=60.0)
+    down.loop(NOW)
+    assert len(down.planner.unneeded) == 20
+    down.loop(NOW + timedelta(seconds=10))
+    assert len(down.planner.unneeded) == 40
+    for step in range(2, 8):
+        down.loop(NOW + step * timedelta(seconds=10))
+    assert len(down.planner.unneeded) == 70
+
+
+def test_taints_of_an_earlier_program_give_the_time() -> None:
+    planner = ScaleDownPlanner(ScaleDownSettings())
+    marked = NOW - 9 * MINUTE
+    taint = {"key": "DeletionCandidateOfClusterAutoscaler", "value": str(int(marked.timestamp()))}
+    planner.load_candidates([node("a", taints=[taint]), node("b")], NOW, 1800)
+    assert {name: entry.since for name, entry in planner.unneeded.items()} == {"a": marked}
+    assert msgspec.structs.asdict(planner.unneeded["a"].removable)["node"] == "a"
+
+
+def test_from_node_drops_pods_that_are_going() -> None:
+    going = pod("d", owner="DaemonSet/ds", deleted=NOW)
+    assert not from_node(info(node("n"), going), "g", TaintConfig()).pods
