@@ -10,34 +10,117 @@ import click
 from dovetail.cli.problem import Problem
 
 if TYPE_CHECKING:
+    import ssl
+    from collections.abc import AsyncIterator
+
     from aiohttp import web
+
+    from dovetail.kube.client import Kube
 
 #: A review may hold a whole list of objects.
 LARGEST = 64 * 2**20
+#: The Secret in which the replicas keep the certificate of `--service`.
+CERTIFICATE_SECRET = "dovetail-webhook-certificate"
+#: Between two tries to write the certificate into the definitions, in seconds.
+RETRY_INTERVAL_S = 10.0
 
 
 @click.command()
-@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
-@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path), required=True)
-@click.option("--address", default="0.0.0.0", show_default=True)
+@click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--tls-key", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--service",
+    metavar="NAMESPACE/NAME",
+    help="Make and renew a certificate for this Service, and point the definitions at it; instead of --tls-cert.",
+)
+@click.option("--address", default=None, help="Address to listen on.  [default: all, IPv4 and IPv6]")
 @click.option("--port", default=8443, show_default=True, type=click.IntRange(1, 65535))
-def webhook(tls_cert: Path, tls_key: Path, address: str, port: int) -> None:
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's, then in-cluster.")
+def webhook(
+    tls_cert: Path | None, tls_key: Path | None, service: str | None, address: str | None, port: int,
+    kubeconfig: str | None,
+) -> None:  # fmt: skip
     """Serve POST /convert over TLS; `dovetail crds --webhook` points the definitions at it."""
     import ssl
 
     from aiohttp import web
 
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    app = application()
+    if service is not None:
+        if tls_cert or tls_key:
+            raise click.UsageError("--service makes its own certificate; leave out --tls-cert and --tls-key")
+        namespace, slash, name = service.partition("/")
+        if not (namespace and slash and name):
+            raise click.BadParameter("expected NAMESPACE/NAME", param_hint="--service")
+        app.cleanup_ctx.append(lambda app: _certified(context, kubeconfig, namespace, name, port))
+    elif tls_cert is None or tls_key is None:
+        raise click.UsageError("needs --service, or --tls-cert and --tls-key")
+    else:
+        try:
+            context.load_cert_chain(tls_cert, tls_key)
+        except (ssl.SSLError, OSError) as error:
+            why = "not a certificate and its key, both in PEM"
+            raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
+    shown = f"converting at https://{address or '0.0.0.0'}:{port}/convert; Ctrl-C stops it"
     try:
-        context.load_cert_chain(tls_cert, tls_key)
-    except (ssl.SSLError, OSError) as error:
-        why = "not a certificate and its key, both in PEM"
-        raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
-    told = f"converting at https://{address}:{port}/convert; Ctrl-C stops it"
-    try:
-        web.run_app(application(), host=address, port=port, ssl_context=context, print=lambda _: click.echo(told))
+        web.run_app(app, host=address, port=port, ssl_context=context, print=lambda _: click.echo(shown))
     except OSError as error:
         raise Problem(f"--address {address}, --port {port}: {error.strerror}; choose others") from error
+
+
+async def _certified(
+    context: ssl.SSLContext, kubeconfig: str | None, namespace: str, name: str, port: int
+) -> AsyncIterator[None]:
+    """While the webhook is served: keep its certificate in force."""
+    import asyncio
+
+    from dovetail.clock import Clock
+    from dovetail.kube.client import Kube
+    from dovetail.kube.config import load
+
+    clock = Clock(asyncio.get_running_loop())
+    kube = Kube(load(kubeconfig).transport(), clock)
+    keeping = asyncio.ensure_future(keep_certificate(kube, context, namespace, name, port))
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await kube.close()
+
+
+async def keep_certificate(kube: Kube, context: ssl.SSLContext, namespace: str, name: str, port: int) -> None:
+    """Load the certificate, write its authority into the definitions, and look again, until cancelled."""
+    import asyncio
+
+    from dovetail.kube.certificates import CHECK_INTERVAL_S, SharedCertificate, service_names
+    from dovetail.kube.errors import KubeError
+
+    shared = SharedCertificate(kube, CERTIFICATE_SECRET, namespace, service_names(name, namespace))
+    while True:
+        try:
+            certificate = await shared.current()
+            certificate.load_into(context)
+            await point_definitions(kube, namespace, name, port, certificate.bundle)
+            pause = CHECK_INTERVAL_S
+        except KubeError as problem:
+            click.echo(f"certificate of {namespace}/{name}: {problem}", err=True)
+            pause = RETRY_INTERVAL_S
+        await asyncio.sleep(pause)
+
+
+async def point_definitions(kube: Kube, namespace: str, name: str, port: int, bundle: str) -> None:
+    """Let the API server convert through this Service; what already says so is not written again."""
+    from dovetail.kube.resources import CRDS
+    from dovetail.model.kinds.crds import KINDS, definition
+
+    client = {
+        "service": {"namespace": namespace, "name": name, "port": port, "path": "/convert"}, "caBundle": bundle
+    }  # fmt: skip
+    for kind in KINDS:
+        wanted = definition(kind, client)["spec"].get("conversion")
+        if wanted is not None and (await kube.get(CRDS, kind.name))["spec"].get("conversion") != wanted:
+            await kube.patch(CRDS, kind.name, {"spec": {"conversion": wanted}})
 
 
 def application() -> web.Application:
