@@ -48,6 +48,7 @@ bench: $(TEST_STAMP)
 # A real control plane, built once into a cache outside the tree: the judge of the lab.
 kubernetes:
 	@kubernetes/build
+	@kubernetes/helm
 
 # Real processes in real time race with each other on a busy machine: what fails is asked once more, alone.
 test-kubernetes: $(TEST_STAMP) kubernetes

@@ -83,8 +83,9 @@ class Generations:
 
     def _profile(self) -> str:
         """The instance profile of templates that name none: what the first generation's installer made."""
-        name = self._context.settings.cluster_name
-        return f"KarpenterNodeInstanceProfile-{name}" if name else ""
+        settings = self._context.settings
+        derived = f"KarpenterNodeInstanceProfile-{settings.cluster_name}" if settings.cluster_name else ""
+        return settings.default_instance_profile or derived
 
     async def _stand(self, wanted: dict[str, Any], owner: dict[str, Any]) -> str | None:
         """Write the v1 object; the reason why not, if it cannot be."""

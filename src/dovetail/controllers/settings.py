@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_name: Annotated[str, "Name of the EKS cluster."] = ""
     cluster_endpoint: Annotated[str, "Address that machines reach the API server by; EKS is asked if left out."] = ""
     cluster_ca_bundle: Annotated[str, "CA of the API server, in base64; EKS is asked if left out."] = ""
+    default_instance_profile: Annotated[str, "Instance profile of AWSNodeTemplates that name none."] = ""
     isolated_vpc: Annotated[bool, "No price list from AWS: the packaged prices stand."] = False
     eks_control_plane: Annotated[bool, _unread("eks_control_plane")] = False
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075

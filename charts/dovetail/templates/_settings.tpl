@@ -1,0 +1,55 @@
+{{/*
+The controller's environment. Each variable takes the first value that is there: today's name, that of Karpenter
+0.19 to 0.31 (`settings.aws`), that of 0.5 to 0.16 (top level or `controller`).
+*/}}
+{{- define "dovetail.settings" -}}
+{{- $settings := default dict .Values.settings }}
+{{- $aws := default dict $settings.aws }}
+{{- $old := default dict .Values.aws }}
+{{- $controller := .Values.controller }}
+{{- $log := default dict .Values.logConfig }}
+{{- $logLevels := default dict $log.logLevel }}
+{{- $gates := include "dovetail.featureGates" . }}
+{{- $level := coalesce .Values.logLevel $logLevels.controller $logLevels.global $controller.logLevel "info" }}
+CLUSTER_NAME: {{ coalesce $settings.clusterName $aws.clusterName .Values.clusterName $controller.clusterName | default "" | toString | quote }}
+CLUSTER_ENDPOINT: {{ coalesce $settings.clusterEndpoint $aws.clusterEndpoint .Values.clusterEndpoint $controller.clusterEndpoint | default "" | toString | quote }}
+CLUSTER_CA_BUNDLE: {{ coalesce $settings.clusterCABundle $aws.clusterCABundle | default "" | toString | quote }}
+INTERRUPTION_QUEUE: {{ coalesce $settings.interruptionQueue $aws.interruptionQueueName | default "" | toString | quote }}
+DEFAULT_INSTANCE_PROFILE: {{ coalesce $aws.defaultInstanceProfile $old.defaultInstanceProfile | default "" | toString | quote }}
+ISOLATED_VPC: {{ coalesce $settings.isolatedVPC $aws.isolatedVPC | default false | toString | quote }}
+EKS_CONTROL_PLANE: {{ default false $settings.eksControlPlane | toString | quote }}
+ENABLE_ZONAL_SHIFT: {{ default false $settings.enableZonalShift | toString | quote }}
+VM_MEMORY_OVERHEAD_PERCENT: {{ coalesce (get $settings "vmMemoryOverheadPercent" | toString) (get $aws "vmMemoryOverheadPercent" | toString) | default "" | quote }}
+RESERVED_ENIS: {{ default "" $settings.reservedENIs | toString | quote }}
+BATCH_MAX_DURATION: {{ coalesce $settings.batchMaxDuration $controller.batchMaxDuration | default "" | toString | quote }}
+BATCH_IDLE_DURATION: {{ coalesce $settings.batchIdleDuration $controller.batchIdleDuration | default "" | toString | quote }}
+PREFERENCE_POLICY: {{ default "" $settings.preferencePolicy | quote }}
+MIN_VALUES_POLICY: {{ default "" $settings.minValuesPolicy | quote }}
+IGNORE_DRA_REQUESTS: {{ ternary "false" "true" (eq (toString $settings.ignoreDRARequests) "false") | quote }}
+DISABLE_CLUSTER_STATE_OBSERVABILITY: {{ default false $settings.disableClusterStateObservability | toString | quote }}
+DISABLE_DRY_RUN: {{ default false $settings.disableDryRun | toString | quote }}
+AMI_REFRESH_INTERVAL: {{ default "" $settings.amiRefreshInterval | toString | quote }}
+SUBNET_REFRESH_INTERVAL: {{ default "" $settings.subnetRefreshInterval | toString | quote }}
+PLACE: {{ default "" $settings.place | quote }}
+SCHEDULER_CONFIG: {{ default "" $settings.schedulerConfig | quote }}
+FEATURE_GATES: {{ $gates | quote }}
+LOG_LEVEL: {{ ternary "info" $level (eq $level "warn") | quote }}
+METRICS_PORT: {{ default dict $controller.metrics | dig "port" 8080 | toString | quote }}
+HEALTH_PROBE_PORT: {{ default dict $controller.healthProbe | dig "port" 8081 | toString | quote }}
+LEADER_ELECTION_NAMESPACE: {{ .Release.Namespace | quote }}
+KARPENTER_SERVICE: {{ include "dovetail.fullname" . | quote }}
+{{- end }}
+
+{{/* NodeRepair=true,... of the gates that were set, in a fixed order. */}}
+{{- define "dovetail.featureGates" -}}
+{{- $given := default dict (default dict .Values.settings).featureGates }}
+{{- $gates := list }}
+{{- range $name := list "nodeRepair" "nodeOverlay" "reservedCapacity" "spotToSpotConsolidation" "staticCapacity" "capacityBuffer" "terminateFirstDrift" "terminateFirstRepair" "podDeletionCostManagement" }}
+{{- range $key := list $name (title $name) }}
+{{- if hasKey $given $key }}
+{{- $gates = append $gates (printf "%s=%v" (title $name) (get $given $key)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- join "," $gates }}
+{{- end }}

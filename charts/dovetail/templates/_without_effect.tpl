@@ -1,0 +1,72 @@
+{{/*
+Values of Karpenter's charts that change nothing here: path, what may be said without a word (the value that already
+holds), and why. NOTES.txt names those that were set to anything else.
+*/}}
+{{- define "dovetail.withoutEffect" -}}
+settings.assumeRoleARN: {holds: "", why: "AWS is called as the pod's own role; annotate the ServiceAccount or associate it by Pod Identity"}
+settings.assumeRoleDuration: {holds: "", why: "no role is assumed beside the pod's own"}
+settings.aws.assumeRoleARN: {holds: "", why: "AWS is called as the pod's own role; annotate the ServiceAccount or associate it by Pod Identity"}
+settings.aws.assumeRoleDuration: {holds: "", why: "no role is assumed beside the pod's own"}
+settings.aws.tags: {holds: "", why: "instances carry spec.tags of their EC2NodeClass; set the tags there"}
+settings.aws.enablePodENI: {holds: "true", why: "branch interfaces for security groups of pods are always counted"}
+settings.aws.enableENILimitedPodDensity: {holds: "true", why: "pod density follows the network interfaces unless the EC2NodeClass sets spec.kubelet.maxPods"}
+settings.aws.nodeNameConvention: {holds: "ip-name", why: "nodes are found by provider id, whatever their names"}
+settings.featureGates.drift: {holds: "true", why: "drift is always found; a disruption budget with nodes 0 and reason Drifted stops the replacement"}
+settings.featureGates.driftEnabled: {holds: "true", why: "drift is always found; a disruption budget with nodes 0 and reason Drifted stops the replacement"}
+settings.awsFeatureGates.nodeClassCEL: {holds: "false", why: "selector terms in CEL are not read"}
+settings.eksControlPlane: {holds: "false", why: "EKS is asked about the cluster in any case"}
+settings.ignoreDRARequests: {holds: "true", why: "pods with resource claims are left to the scheduler"}
+settings.disableClusterStateObservability: {holds: "false", why: "these metrics cost nothing here and are always served"}
+logEncoding: {holds: "json", why: "log lines are JSON"}
+controller.logEncoding: {holds: "json", why: "log lines are JSON"}
+logConfig.logEncoding: {holds: "json", why: "log lines are JSON"}
+logConfig.enabled: {holds: "*", why: ""}
+logConfig.logLevel.webhook: {holds: "*", why: ""}
+logOutputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
+logErrorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
+logConfig.outputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
+logConfig.errorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
+controller.outputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
+controller.errorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
+webhook.logEncoding: {holds: "json", why: "log lines are JSON"}
+webhook.logLevel: {holds: "*", why: ""}
+webhook.metrics: {holds: "", why: "the webhook serves no metrics of its own"}
+webhook.replicas: {holds: "", why: "the webhook is a container of the controller's pods; set replicas"}
+webhook.affinity: {holds: "", why: "the webhook is a container of the controller's pods; set affinity"}
+webhook.nodeSelector: {holds: "", why: "the webhook is a container of the controller's pods; set nodeSelector"}
+webhook.tolerations: {holds: "", why: "the webhook is a container of the controller's pods; set tolerations"}
+webhook.hostNetwork: {holds: "false", why: "the webhook is a container of the controller's pods; set hostNetwork"}
+postInstallHook.image: {holds: "", why: "no Job runs after the installation: the webhook writes its certificate itself"}
+{{- end }}
+
+{{/* One line for each value that was set and changes nothing. */}}
+{{- define "dovetail.remarks" -}}
+{{- $entries := include "dovetail.withoutEffect" . | fromYaml }}
+{{- range $path, $entry := $entries }}
+{{- $value := $.Values }}
+{{- range $step := splitList "." $path }}
+{{- $value = ternary (get (ternary $value dict (kindIs "map" $value)) $step) "" (kindIs "map" $value) }}
+{{- end }}
+{{- if and $value (ne $entry.holds "*") (ne (toString $value) $entry.holds) }}
+* {{ $path }} = {{ toString $value }} has no effect: {{ $entry.why }}.
+{{- end }}
+{{- if and (eq (toString $value) "false") (kindIs "bool" $value) (ne $entry.holds "*") (ne $entry.holds "false") (ne $entry.holds "") }}
+* {{ $path }} = false has no effect: {{ $entry.why }}.
+{{- end }}
+{{- end }}
+{{- range $path, $names := include "dovetail.names" . | fromYaml }}
+{{- $values := ternary $.Values (get $.Values $path) (eq $path "values") }}
+{{- range $key, $_ := ternary $values dict (kindIs "map" $values) }}
+{{- if not (has $key $names) }}
+* {{ ternary "" (printf "%s." $path) (eq $path "values") }}{{ $key }} is no value of this chart and has no effect.
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The names that are read, so that a misspelt one does not pass unnoticed. */}}
+{{- define "dovetail.names" -}}
+values: [additionalAnnotations, additionalClusterRoleRules, additionalLabels, affinity, alerts, aws, clusterEndpoint, clusterName, controller, dashboards, dnsConfig, dnsPolicy, extraObjects, extraVolumes, flowSchemas, fullnameOverride, global, hostNetwork, imagePullPolicy, imagePullSecrets, initContainers, logConfig, logEncoding, logErrorOutputPaths, logLevel, logOutputPaths, nameOverride, networkPolicy, nodeSelector, podAnnotations, podDisruptionBudget, podLabels, podSecurityContext, postInstallHook, priorityClassName, replicas, revisionHistoryLimit, schedulerName, service, serviceAccount, serviceMonitor, settings, strategy, terminationGracePeriodSeconds, tolerations, topologySpreadConstraints, webhook]
+controller: [affinity, batchIdleDuration, batchMaxDuration, clusterEndpoint, clusterName, containerName, env, envFrom, errorOutputPaths, extraArgs, extraVolumeMounts, healthProbe, image, logEncoding, logLevel, metrics, nodeSelector, outputPaths, replicas, resources, securityContext, sidecarContainer, sidecarVolumeMounts, tolerations]
+settings: [amiRefreshInterval, assumeRoleARN, assumeRoleDuration, aws, awsFeatureGates, batchIdleDuration, batchMaxDuration, clusterCABundle, clusterEndpoint, clusterName, disableClusterStateObservability, disableDryRun, eksControlPlane, enableZonalShift, featureGates, ignoreDRARequests, interruptionQueue, isolatedVPC, minValuesPolicy, place, preferencePolicy, reservedENIs, schedulerConfig, subnetRefreshInterval, vmMemoryOverheadPercent]
+{{- end }}

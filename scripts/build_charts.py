@@ -1,0 +1,41 @@
+"""Write the parts of the charts that have their source in the code: custom resource definitions and RBAC rules.
+
+    python scripts/build_charts.py           writes charts/
+    python scripts/build_charts.py --check   says what differs, and fails if anything does
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dovetail.install.rbac import rules_template
+from dovetail.model.kinds.crds import KINDS, definition, render
+
+CHARTS = Path(__file__).parent.parent / "charts"
+
+
+def generated() -> dict[Path, str]:
+    """Path and content of every generated file."""
+    files = {CHARTS / "dovetail" / "templates" / "_rules.tpl": rules_template()}
+    for kind in KINDS:
+        text = render([definition(kind)]).removeprefix("---\n")
+        for folder in (CHARTS / "dovetail" / "crds", CHARTS / "dovetail-crd" / "definitions"):
+            files[folder / f"{kind.group}_{kind.plural}.yaml"] = text
+    return files
+
+
+def main() -> int:
+    stale = [path for path, text in generated().items() if not path.is_file() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(CHARTS.parent)} differs from its source: run scripts/build_charts.py")
+        return 1 if stale else 0
+    for path, text in generated().items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

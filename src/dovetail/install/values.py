@@ -1,0 +1,98 @@
+"""Values as Helm takes them: files, and `--set a.b=c,d={x,y}` with its escapes and types."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from dovetail.install.chart import Json, ValuesError, merge_values
+from dovetail.install.sprig import load_yaml
+
+_PART = re.compile(r"(?:\\.|[^\\,={}])+")
+
+
+def read_values(files: list[Path], sets: list[str]) -> Json:
+    """Later files over earlier ones, `--set` over all."""
+    values: Json = {}
+    for file in files:
+        try:
+            document = load_yaml(file.read_text(encoding="utf-8")) or {}
+        except (OSError, ValueError) as problem:
+            raise ValuesError(f"{file}: {problem}") from problem
+        if not isinstance(document, dict):
+            raise ValuesError(f"{file}: is not a map of values")
+        values = merge_values(document, values)
+    for text in sets:
+        set_value(values, text)
+    return values
+
+
+def set_value(values: Json, text: str) -> None:
+    """`a.b=1,c[0]=x,d={x,y}` into `values`. A backslash takes the next character as it is."""
+    at = 0
+    while at < len(text):
+        found = _PART.match(text, at)
+        if not found or text[found.end() : found.end() + 1] != "=":
+            raise ValuesError(f"--set {text}: expected key=value")
+        path = _path(found[0])
+        at = found.end() + 1
+        if text[at : at + 1] == "{":
+            end = text.find("}", at)
+            if end < 0:
+                raise ValuesError(f"--set {text}: a brace is not closed")
+            value: Any = [_typed(part) for part in _split(text[at + 1 : end], ",") if part]
+            at = end + 1
+        else:
+            item = re.compile(r"(?:\\.|[^\\,])*").match(text, at)
+            assert item is not None
+            value, at = _typed(item[0]), item.end()
+        _put(values, path, value, text)
+        if text[at : at + 1] == ",":
+            at += 1
+
+
+def _split(text: str, mark: str) -> list[str]:
+    """At every mark without a backslash before it."""
+    return re.split(rf"(?<!\\){re.escape(mark)}", text)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
+
+
+def _path(text: str) -> list[str | int]:
+    path: list[str | int] = []
+    for part in _split(text, "."):
+        name, *indices = re.split(r"\[(\d+)\]", part)
+        if name:
+            path.append(_plain(name))
+        path += [int(index) for index in indices if index]
+    return path
+
+
+def _typed(text: str) -> Any:
+    constants = {"true": True, "false": False, "null": None}
+    if text in constants:
+        return constants[text]
+    if re.fullmatch(r"-?(0|[1-9]\d*)", text):
+        return int(text)
+    return _plain(text)
+
+
+def _put(values: Any, path: list[str | int], value: Any, text: str) -> None:
+    inner = values
+    for step, following in zip(path, [*path[1:], None], strict=True):
+        fresh: Any = value if following is None else [] if isinstance(following, int) else {}
+        if isinstance(step, int):
+            if not isinstance(inner, list) or step > len(inner):
+                raise ValuesError(f"--set {text}: no element {step}")
+            if step == len(inner):
+                inner.append(fresh)
+            elif following is None:
+                inner[step] = value
+        elif not isinstance(inner, dict):
+            raise ValuesError(f"--set {text}: {step!r} of something that is no map")
+        elif following is None or not isinstance(inner.get(step), type(fresh)):
+            inner[step] = fresh
+        inner = inner[step]

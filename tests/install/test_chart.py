@@ -1,0 +1,156 @@
+"""The chart: values of Karpenter's charts are honoured or named, wrong types are refused, objects keep their names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dovetail.controllers.settings import read
+from dovetail.install.chart import Chart, Release, ValuesError, chart_directory
+from tests.install.karpenter_values import ALL, ALREADY_SO, WITH, nested
+
+KARPENTER = Release(name="karpenter", namespace="karpenter")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def chart() -> Chart:
+    return Chart(chart_directory())
+
+
+def by_kind(objects: list[dict[str, Any]], kind: str, name: str = "karpenter") -> dict[str, Any]:
+    return next(obj for obj in objects if obj["kind"] == kind and obj["metadata"]["name"] == name)
+
+
+def environment(objects: list[dict[str, Any]]) -> dict[str, str]:
+    container = by_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"][0]
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def test_objects_are_named_by_the_release_and_carry_karpenters_labels(chart: Chart) -> None:
+    objects = chart.objects(KARPENTER, {})
+    names = {(obj["kind"], obj["metadata"]["name"], obj["metadata"].get("namespace", "")) for obj in objects}
+    assert {
+        ("Deployment", "karpenter", "karpenter"), ("Service", "karpenter", "karpenter"),
+        ("ServiceAccount", "karpenter", "karpenter"), ("PodDisruptionBudget", "karpenter", "karpenter"),
+        ("ClusterRole", "karpenter", ""), ("ClusterRole", "karpenter-admin", ""), ("Role", "karpenter", "karpenter"),
+    } <= names  # fmt: skip
+    labels = {"app.kubernetes.io/name": "karpenter", "app.kubernetes.io/instance": "karpenter"}
+    deployment = by_kind(objects, "Deployment")
+    assert deployment["spec"]["selector"]["matchLabels"] == labels
+    assert deployment["spec"]["template"]["metadata"]["labels"] == labels
+    assert len(objects) >= 11
+    for obj in objects:
+        assert labels.items() <= obj["metadata"]["labels"].items(), obj["metadata"]["name"]
+
+
+def test_the_pods_stay_off_the_nodes_they_manage(chart: Chart) -> None:
+    spec = by_kind(chart.objects(KARPENTER, {}), "Deployment")["spec"]
+    assert spec["replicas"] == 2
+    pod = spec["template"]["spec"]
+    required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    keys = {expression["key"] for term in required for expression in term["matchExpressions"]}
+    assert keys == {"karpenter.sh/nodepool", "karpenter.sh/provisioner-name"}
+    selector = pod["topologySpreadConstraints"][0]["labelSelector"]["matchLabels"]
+    assert selector == spec["selector"]["matchLabels"]
+    security = pod["containers"][0]["securityContext"]
+    assert (security["runAsUser"], security["readOnlyRootFilesystem"]) == (65532, True)
+
+
+@cache
+def rendered(chart: Chart, *paths: str) -> tuple[list[dict[str, Any]], str]:
+    """Without the value that is tested; `paths` name those that it only shows with."""
+    given = nested({path: value for values in WITH.values() for path, value in values.items() if path in paths})
+    return chart.objects(KARPENTER, given), chart.notes(KARPENTER, given)
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_each_value_is_honoured_or_named_as_without_effect(chart: Chart, path: str) -> None:
+    before = WITH.get(path, {})
+    given = nested({**before, path: ALL[path]})
+    objects, notes = chart.objects(KARPENTER, given), chart.notes(KARPENTER, given)
+    plain_objects, plain_notes = rendered(chart, *before)
+    changed = objects != plain_objects
+    named = notes != plain_notes and any(
+        path.startswith(line.removeprefix("* ").split(" = ")[0]) for line in notes.splitlines() if line.startswith("* ")
+    )
+    assert changed or named or path in ALREADY_SO
+
+
+def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
+    """What the chart sets, the controller understands: no value of the chart stops it."""
+    given = nested({path: value for path, value in ALL.items() if path.startswith(("settings.", "log", "controller."))
+                    and not path.startswith("controller.image")})  # fmt: skip
+    settings = read({}, environment(chart.objects(KARPENTER, given)))
+    assert settings.cluster_name == "demo"
+    assert settings.interruption_queue == "demo"
+    assert settings.batch_max_duration == 20.0
+    assert settings.vm_memory_overhead_percent == 0.0
+    assert settings.gate("NodeRepair")
+    assert not settings.gate("ReservedCapacity")
+    assert settings.leader_election_namespace == "karpenter"
+
+
+def test_values_without_effect_are_silent_when_they_say_what_holds(chart: Chart) -> None:
+    given = nested({"settings.featureGates.drift": True, "logEncoding": "json", "logOutputPaths": ["stdout"],
+                    "settings.aws.enablePodENI": True, "settings.clusterName": "demo"})  # fmt: skip
+    assert "without effect" not in chart.notes(KARPENTER, given)
+
+
+def test_a_misspelt_value_is_named(chart: Chart) -> None:
+    notes = chart.notes(KARPENTER, {"settings": {"clustername": "demo"}, "replica": 3})
+    assert "* settings.clustername is no value of this chart" in notes
+    assert "* replica is no value of this chart" in notes
+    assert "settings.clusterName is empty" in notes
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("replicas", "two"), ("settings.clusterName", ["demo"]), ("controller.env", {"A": "b"}),
+        ("settings.batchMaxDuration", "ten"), ("serviceAccount.annotations", "arn"), ("settings.place", "anywhere"),
+        ("settings.featureGates.nodeRepair", "maybe"), ("tolerations", {"key": "a"}), ("webhook.port", 0),
+        ("settings.aws", "demo"), ("podDisruptionBudget.maxUnavailable", "half"),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_is_refused_by_its_path(chart: Chart, path: str, value: Any) -> None:
+    with pytest.raises(ValuesError, match=rf"^{path}: "):
+        chart.objects(KARPENTER, nested({path: value}))
+
+
+def test_a_default_is_removed_by_null(chart: Chart) -> None:
+    objects = chart.objects(KARPENTER, {"affinity": None, "priorityClassName": None})
+    pod = by_kind(objects, "Deployment")["spec"]["template"]["spec"]
+    assert "affinity" not in pod
+    assert "priorityClassName" not in pod
+
+
+def test_zero_is_a_value(chart: Chart) -> None:
+    spec = by_kind(chart.objects(KARPENTER, {"replicas": 0, "terminationGracePeriodSeconds": 0}), "Deployment")["spec"]
+    assert (spec["replicas"], spec["template"]["spec"]["terminationGracePeriodSeconds"]) == (0, 0)
+
+
+def test_the_generated_parts_of_the_charts_are_up_to_date() -> None:
+    run = subprocess.run(
+        [sys.executable, "scripts/build_charts.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_definitions_point_at_the_webhook_where_they_convert() -> None:
+    chart = Chart(chart_directory("dovetail-crd"))
+    plain = chart.objects(KARPENTER, {"additionalAnnotations": {"a": "b"}})
+    assert len(plain) == 8
+    assert {obj["metadata"]["annotations"]["a"] for obj in plain} == {"b"}
+    converted = chart.objects(KARPENTER, {"webhook": {"enabled": True}})
+    services = {
+        obj["metadata"]["name"]: obj["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+        for obj in converted if "conversion" in obj["spec"]
+    }  # fmt: skip
+    assert set(services) == {"nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"}
+    assert services["nodepools.karpenter.sh"]["namespace"] == "karpenter"
