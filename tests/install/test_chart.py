@@ -94,10 +94,12 @@ def test_the_controller_reads_every_variable_of_the_chart(chart: Chart) -> None:
     assert settings.gate("NodeRepair")
     assert not settings.gate("ReservedCapacity")
     assert settings.leader_election_namespace == "karpenter"
+    inert = {value.setting for value in settings.without_effect()}
+    assert inert == {"feature_gates CapacityBuffer"}, "what has no effect is not handed on, but named in the notes"
 
 
 def test_values_without_effect_are_silent_when_they_say_what_holds(chart: Chart) -> None:
-    given = nested({"settings.featureGates.drift": True, "logEncoding": "json", "logOutputPaths": ["stdout"],
+    given = nested({"settings.featureGates.drift": True, "settings.ignoreDRARequests": True, "replicas": 2,
                     "settings.aws.enablePodENI": True, "settings.clusterName": "demo"})  # fmt: skip
     assert "without effect" not in chart.notes(KARPENTER, given)
 

@@ -17,15 +17,12 @@ CLUSTER_CA_BUNDLE: {{ coalesce $settings.clusterCABundle $aws.clusterCABundle | 
 INTERRUPTION_QUEUE: {{ coalesce $settings.interruptionQueue $aws.interruptionQueueName | default "" | toString | quote }}
 DEFAULT_INSTANCE_PROFILE: {{ coalesce $aws.defaultInstanceProfile $old.defaultInstanceProfile | default "" | toString | quote }}
 ISOLATED_VPC: {{ coalesce $settings.isolatedVPC $aws.isolatedVPC | default false | toString | quote }}
-EKS_CONTROL_PLANE: {{ default false $settings.eksControlPlane | toString | quote }}
-ENABLE_ZONAL_SHIFT: {{ default false $settings.enableZonalShift | toString | quote }}
 VM_MEMORY_OVERHEAD_PERCENT: {{ coalesce (get $settings "vmMemoryOverheadPercent" | toString) (get $aws "vmMemoryOverheadPercent" | toString) | default "" | quote }}
 RESERVED_ENIS: {{ default "" $settings.reservedENIs | toString | quote }}
 BATCH_MAX_DURATION: {{ coalesce $settings.batchMaxDuration $controller.batchMaxDuration | default "" | toString | quote }}
 BATCH_IDLE_DURATION: {{ coalesce $settings.batchIdleDuration $controller.batchIdleDuration | default "" | toString | quote }}
 PREFERENCE_POLICY: {{ default "" $settings.preferencePolicy | quote }}
 MIN_VALUES_POLICY: {{ default "" $settings.minValuesPolicy | quote }}
-IGNORE_DRA_REQUESTS: {{ ternary "false" "true" (eq (toString $settings.ignoreDRARequests) "false") | quote }}
 DISABLE_CLUSTER_STATE_OBSERVABILITY: {{ default false $settings.disableClusterStateObservability | toString | quote }}
 DISABLE_DRY_RUN: {{ default false $settings.disableDryRun | toString | quote }}
 AMI_REFRESH_INTERVAL: {{ default "" $settings.amiRefreshInterval | toString | quote }}
@@ -33,11 +30,13 @@ SUBNET_REFRESH_INTERVAL: {{ default "" $settings.subnetRefreshInterval | toStrin
 PLACE: {{ default "" $settings.place | quote }}
 SCHEDULER_CONFIG: {{ default "" $settings.schedulerConfig | quote }}
 FEATURE_GATES: {{ $gates | quote }}
-LOG_LEVEL: {{ ternary "info" $level (eq $level "warn") | quote }}
+LOG_LEVEL: {{ $level | quote }}
+LOG_ENCODING: {{ coalesce .Values.logEncoding $log.logEncoding $controller.logEncoding "json" | quote }}
+LOG_OUTPUT_PATHS: {{ coalesce .Values.logOutputPaths $log.outputPaths $controller.outputPaths | default (list "stdout") | join "," | quote }}
+LOG_ERROR_OUTPUT_PATHS: {{ coalesce .Values.logErrorOutputPaths $log.errorOutputPaths $controller.errorOutputPaths | default (list "stderr") | join "," | quote }}
 METRICS_PORT: {{ default dict $controller.metrics | dig "port" 8080 | toString | quote }}
 HEALTH_PROBE_PORT: {{ default dict $controller.healthProbe | dig "port" 8081 | toString | quote }}
 LEADER_ELECTION_NAMESPACE: {{ .Release.Namespace | quote }}
-KARPENTER_SERVICE: {{ include "dovetail.fullname" . | quote }}
 {{- end }}
 
 {{/* NodeRepair=true,... of the gates that were set, in a fixed order. */}}

@@ -15,19 +15,11 @@ settings.featureGates.drift: {holds: "true", why: "drift is always found; a disr
 settings.featureGates.driftEnabled: {holds: "true", why: "drift is always found; a disruption budget with nodes 0 and reason Drifted stops the replacement"}
 settings.awsFeatureGates.nodeClassCEL: {holds: "false", why: "selector terms in CEL are not read"}
 settings.eksControlPlane: {holds: "false", why: "EKS is asked about the cluster in any case"}
+settings.enableZonalShift: {holds: "false", why: "a zonal shift does not move launches out of the zone; restrict topology.kubernetes.io/zone in the NodePools during a shift"}
+settings.featureGates.capacityBuffer: {holds: "false", why: "CapacityBuffers are stored and not acted on; keep headroom with a Deployment of low priority"}
 settings.ignoreDRARequests: {holds: "true", why: "pods with resource claims are left to the scheduler"}
-settings.disableClusterStateObservability: {holds: "false", why: "these metrics cost nothing here and are always served"}
-logEncoding: {holds: "json", why: "log lines are JSON"}
-controller.logEncoding: {holds: "json", why: "log lines are JSON"}
-logConfig.logEncoding: {holds: "json", why: "log lines are JSON"}
 logConfig.enabled: {holds: "*", why: ""}
 logConfig.logLevel.webhook: {holds: "*", why: ""}
-logOutputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
-logErrorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
-logConfig.outputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
-logConfig.errorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
-controller.outputPaths: {holds: "[stdout]", why: "log lines go to standard output"}
-controller.errorOutputPaths: {holds: "[stderr]", why: "log lines go to standard output"}
 webhook.logEncoding: {holds: "json", why: "log lines are JSON"}
 webhook.logLevel: {holds: "*", why: ""}
 webhook.metrics: {holds: "", why: "the webhook serves no metrics of its own"}
