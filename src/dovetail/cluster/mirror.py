@@ -35,6 +35,7 @@ from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
 
 T = TypeVar("T")
+V = TypeVar("V")
 Listener = Callable[[Change[Any]], None]
 
 #: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
@@ -50,6 +51,8 @@ class Mirror:
         self._clock = clock
         self._slimmer = Slimmer()
         self._listeners: dict[str, list[Listener]] = {}
+        #: Given what a listener raises; without it the error ends the watch.
+        self.listener_failed: Callable[[Exception], None] | None = None
         self._optional: list[Reflector[Any]] = []
         self._required: list[Reflector[Any]] = []
 
@@ -109,6 +112,26 @@ class Mirror:
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
         """Call `listener` after every change of a kind; it must only take notes."""
         self._listeners.setdefault(resource.name, []).append(listener)
+
+    def registered(self, register: Callable[[], V]) -> tuple[V, Callable[[], None]]:
+        """What `register` returns, and a call that removes the listeners and notes which it added."""
+        before = {name: len(listeners) for name, listeners in self._listeners.items()}
+        readers = len(self._notes)
+        made = register()
+        notes = self._notes[readers:]
+        added = [
+            (name, listener)
+            for name, listeners in self._listeners.items()
+            for listener in listeners[before.get(name, 0) :]
+        ]
+
+        def remove() -> None:
+            self._notes[:] = [each for each in self._notes if not any(each is mine for mine in notes)]
+            for name, listener in added:
+                if listener in self._listeners[name]:
+                    self._listeners[name].remove(listener)
+
+        return made, remove
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -392,7 +415,12 @@ class Mirror:
         listeners = self._listeners.setdefault(resource.name, [])
 
         def tell(change: Change[Any]) -> None:
-            for listener in listeners:
-                listener(change)
+            for listener in tuple(listeners):
+                try:
+                    listener(change)
+                except Exception as problem:  # the others hear of the change all the same
+                    if self.listener_failed is None:
+                        raise
+                    self.listener_failed(problem)
 
         return tell

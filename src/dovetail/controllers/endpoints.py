@@ -19,12 +19,16 @@ Problems = Callable[[], list[str]]
 
 @asynccontextmanager
 async def serving(
-    metrics: Metrics, problems: Problems, metrics_port: int, health_port: int, remarks: Problems = list
-) -> AsyncIterator[None]:
-    """Serve both ports while the block runs; port 0 serves nothing. `remarks` are said by one who is ready, too."""
+    metrics: Metrics, problems: Problems, metrics_port: int, health_port: int, remarks: Problems = list,
+    unrecovered: Problems = list,
+) -> AsyncIterator[None]:  # fmt: skip
+    """Serve both ports while the block runs; port 0 serves nothing. `remarks` are said by one who is ready, too.
+
+    `unrecovered` is what only a restart of the process may help.
+    """
     runners = []
     try:
-        for port, routes in ((metrics_port, _metrics(metrics)), (health_port, _health(problems, remarks))):
+        for port, routes in ((metrics_port, _metrics(metrics)), (health_port, _health(problems, remarks, unrecovered))):
             if port:
                 app = web.Application()
                 app.add_routes(routes)
@@ -52,9 +56,10 @@ def _metrics(metrics: Metrics) -> list[web.RouteDef]:
     return [web.get("/metrics", answer)]
 
 
-def _health(problems: Problems, remarks: Problems) -> list[web.RouteDef]:
+def _health(problems: Problems, remarks: Problems, unrecovered: Problems) -> list[web.RouteDef]:
     async def alive(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+        dead = unrecovered()
+        return web.Response(status=503 if dead else 200, text="\n".join(dead or ["ok"]))
 
     async def ready(_: web.Request) -> web.Response:
         found = problems()

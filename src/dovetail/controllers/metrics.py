@@ -186,6 +186,10 @@ class Metrics:
         self.safe_mode = self._gauge(
             "dovetail_safe_mode", "1 while voluntary disruption is stopped.", ("cause",), prefix=""
         )
+        self.controller_failures = self._counter(
+            "dovetail_controller_failures", "Errors that ended a controller, which was then restarted.",
+            ("controller",), prefix="",
+        )  # fmt: skip
         self.drift_stopped = self._gauge(
             "dovetail_drift_stopped", "1 while drift is stopped for a NodePool because it repeats.", ("nodepool",),
             prefix="",

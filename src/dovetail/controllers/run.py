@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,7 @@ from dovetail.controllers.safety import DISABLING, Safety
 from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.static import Static
+from dovetail.controllers.supervision import Supervisor
 from dovetail.controllers.termination.controller import Termination
 from dovetail.controllers.termination.shields import Shields
 from dovetail.controllers.tidying import tidy
@@ -132,6 +133,8 @@ class Autoscaler:
         self.metrics = Metrics(clock)
         kube = kube.observed(self.metrics.runtime.observe_request)
         self.mirror = Mirror(kube, clock)
+        self.supervisor = Supervisor(clock, chance.child("supervisor"), self.metrics, self.log)
+        self.mirror.listener_failed = lambda problem: self.supervisor.report("listener", problem)
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
         self.safety = Safety(clock, self.metrics, self.log)
@@ -188,7 +191,10 @@ class Autoscaler:
     async def run(self) -> None:
         settings = self.settings
         async with (
-            serving(self.metrics, self.problems, settings.metrics_port, settings.health_probe_port, self.remarks),
+            serving(
+                self.metrics, self.problems, settings.metrics_port, settings.health_probe_port, self.remarks,
+                self.supervisor.unrecovered,
+            ),
             serving_profiles(settings.profiling_port) if settings.enable_profiling else nullcontext(),
             asyncio.TaskGroup() as group,
         ):
@@ -196,9 +202,9 @@ class Autoscaler:
                 group.create_task(measure_lag(self.metrics.runtime.loop_lag), name="loop lag")
             if settings.memory_limit > 0:
                 group.create_task(keep_below(settings.memory_limit, self.log), name="memory limit")
-            group.create_task(self.mirror.run(), name="mirror")
+            group.create_task(self.supervisor.supervise("mirror", self.mirror.run), name="mirror")
             if self._selectors is not None:
-                group.create_task(self._selectors.run(), name="selectors")
+                group.create_task(self.supervisor.supervise("selectors", self._selectors.run), name="selectors")
             if self.election is None:
                 await self.lead()
             else:
@@ -222,19 +228,35 @@ class Autoscaler:
         await self._recover_machines()
         with self.mirror.listening():
             self.context.waits.follow(self.mirror)
-            controllers = [make(self.context) for make in CONTROLLERS]
+            controllers = [self._supervised(make) for make in CONTROLLERS]
             self.log.info(
                 "Starting Controllers", controllers=len(controllers), nodepools=len(self.mirror.pools.store),
                 nodeclaims=len(self.mirror.claims.store), nodes=len(self.mirror.nodes.store),
             )  # fmt: skip
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._recorder.run(), name="events")
+                group.create_task(self.supervisor.supervise("events", self._recorder.run), name="events")
                 if not virtual():
                     group.create_task(tidy(lambda: not self.mirror.unbound()), name="tidying")
                 if self._machines is not None:
-                    group.create_task(self._machines.run(), name="machines")
-                for controller in controllers:
-                    group.create_task(controller.run(), name=type(controller).__name__)
+                    machines = self.supervisor.supervise("machines", self._machines.run)
+                    group.create_task(machines, name="machines")
+                for name, run in controllers:
+                    group.create_task(self.supervisor.supervise(name, run), name=name)
+
+    def _supervised(self, make: Callable[[Context], Controller]) -> tuple[str, Callable[[], Awaitable[None]]]:
+        """A controller's name, and a call that runs it; each call after the first runs a new one in its place."""
+        first, remove = self.mirror.registered(lambda: make(self.context))
+        running: list[tuple[Controller, Callable[[], None]]] = [(first, remove)]
+
+        async def run() -> None:
+            controller, forget = running.pop() if running else self.mirror.registered(lambda: make(self.context))
+            try:
+                await controller.run()
+            except Exception:
+                forget()
+                raise
+
+        return type(first).__name__, run
 
     async def _read(self) -> None:
         """Until the cluster is known. Whoever waits for that is told why it takes so long."""

@@ -17,6 +17,7 @@ from dovetail.chance import Chance
 from dovetail.cloud.protocol import CloudError
 from dovetail.controllers import logs
 from dovetail.controllers.metrics import Metrics
+from dovetail.controllers.supervision import raised_at
 from dovetail.kube.errors import Conflict, KubeError
 from dovetail.kube.queue import WorkQueue
 from dovetail.kube.resources import Resource
@@ -61,6 +62,7 @@ class Worker:
         #: Ids of reconciliations that failed, until that is logged.
         self._failing: dict[str, str] = {}
         self._ids = chance.child("reconcile", name)
+        self._logged: set[tuple[str, str]] = set()
         self._queue: WorkQueue[str] = WorkQueue(Retries(base=base, cap=cap), chance.child("worker", name))
         if self._runtime is not None:
             self._queue.observer = self._runtime.queue(name, lambda: len(self._queue), workers)
@@ -90,6 +92,10 @@ class Worker:
         namespace, _, name = key.rpartition("/")
         unexplained = None if isinstance(problem, EXPLAINED) else problem
         text = repr(problem) if unexplained else str(problem)
+        if unexplained is not None:  # its traceback once
+            error = (type(problem).__name__, raised_at(problem))
+            unexplained = None if error in self._logged else problem
+            self._logged.add(error)
         with logs.reconciling(self.name, self._failing.pop(key, ""), name, self._resource, namespace):
             self._log.error("Reconciler error", error=text, retry=pause, exc_info=unexplained)
 
