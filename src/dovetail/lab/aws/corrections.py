@@ -7,7 +7,7 @@ the life of the process: `install` may be called again with another shop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from dovetail.clock import wall
@@ -43,7 +43,10 @@ def _correct() -> None:
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
+    from moto.sts.responses import TokenResponse
 
+    TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
+    TokenResponse.get_federation_token = _with_own_key(TokenResponse.get_federation_token)
     Fleets.create_fleet = _at_once(Fleets.create_fleet)
     SpotInstances.describe_spot_price_history = _spot_prices
     InstanceResponse.describe_instances = _with_every_tag(InstanceResponse.describe_instances)
@@ -73,6 +76,24 @@ def _at_once(plain: Method) -> Method:
         return ActionResult(fleet.create(self.ec2_backend, _open_shop(), asked))
 
     return create_fleet
+
+
+def _with_own_key(plain: Method) -> Method:
+    """Sessions have keys of their own; moto gives all of them the one in AWS's documentation."""
+
+    def answer(self: Any) -> Any:
+        from moto.backends import get_backend
+        from moto.sts.utils import random_session_token
+
+        found = plain(self)
+        given = found.result["Credentials"]
+        key = get_backend("iam")[self.current_account][self.partition].create_temp_access_key()
+        key.session = random_session_token(), given["Expiration"].replace(tzinfo=UTC)
+        given |= {"AccessKeyId": key.access_key_id, "SecretAccessKey": key.secret_access_key,
+                  "SessionToken": key.session[0]}  # fmt: skip
+        return found
+
+    return answer
 
 
 def _sold_here(plain: Method) -> Method:

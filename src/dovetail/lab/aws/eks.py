@@ -27,7 +27,7 @@ from dovetail.lab import metricsserver
 from dovetail.lab.aws import world
 from dovetail.lab.aws.bridge import Bridge
 from dovetail.lab.aws.ec2 import Ec2, Timing
-from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint
+from dovetail.lab.aws.endpoint import ACCOUNT, Endpoint, new_credentials
 from dovetail.lab.aws.faults import AwsFaults
 from dovetail.lab.aws.market import Market
 from dovetail.lab.cluster import Lab
@@ -79,7 +79,7 @@ class Eks:
         await metricsserver.install(lab.kube)
         loop = asyncio.get_running_loop()
         market = Market(settings.region, settings.families)
-        endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port))
+        endpoint = await loop.run_in_executor(None, lambda: Endpoint(market, settings.aws_port, new_credentials()))
         self.endpoint = endpoint
         try:
             made = await loop.run_in_executor(None, lambda: self._account(endpoint))
@@ -142,13 +142,8 @@ class Eks:
         )
 
     def _cloud(self, endpoint: Endpoint, lab: Lab) -> Aws:
-        import boto3
-
         settings = self.settings
-        session = boto3.session.Session(
-            aws_access_key_id="lab", aws_secret_access_key="lab", region_name=settings.region
-        )
-        calls = Calls(lab.clock, region=settings.region, endpoint=endpoint.url, session=session)
+        calls = Calls(lab.clock, region=settings.region, endpoint=endpoint.url, session=endpoint.session())
         return Aws(
             AwsSettings(
                 cluster_name=settings.cluster_name, region=settings.region, interruption_queue=settings.cluster_name,

@@ -4,24 +4,37 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 from typing import Any
 
+from dovetail.clock import wall
 from dovetail.lab.aws import corrections
 from dovetail.lab.aws.fleet import Shop
 from dovetail.lab.aws.front import Front
+from dovetail.lab.aws.gate import Gate
 from dovetail.lab.aws.market import Market
 from dovetail.lab.aws.placement import Groups
 from dovetail.lab.aws.reservations import Book
+from dovetail.lab.aws.signatures import Credentials, issued
 from dovetail.lab.aws.trouble import Trouble
 
 ACCOUNT = "123456789012"
 
 
-class Endpoint:
-    """Starts at once in a thread of its own; `url` is where to send requests."""
+#: What opens an endpoint that is made without credentials of its own: one inside a test.
+TEST_CREDENTIALS = Credentials("lab", "lab")
 
-    def __init__(self, market: Market, port: int = 0) -> None:
+
+def new_credentials() -> Credentials:
+    """An access key that nothing outside of the lab can guess."""
+    return Credentials(f"LAB{secrets.token_hex(8).upper()}", secrets.token_urlsafe(30))
+
+
+class Endpoint:
+    """Starts at once in a thread of its own; `url` is where to send requests, signed with `credentials`."""
+
+    def __init__(self, market: Market, port: int = 0, credentials: Credentials = TEST_CREDENTIALS) -> None:
         # AWS's own policies are attached by the walk-throughs; moto loads them only when told to.
         os.environ.setdefault("MOTO_IAM_LOAD_MANAGED_POLICIES", "true")
         from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -33,13 +46,15 @@ class Endpoint:
 
         logging.getLogger("werkzeug").setLevel(logging.ERROR)
         self.market = market
+        self.credentials = credentials
         self.book = Book(self._used)
         self.trouble = Trouble()
         self.groups = Groups(self.instances)
         corrections.install(Shop(market, self.book, self.groups))
         moto = DomainDispatcherApplication(create_backend_app)
         self.front = Front(moto, market, self.book, self.groups, self.trouble)
-        self._server = make_server("127.0.0.1", port, self.front, threaded=True, request_handler=Quiet)
+        gate = Gate(self.front, self._credentials_of, wall)
+        self._server = make_server("127.0.0.1", port, gate, threaded=True, request_handler=Quiet)
         self._thread = threading.Thread(target=self._server.serve_forever, name="aws-endpoint", daemon=True)
         self._thread.start()
 
@@ -51,11 +66,23 @@ class Endpoint:
         """What points the `aws` command and boto3 here."""
         return {
             "AWS_ENDPOINT_URL": self.url,
-            "AWS_ACCESS_KEY_ID": "lab",
-            "AWS_SECRET_ACCESS_KEY": "lab",
+            "AWS_ACCESS_KEY_ID": self.credentials.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.credentials.secret_key,
             "AWS_REGION": self.market.region,
             "AWS_DEFAULT_REGION": self.market.region,
         }
+
+    def session(self) -> Any:
+        """A session of boto3 with the lab's credentials."""
+        import boto3
+
+        return boto3.session.Session(
+            aws_access_key_id=self.credentials.access_key, aws_secret_access_key=self.credentials.secret_key,
+            region_name=self.market.region,
+        )  # fmt: skip
+
+    def _credentials_of(self, access_key: str) -> Credentials | None:
+        return self.credentials if access_key == self.credentials.access_key else issued(access_key)
 
     def backend(self, service: str, region: str | None = None) -> Any:
         """moto's own state of a service, for the parts of the lab that are AWS themselves."""

@@ -40,12 +40,7 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def client(endpoint: Endpoint, service: str) -> Any:
-    import boto3
-
-    return boto3.client(
-        service, region_name=endpoint.market.region, endpoint_url=endpoint.url,
-        aws_access_key_id="lab", aws_secret_access_key="lab",
-    )
+    return endpoint.session().client(service, endpoint_url=endpoint.url)
 
 
 def build(endpoint: Endpoint, cluster: str, *, version: str, api_url: str, ca: bytes) -> World:
