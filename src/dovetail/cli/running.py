@@ -28,7 +28,7 @@ from dovetail.controllers.settings import Settings
 from dovetail.controllers.start_lines import announce
 from dovetail.controllers.worker import every
 from dovetail.kube.client import Kube
-from dovetail.kube.config import load
+from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import NODES, PODS
@@ -98,7 +98,8 @@ async def _run(options: Options) -> None:
         cloud = _cloud(options, clock, chance)
         fleet = Fleet(beside, cloud, clock, chance.child("fleet")) if isinstance(cloud, SimulatedCloud) else None
         autoscaler = Autoscaler(
-            kube, cloud, clock, chance, settings, log=log, identity=identity, lease=unpaced, machines=fleet
+            kube, cloud, clock, chance, settings, log=log, identity=identity, lease=unpaced, machines=fleet,
+            namespace=connection.namespace if connection.context == IN_CLUSTER else "",
         )
         if fleet is not None:
             hear, see = fleet.pod_changed, fleet.node_changed

@@ -20,7 +20,7 @@ from dovetail.cluster.reservations import Reservations, Target
 from dovetail.cluster.slim import Slimmer, keep_node
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube
-from dovetail.kube.errors import KubeError
+from dovetail.kube.errors import Forbidden, KubeError
 from dovetail.kube.reflector import Change, Reflector
 from dovetail.kube.store import Index
 from dovetail.model.instancetype import InstanceType
@@ -67,7 +67,7 @@ class Mirror:
         self.storage_classes = self._watch(kinds.STORAGECLASSES, StorageClass)
         self.csi_nodes = self._watch(kinds.CSINODES, CSINode, self._csi_node)
         self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget, self._budget)
-        self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass)
+        self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass, optional=True)
         self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
 
@@ -108,6 +108,10 @@ class Mirror:
     def failures(self) -> Mapping[str, KubeError]:
         """Watches that do not work, by kind."""
         return {each.resource.name: each.failure for each in self._required if each.failure is not None}
+
+    def forbidden(self) -> Mapping[str, KubeError]:
+        """Watches that may be missing and that we have no right to, by kind."""
+        return {each.resource.name: each.failure for each in self._optional if isinstance(each.failure, Forbidden)}
 
     def listen(self, resource: kinds.Resource, listener: Listener) -> None:
         """Call `listener` after every change of a kind; it must only take notes."""
@@ -408,6 +412,7 @@ class Mirror:
             self.listen(resource, handler)
         tell, indices = self._teller(resource), {stages.STAGE: stage} if stage is not None else None
         reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep, indices=indices)
+        reflector.optional = optional
         (self._optional if optional else self._required).append(reflector)
         return reflector
 

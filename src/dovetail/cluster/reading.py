@@ -1,4 +1,4 @@
-"""The first reading of a cluster: over once every kind was listed, or is known not to be served."""
+"""The first reading of a cluster: over once every kind was listed, or is known not to be served or not ours to read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.reflector import Reflector
 
 #: How often, in seconds, it is asked whether the server has a kind at all.
@@ -21,8 +21,8 @@ async def read(required: Iterable[Reflector[Any]], optional: Iterable[Reflector[
 
 
 async def _read_or_absent(reflector: Reflector[Any]) -> None:
-    """Until a kind has been listed, or the server has said that it has no such kind."""
-    while not isinstance(reflector.failure, NotFound):
+    """Until a kind has been listed, or the server has said that it has no such kind or that we may not read it."""
+    while not isinstance(reflector.failure, NotFound | Forbidden):
         try:
             async with asyncio.timeout(LOOK):
                 await reflector.synced.wait()

@@ -18,6 +18,7 @@ from dovetail.controllers.ledger import Ledger
 from dovetail.controllers.metrics import Metrics
 from dovetail.controllers.notices import Notices
 from dovetail.controllers.offers import Offers
+from dovetail.controllers.rights import Rights
 from dovetail.controllers.safety import Safety
 from dovetail.controllers.settings import Settings
 from dovetail.controllers.waits import Waits
@@ -48,6 +49,7 @@ class Context:
     metrics: Metrics
     waits: Waits
     notices: Notices
+    rights: Rights
     log: FilteringBoundLogger
     coming: Coming = field(default_factory=Coming)
     ended: set[str] = field(default_factory=set)

@@ -45,6 +45,8 @@ class Generations:
         context.mirror.listen(EC2NODECLASSES, self._stands_changed("EC2NodeClass"))
 
     async def run(self) -> None:
+        for reflector in self._old.values():
+            reflector.optional = True
         for pool in self._context.mirror.pools.store.all():
             self._worker.add(f"NodePool/{pool.name}")
         for each in self._context.mirror.node_classes.store.all():

@@ -190,6 +190,10 @@ class Metrics:
             "dovetail_controller_failures", "Errors that ended a controller, which was then restarted.",
             ("controller",), prefix="",
         )  # fmt: skip
+        self.missing_rights = self._gauge(
+            "dovetail_missing_rights", "1 for a right that Kubernetes denies and a feature is off for.",
+            ("verb", "resource"), prefix="",
+        )  # fmt: skip
         self.drift_stopped = self._gauge(
             "dovetail_drift_stopped", "1 while drift is stopped for a NodePool because it repeats.", ("nodepool",),
             prefix="",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from dovetail.controllers.context import Context
 from dovetail.controllers.ledger import Decision
+from dovetail.controllers.rights import OF_WATCHES, WRITE_HISTORY
 from dovetail.controllers.safety import Cause
 from dovetail.controllers.worker import every
 from dovetail.kube.errors import Forbidden, KubeError, Unauthorized
@@ -67,19 +68,35 @@ class Observer:
         if self._changed:
             self._health()
         context.safety.review()
+        self._review_rights()
         self._tell()
         await self._save(failures.values())
         if context.clock.monotonic() - self._forgot > FORGET:
             self._forgot = context.clock.monotonic()
             await context.ledger.forget()
 
+    def _review_rights(self) -> None:
+        """Name the watches that we have no right to, and do without."""
+        forbidden = self._context.mirror.forbidden()
+        for resource, right in OF_WATCHES.items():
+            if resource in forbidden:
+                self._context.rights.deny(right, str(forbidden[resource]))
+            else:
+                self._context.rights.allow(right)
+
     async def _save(self, failures: Iterable[KubeError]) -> None:
         """Bring decisions to their store. Being refused, there or by a watch, tells that we may no longer act."""
         denied = next((str(each) for each in failures if isinstance(each, Unauthorized | Forbidden)), None)
-        try:
-            await self._write()
-        except (Unauthorized, Forbidden) as problem:
-            denied = problem.message
+        rights = self._context.rights
+        if not rights.is_denied(WRITE_HISTORY):
+            try:
+                await self._write()
+            except Unauthorized as problem:
+                denied = problem.message
+            except Forbidden as problem:
+                rights.deny(WRITE_HISTORY, problem.message)
+            else:
+                rights.allow(WRITE_HISTORY)
         self._context.safety.set(Cause.NOT_AUTHORISED, denied)
 
     def _health(self) -> None:

@@ -24,9 +24,10 @@ from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim import initialization
 from dovetail.controllers.nodeclaim.registration import manifest
 from dovetail.controllers.provisioning.pending import queued
+from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
-from dovetail.kube.errors import ApiError, Conflict, NotFound
+from dovetail.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from dovetail.kube.reflector import Change
 from dovetail.kube.resources import NODES, PODS
 from dovetail.model.hostports import HostPort, clash, host_ports
@@ -210,11 +211,15 @@ class Placement:
                 await self._context.kube.bind(meta.name, meta.namespace, node.metadata.name, uid=meta.uid)
             except (Conflict, NotFound):
                 return False  # it went elsewhere, or away: it is left alone
+            except Forbidden as problem:
+                self._context.rights.deny(BIND_PODS, problem.message)
+                return False
             except ApiError as problem:
                 self._context.log.error(
                     "could not place pod", Pod=logs.ref(meta.name, meta.namespace), error=problem.message
                 )
                 return False
+        self._context.rights.allow(BIND_PODS)
         self._bound.add(meta.uid)
         return True
 

@@ -46,6 +46,7 @@ from dovetail.controllers.profiling import serving_profiles
 from dovetail.controllers.provisioning.provisioner import Provisioner
 from dovetail.controllers.rebooting import Rebooting
 from dovetail.controllers.reserved import Reserved
+from dovetail.controllers.rights import Rights
 from dovetail.controllers.safety import DISABLING, Safety
 from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
@@ -122,8 +123,11 @@ class Autoscaler:
         identity: str = "dovetail",
         lease: Kube | None = None,
         machines: Machines | None = None,
+        namespace: str = "",
     ) -> None:
-        """`lease` is a client of its own for the election, so that nothing of ours can delay it.
+        """`namespace` is that of the pod we run in, if we run in one: the lease is there unless settings say otherwise.
+
+        `lease` is a client of its own for the election, so that nothing of ours can delay it.
 
         `machines` are those of a simulated cloud: they live and die with whoever leads.
         """
@@ -138,11 +142,12 @@ class Autoscaler:
         self._spread = default_constraints(settings.scheduler_config)
         self._selectors = Selectors(kube) if self._spread else None
         self.safety = Safety(clock, self.metrics, self.log)
-        self._namespace = settings.leader_election_namespace or NAMESPACE
+        self.rights = Rights(clock, self.metrics, self.log)
+        self.namespace = settings.leader_election_namespace or settings.system_namespace or namespace or NAMESPACE
         self.election = (
             None
             if settings.disable_leader_election
-            else LeaderElection(lease or kube, settings.leader_election_name, self._namespace, identity)
+            else LeaderElection(lease or kube, settings.leader_election_name, self.namespace, identity)
         )
         master = self.metrics.runtime.master.labels(settings.leader_election_name)
         master.set_function(lambda: float(self.election is None or self.election.leading))
@@ -180,13 +185,14 @@ class Autoscaler:
             metrics=self.metrics,
             waits=Waits(clock, self.metrics),
             notices=Notices(self._recorder, clock),
+            rights=self.rights,
             log=self.log,
         )
 
     def _store(self, kube: Kube) -> Store:
         if self.settings.history:
             return history.File(Path(self.settings.history))
-        return history.ConfigMaps(kube, self._namespace)
+        return history.ConfigMaps(kube, self.namespace)
 
     async def run(self) -> None:
         settings = self.settings
@@ -298,7 +304,10 @@ class Autoscaler:
 
     def remarks(self) -> list[str]:
         """What a healthy autoscaler has to say all the same."""
-        return [f"safe mode, {cause}: {why}" for cause, why in self.safety.causes().items()]
+        return [
+            *(f"safe mode, {cause}: {why}" for cause, why in self.safety.causes().items()),
+            *self.rights.missing(),
+        ]
 
 
 async def run(kube: Kube, cloud: Cloud, clock: Clock, chance: Chance, settings: Settings) -> None:

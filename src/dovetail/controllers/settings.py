@@ -76,7 +76,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, "Leave out the metrics of each node, pod, NodePool and condition."
     ] = False
     leader_election_name: Annotated[str, "Name of the lease."] = "karpenter-leader-election"
-    leader_election_namespace: Annotated[str, "Namespace of the lease and of the history."] = ""
+    leader_election_namespace: Annotated[
+        str, "Namespace of the lease and of the history; the pod's own if left out, kube-system outside a cluster."
+    ] = ""
+    system_namespace: Annotated[str, "The pod's own namespace, where its service account does not say it."] = ""
     memory_limit: Annotated[int, "Memory limit of the container in bytes; collects garbage from 90 % of it on."] = -1
     cpu_requests: Annotated[int, _unread("cpu_requests")] = 1000
     log_level: Annotated[str, "debug, info, warn or error."] = "info"

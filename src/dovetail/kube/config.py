@@ -24,6 +24,8 @@ from dovetail.model.unreadable import told
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 #: The way out of a file that cannot be used.
+#: The name of the connection that a pod's service account makes.
+IN_CLUSTER = "in-cluster"
 _ANOTHER = "mend it, or set KUBECONFIG to another"
 
 
@@ -145,7 +147,7 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT, environ: Mapping[str, str] = os.e
         tls=_context((folder / "ca.crt").read_bytes(), f"{folder / 'ca.crt'}"),
         credentials=TokenFile(folder / "token"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
-        context="in-cluster",
+        context=IN_CLUSTER,
     )
 
 

@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
-from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, NotFound
+from dovetail.kube.errors import ApiError, BadObject, Disconnected, Forbidden, Gone, KubeError, NotFound
 from dovetail.kube.feed import News, feed_of
 from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
@@ -76,6 +76,8 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         self.version = ""
         self.failure: KubeError | None = None
+        #: Whether its owner does without it: then a kind that we may not read is no alarm of the watch.
+        self.optional = False
         self.heard = kube.clock.monotonic()
         self._kube = kube
         self._type = type
@@ -237,6 +239,7 @@ class Reflector(Generic[T]):
     def _note(self, problem: Exception, failures: int) -> None:
         self.failure = problem if isinstance(problem, KubeError) else Disconnected(f"unreadable stream: {problem}")
         absent = isinstance(problem, NotFound)  # a kind that is not served yet may be one day: no alarm
+        absent |= self.optional and isinstance(problem, Forbidden)
         speak = log.debug if absent else log.warning if failures > 2 else log.info
         speak("watch interrupted", resource=self.resource.name, problem=str(problem), failures=failures)
 

@@ -22,6 +22,7 @@ from dovetail.controllers.nodeclaim import initialization, registration
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.nodeclaim.finalization import finalize
 from dovetail.controllers.nodeclaim.launch import Launcher
+from dovetail.controllers.rights import BIND_PODS
 from dovetail.controllers.settings import Place
 from dovetail.controllers.worker import Again, Worker
 from dovetail.kube.errors import NotFound
@@ -180,7 +181,11 @@ class Lifecycle:
                 taint=keys.UNREGISTERED_TAINT.key,
                 error="missing taint prevents registration-related race conditions on Karpenter-managed nodes",
             )
-        place = context.settings.place is Place.BIND and any(context.mirror.reservations.on(_target(claim)))
+        place = (
+            context.settings.place is Place.BIND
+            and not context.rights.is_denied(BIND_PODS)
+            and any(context.mirror.reservations.on(_target(claim)))
+        )
         await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, place=place))
 
     async def _initialize(self, claim: NodeClaim, conditions: Conditions) -> None:
