@@ -60,7 +60,9 @@ def test_commands_and_their_options_are_there(document: Path) -> None:
             continue
         command = main.get_command(click.Context(main), name)
         assert command is not None
-        known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+        commands = [command, *(command.commands.values() if isinstance(command, click.Group) else ())]
+        options = [each for command in commands for each in command.params]
+        known = {option for each in options for option in (*each.opts, *each.secondary_opts)}
         typed = re.findall(r"(?<!\S)(--[a-z][a-z-]*|-[a-z]\b)", rest)
         unknown += [f"{name} {option}" for option in typed if option not in {*known, "--help"}]
     assert unknown == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,7 @@ from dovetail.cli.problem import Problem
 if TYPE_CHECKING:
     from dovetail.controllers.ledger import Decision
 
-KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode", "drift-stop")
+KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-mode", "drift-stop", "shadow")
 
 
 @click.command()
@@ -23,16 +24,19 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-m
               help="At most so many, the newest.")  # fmt: skip
 @click.option("--id", "identity", default=None, metavar="ID", help="One decision, whole.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), default=None,
+              help="Read the decisions of a file: of dovetail run --history, or of a dry run.")  # fmt: skip
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
     about: str | None, kind: str | None, reason: str | None, since: str, last: int, identity: str | None, form: str,
-    kubeconfig: str | None, context: str | None,
+    file: Path | None, kubeconfig: str | None, context: str | None,
 ) -> None:  # fmt: skip
     """Show past decisions."""
     import msgspec
 
     from dovetail.cli.asking import Cluster, ask
+    from dovetail.clock import wall
     from dovetail.controllers import explanation
     from dovetail.controllers.ledger import concerns
     from dovetail.model import duration
@@ -45,7 +49,7 @@ def history(
     async def question(cluster: Cluster) -> list[Decision]:
         return explanation.since(await cluster.decisions(), cluster.now, window)
 
-    found = ask(kubeconfig, context, question)
+    found = ask(kubeconfig, context, question) if file is None else explanation.since(_of_file(file), wall(), window)
     found = [
         each
         for each in found
@@ -65,6 +69,15 @@ def history(
     for each in found[-last:]:
         subject = f"{each.subject}: " if each.subject else ""
         click.echo(f"{each.time}  {each.id}  {each.kind:9}  {_money(each)}{subject}{each.summary}")
+
+
+def _of_file(path: Path) -> list[Decision]:
+    from dovetail.controllers.history import lines
+
+    try:
+        return lines(path.read_bytes())
+    except OSError as problem:
+        raise Problem(f"--file {path}: {problem.strerror}") from problem
 
 
 def _money(decision: Decision) -> str:

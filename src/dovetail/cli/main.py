@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
     "plan": ("dovetail.cli.plan", "Say which machines pods need, and what they cost."),
     "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
+    "shadow": ("dovetail.cli.shadow", "Report what a dry run would have done."),
     "simulate": ("dovetail.cli.simulate", "Run a scenario in virtual time."),
     "up": ("dovetail.cli.up", "Start the lab: a cluster in one process."),
     "version": ("dovetail.cli.version", "Print the version."),

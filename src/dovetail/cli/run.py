@@ -8,11 +8,15 @@ import click
 
 
 def _settings_options(command: Any) -> Any:
-    """One option a setting, named as upstream names it; values stay text here and are read in one place."""
-    from dovetail.controllers.settings import flag, meanings
+    """One option a setting, named as upstream names it; values stay text here and are read in one place.
+
+    A boolean without a value is true, as Go's flags have it.
+    """
+    from dovetail.controllers.settings import flag, is_switch, meanings
 
     for name, text in reversed(meanings().items()):
-        command = click.option(flag(name), name, default=None, metavar="VALUE", help=text)(command)
+        bare: Any = {"is_flag": False, "flag_value": "true"} if is_switch(name) else {}
+        command = click.option(flag(name), name, default=None, metavar="VALUE", help=text, **bare)(command)
     return command
 
 

@@ -86,7 +86,8 @@ async def _run(options: Options) -> None:
     logs.configure(clock, settings.log_level, output.write, settings.log_encoding)
     log = logs.logger(clock, output.write, settings.log_level, settings.log_encoding)
     connection = load(options.kubeconfig, options.context)
-    _not_a_second(connection.server)
+    if not settings.dry_run:
+        _not_a_second(connection.server)
     announce(log, settings, os.environ)
     paced = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     unpaced = Kube(connection.transport(), clock, chance=chance.child("lease"))
@@ -96,7 +97,9 @@ async def _run(options: Options) -> None:
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
         cloud = _cloud(options, clock, chance)
-        fleet = Fleet(beside, cloud, clock, chance.child("fleet")) if isinstance(cloud, SimulatedCloud) else None
+        fleet = None
+        if isinstance(cloud, SimulatedCloud) and not settings.dry_run:
+            fleet = Fleet(beside, cloud, clock, chance.child("fleet"))
         autoscaler = Autoscaler(
             kube, cloud, clock, chance, settings, log=log, identity=identity, lease=unpaced, machines=fleet,
             namespace=connection.namespace if connection.context == IN_CLUSTER else "",
@@ -129,7 +132,7 @@ async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
 
     async def look() -> None:
         if isinstance(cloud, Aws) and (autoscaler.election is None or autoscaler.election.leading):
-            await cloud.refresh()
+            await (cloud.refresh_prices() if autoscaler.settings.dry_run else cloud.refresh())
 
     await every(UPKEEP, look, "providers.pricing", autoscaler.log)
 
@@ -157,6 +160,7 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
             ami_refresh_interval=settings.ami_refresh_interval,
             subnet_refresh_interval=settings.subnet_refresh_interval,
             disable_dry_run=settings.disable_dry_run,
+            read_only=settings.dry_run,
             aws_endpoint=os.environ.get("AWS_ENDPOINT_URL"),
         ),
         clock,

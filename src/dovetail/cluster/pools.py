@@ -21,6 +21,11 @@ def usable(pool: NodePool) -> bool:
     return not pool.static and pool.metadata.deletion_timestamp is None and ready(pool)
 
 
+def unjudged(pool: NodePool) -> bool:
+    """A pool whose status no controller has written: beside Cluster Autoscaler there is none that does."""
+    return not pool.static and pool.metadata.deletion_timestamp is None and not pool.status.conditions
+
+
 def ready(pool: NodePool) -> bool:
     return any(each.type == "Ready" and each.status == "True" for each in pool.status.conditions)
 

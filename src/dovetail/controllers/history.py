@@ -6,6 +6,7 @@ write ever rewrites much and forgetting is a delete.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -35,6 +36,11 @@ def lines(text: bytes | str) -> list[Decision]:
         except msgspec.DecodeError:
             continue
     return found
+
+
+def shadow_file() -> Path:
+    """Where a dry run keeps its decisions unless `--history` names a file: it may not write ConfigMaps."""
+    return Path(tempfile.gettempdir()) / "dovetail-shadow.jsonl"
 
 
 class File:

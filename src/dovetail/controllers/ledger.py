@@ -55,7 +55,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`kind` is provision, refuse, disrupt, undo, end, ill, keep, safe-mode or drift-stop.
+    """`kind` is provision, refuse, disrupt, undo, end, ill, keep, safe-mode, drift-stop or shadow.
 
     `reason` is of its vocabulary; `about` are claims and pools that it concerns beside the machines and pods it names.
     """

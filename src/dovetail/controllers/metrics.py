@@ -24,6 +24,7 @@ from dovetail import __version__
 from dovetail.clock import Clock
 from dovetail.controllers.exposition import Summary
 from dovetail.controllers.runtime_metrics import RuntimeMetrics
+from dovetail.controllers.shadow.metrics import ShadowMetrics
 from dovetail.controllers.turns import Turns
 
 DURATIONS = (
@@ -64,6 +65,7 @@ class Metrics:
         self._interruption()
         self.turns = Turns(self.registry)
         self.runtime = RuntimeMetrics(self.registry, clock)
+        self.shadow = ShadowMetrics(self.registry)
 
     def text(self) -> bytes:
         """The exposition format."""

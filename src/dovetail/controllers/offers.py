@@ -30,13 +30,15 @@ _REMEMBERED = 100
 
 
 class Offers:
-    """`overlays` says whether NodeOverlays count."""
+    """`overlays` says whether NodeOverlays count, `without_status` whether pools without any condition do."""
 
     def __init__(
-        self, mirror: Mirror, cloud: Cloud, clock: Clock, log: FilteringBoundLogger, *, overlays: bool = False
-    ) -> None:
+        self, mirror: Mirror, cloud: Cloud, clock: Clock, log: FilteringBoundLogger, *, overlays: bool = False,
+        without_status: bool = False,
+    ) -> None:  # fmt: skip
         self.learned = Learned()
         self._overlays = overlays
+        self._without_status = without_status
         self._corrected: dict[Any, tuple[tuple[InstanceType, ...], tuple[InstanceType, ...]]] = {}
         self._mirror = mirror
         self._clock = clock
@@ -152,9 +154,12 @@ class Offers:
         candidates = self._mirror.pools.store.all() if only is None else only
         if only is None:
             self._forget_gone()
-        wanted = pools.ordered(each for each in candidates if pools.usable(each) and not self.paused(each.name))
+        wanted = pools.ordered(pool for pool in candidates if self._usable(pool) and not self.paused(pool.name))
         found = [await self.pool(each) for each in wanted]
         return [each for each in found if each is not None]
+
+    def _usable(self, pool: NodePool) -> bool:
+        return pools.usable(pool) or (self._without_status and pools.unjudged(pool))
 
     def _forget_gone(self) -> None:
         """Remember no more pools than there are."""

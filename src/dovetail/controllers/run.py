@@ -13,6 +13,7 @@ from structlog.typing import FilteringBoundLogger
 from dovetail.chance import Chance
 from dovetail.clock import Clock, virtual
 from dovetail.cloud.protocol import Cloud
+from dovetail.cloud.read_only import ReadOnlyCloud
 from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.selectors import Selectors
 from dovetail.cluster.snapshots import Cutter
@@ -50,6 +51,7 @@ from dovetail.controllers.rights import Rights
 from dovetail.controllers.safety import DISABLING, Safety
 from dovetail.controllers.schedulerconfig import default_constraints
 from dovetail.controllers.settings import Settings
+from dovetail.controllers.shadow.controller import Shadow
 from dovetail.controllers.static import Static
 from dovetail.controllers.supervision import Supervisor
 from dovetail.controllers.termination.controller import Termination
@@ -103,6 +105,8 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     DeletionCosts,
     Legacy,
 )
+#: What runs in a dry run: one controller that records, and the observer that brings decisions to their file.
+SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (Observer, Shadow)
 NAMESPACE = "kube-system"
 #: How often it is told, in seconds, that the cluster cannot be read yet.
 TOLD = 10.0
@@ -135,6 +139,8 @@ class Autoscaler:
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level, encoding=settings.log_encoding)
         self.metrics = Metrics(clock)
+        if settings.dry_run:
+            kube, cloud = kube.read_only(), ReadOnlyCloud(cloud)
         kube = kube.observed(self.metrics.runtime.observe_request)
         self.mirror = Mirror(kube, clock)
         self.supervisor = Supervisor(clock, chance.child("supervisor"), self.metrics, self.log)
@@ -146,16 +152,18 @@ class Autoscaler:
         self.namespace = settings.leader_election_namespace or settings.system_namespace or namespace or NAMESPACE
         self.election = (
             None
-            if settings.disable_leader_election
+            if settings.disable_leader_election or settings.dry_run
             else LeaderElection(lease or kube, settings.leader_election_name, self.namespace, identity)
         )
         master = self.metrics.runtime.master.labels(settings.leader_election_name)
-        master.set_function(lambda: float(self.election is None or self.election.leading))
+        alone = settings.disable_leader_election and not settings.dry_run
+        master.set_function(lambda: float(alone if self.election is None else self.election.leading))
         slow = self.metrics.runtime.slow_path.labels(settings.leader_election_name)
         if self.election is not None:
             self.election.on_slow_path = slow.inc
         writer = kube.fenced(self.election.check) if self.election else kube
-        self._recorder = EventRecorder(writer, "karpenter", on_drop=self.metrics.runtime.events_dropped.inc)
+        dropped = self.metrics.runtime.events_dropped.inc
+        self._recorder = EventRecorder(writer, "karpenter", on_drop=dropped, silent=settings.dry_run)
         self.ledger = Ledger(clock, chance.child("ledger"), self._store(writer))
         self.context = self._context(writer, cloud, clock, chance)
         if not settings.disable_cluster_state_observability:
@@ -178,7 +186,10 @@ class Autoscaler:
                 default_spread=self._spread,
                 selectors=self._selectors,
             ),
-            offers=Offers(self.mirror, cloud, clock, self.log, overlays=settings.gate("NodeOverlay")),
+            offers=Offers(
+                self.mirror, cloud, clock, self.log,
+                overlays=settings.gate("NodeOverlay"), without_status=settings.dry_run,
+            ),
             ledger=self.ledger,
             safety=self.safety,
             health=RegistrationHealth(),
@@ -192,6 +203,8 @@ class Autoscaler:
     def _store(self, kube: Kube) -> Store:
         if self.settings.history:
             return history.File(Path(self.settings.history))
+        if self.settings.dry_run:
+            return history.File(history.shadow_file())
         return history.ConfigMaps(kube, self.namespace)
 
     async def run(self) -> None:
@@ -234,7 +247,8 @@ class Autoscaler:
         await self._recover_machines()
         with self.mirror.listening():
             self.context.waits.follow(self.mirror)
-            controllers = [self._supervised(make) for make in CONTROLLERS]
+            chosen = SHADOW_CONTROLLERS if self.settings.dry_run else CONTROLLERS
+            controllers = [self._supervised(make) for make in chosen]
             self.log.info(
                 "Starting Controllers", controllers=len(controllers), nodepools=len(self.mirror.pools.store),
                 nodeclaims=len(self.mirror.claims.store), nodes=len(self.mirror.nodes.store),

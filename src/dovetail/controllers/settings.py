@@ -107,6 +107,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     launch_timeout: Annotated[float, "A claim without a machine is given up after so long."] = 300.0
     registration_timeout: Annotated[float, "A machine that has not joined is given up after so long."] = 900.0
     history: Annotated[str, "File of past decisions; ConfigMaps in the lease's namespace if left out."] = ""
+    dry_run: Annotated[bool, "Plan and record beside another autoscaler; write nothing to Kubernetes or AWS."] = False
 
     def gate(self, name: str) -> bool:
         return self.feature_gates.get(name, False)
@@ -155,6 +156,11 @@ _RANGES: Mapping[str, tuple[float, float]] = {
 
 def flag(field: str) -> str:
     return "--" + field.replace("_", "-")
+
+
+def is_switch(field: str) -> bool:
+    """Whether a setting is true or false."""
+    return get_type_hints(Settings)[field] is bool
 
 
 def meanings() -> dict[str, str]:

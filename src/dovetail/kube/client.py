@@ -23,6 +23,7 @@ from dovetail.kube.bodies import PATCH_TYPES, Body, PatchKind, Query, delete_opt
 from dovetail.kube.decode import AS_DICT, Envelope, Head, decode, key_of_raw, uncollected
 from dovetail.kube.errors import ApiError, BadObject, Disconnected, Gone, KubeError, from_response, from_status
 from dovetail.kube.frames import frames
+from dovetail.kube.read_only import ReadOnly
 from dovetail.kube.resources import PODS, Resource
 from dovetail.kube.retries import NEVER, Retries, worth_repeating
 from dovetail.kube.transport import Neighbour, Request, Response, Transport
@@ -91,6 +92,12 @@ class Kube:
         """The same client, whose every write asks `check` first."""
         twin = copy.copy(self)
         twin.fence, twin._near = check, None
+        return twin
+
+    def read_only(self) -> Kube:
+        """The same client, none of whose writes is sent: a dry run's."""
+        twin = copy.copy(self)
+        twin.transport, twin._near = ReadOnly(self.transport), None
         return twin
 
     def observed(self, observe: Observe) -> Kube:

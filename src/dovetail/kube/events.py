@@ -76,11 +76,12 @@ class EventRecorder:
     """`burst` events at once about one object, then one every `refill` seconds.
 
     Each has a queue of its own. Several of one component have a `subject` each, which tells their events apart.
+    One that is `silent` (a dry run's) writes nothing and counts nothing.
     """
 
     def __init__(
         self, kube: Kube, component: str, *subject: str, burst: int = 25, refill: float = 300.0,
-        on_drop: Callable[[], None] | None = None,
+        on_drop: Callable[[], None] | None = None, silent: bool = False,
     ) -> None:  # fmt: skip
         self._kube = kube
         self._component = component
@@ -92,6 +93,7 @@ class EventRecorder:
         self._chance = kube.chance.child("events", component, *subject)
         self.dropped = 0
         self._on_drop = on_drop
+        self._silent = silent
 
     def record(
         self,
@@ -102,6 +104,8 @@ class EventRecorder:
         annotations: Mapping[str, str] | None = None,
     ) -> bool:
         """Say it soon. False if it is too much already. `annotations` go on the event when it is first said."""
+        if self._silent:
+            return False
         if not self._allowed(about):
             self._drop()
             return False

@@ -21,6 +21,7 @@ from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.placement import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.aws.read_only import ReadOnlyCalls
 from dovetail.cloud.aws.rehearsal import Rehearsal
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.status import Resolver
@@ -72,6 +73,8 @@ class AwsSettings(msgspec.Struct, frozen=True, kw_only=True):
     subnet_refresh_interval: float = 60.0
     disable_dry_run: bool = False
     aws_endpoint: str | None = None
+    read_only: bool = False
+    """Refuse every call that may change the account: a dry run's."""
 
 
 class Aws:
@@ -83,7 +86,8 @@ class Aws:
     def __init__(self, settings: AwsSettings, clock: Clock, calls: Calls | None = None) -> None:
         self._settings = settings
         self._clock = clock
-        self.calls = calls or Calls(clock, region=settings.region, endpoint=settings.aws_endpoint)
+        made = ReadOnlyCalls if settings.read_only else Calls
+        self.calls = calls or made(clock, region=settings.region, endpoint=settings.aws_endpoint)
         self.unavailable = Unavailable(clock)
         self.pricing = Pricing(self.calls, clock, isolated=settings.isolated_vpc)
         self._network = Network(self.calls, clock, settings.subnet_refresh_interval)
@@ -219,13 +223,18 @@ class Aws:
         Old prices stay where AWS fails.
         """
 
+        await self.refresh_prices()
+        await asked(self._swept.get("templates", self.templates.sweep))
+        await self.name_machines()
+
+    async def refresh_prices(self) -> None:
+        """Prices alone, if they are due: of use to a process that does not lead."""
+
         async def price() -> None:
             await self.pricing.refresh()
             self._types.forget()
 
         await asked(self._priced.get("prices", price))
-        await asked(self._swept.get("templates", self.templates.sweep))
-        await self.name_machines()
 
     async def name_machines(self) -> None:
         """Machines that were bought together get the names of their claims, some at a time."""

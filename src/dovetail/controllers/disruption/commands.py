@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from dovetail.controllers.disruption.staging import Copy
+    from dovetail.planner.plan import Plan
 
 
 class Reason(StrEnum):
@@ -75,6 +80,22 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
             count = len(self.replacements)
             text += f" -> [{count} replacement{'' if count == 1 else 's'}]"
         return f"{text} (savings: ${self.saving:.2f})"
+
+
+class CommandQueue(Protocol):
+    """Takes commands: the disruption queue carries them out, a dry run records them."""
+
+    def busy(self) -> frozenset[str]:
+        """Claims that a command already has."""
+        ...
+
+    def resume(self) -> None: ...
+
+    async def run(self) -> None: ...
+
+    async def start(self, command: Command, plan: Plan | None, copy: Copy | None = None) -> bool:
+        """Whether the command began."""
+        ...
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):

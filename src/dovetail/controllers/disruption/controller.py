@@ -24,7 +24,7 @@ from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.balance import Balance
 from dovetail.controllers.disruption.candidates import candidate, prices
 from dovetail.controllers.disruption.census import Census, Field
-from dovetail.controllers.disruption.commands import Candidate, Command, Reason
+from dovetail.controllers.disruption.commands import Candidate, Command, CommandQueue, Reason
 from dovetail.controllers.disruption.consolidation import Proposal, Question, Rejection, choose
 from dovetail.controllers.disruption.drifting import Drifting
 from dovetail.controllers.disruption.moves import Moves
@@ -75,10 +75,12 @@ class Wish(NamedTuple):
 
 
 class Disruption:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, queue: CommandQueue | None = None) -> None:
+        """With a `queue` of its own (a dry run) nothing is cleaned up: what it finds is another autoscaler's."""
         self._context = context
+        self._cleans = queue is None
         self._ids = context.chance.child("reconcile", "disruption")
-        self.queue = Queue(context)
+        self.queue: CommandQueue = Queue(context) if queue is None else queue
         self._repair = Repair(context, self.queue)
         self._drifting = Drifting(context, self.queue)
         self._moves = Moves(context)
@@ -135,7 +137,7 @@ class Disruption:
         context = self._context
         if not context.mirror.synced.is_set():
             return False
-        if not self._occasions.none:
+        if self._cleans and not self._occasions.none:
             await self._clean()
         curable = not context.safety.stops(Reason.UNHEALTHY) and self._repair.due()
         if curable and await self._timed("unhealthy", self._repair.once(await context.offers.all())):

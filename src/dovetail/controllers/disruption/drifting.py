@@ -9,8 +9,7 @@ from dovetail.cluster.stages import DRIFTED, STAGE
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import blocking, candidate, prices
-from dovetail.controllers.disruption.commands import Candidate, Command, Reason
-from dovetail.controllers.disruption.queue import Queue
+from dovetail.controllers.disruption.commands import Candidate, Command, CommandQueue, Reason
 from dovetail.controllers.disruption.staging import Refused, stage
 from dovetail.planner.snapshot import Pool
 
@@ -18,7 +17,7 @@ from dovetail.planner.snapshot import Pool
 class Drifting:
     """`waiting` says whether the last pass left somebody for the next one."""
 
-    def __init__(self, context: Context, queue: Queue) -> None:
+    def __init__(self, context: Context, queue: CommandQueue) -> None:
         self._context = context
         self._queue = queue
         self.waiting = False

@@ -19,9 +19,8 @@ from dovetail.controllers import logs, rebooting
 from dovetail.controllers.context import Context
 from dovetail.controllers.disruption.allowances import Allowances
 from dovetail.controllers.disruption.candidates import blocking, candidate, prices
-from dovetail.controllers.disruption.commands import Candidate, Command, Reason
+from dovetail.controllers.disruption.commands import Candidate, Command, CommandQueue, Reason
 from dovetail.controllers.disruption.diagnosis import Diagnosis, Policies
-from dovetail.controllers.disruption.queue import Queue
 from dovetail.controllers.disruption.staging import Refused, stage
 from dovetail.controllers.ledger import Decision
 from dovetail.controllers.nodeclaim.ending import termination_mode
@@ -57,7 +56,7 @@ class Patient(NamedTuple):
 class Repair:
     """Does nothing unless the gate is open. Policies that cannot be followed stop the start."""
 
-    def __init__(self, context: Context, queue: Queue) -> None:
+    def __init__(self, context: Context, queue: CommandQueue) -> None:
         self._context = context
         self._queue = queue
         settings = context.settings

@@ -1,0 +1,82 @@
+"""A cloud that is only asked: what a dry run is given. A call that would change an account is refused, not sent."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+from dovetail.cloud.protocol import (
+    Cloud,
+    CloudError,
+    Interruption,
+    Launch,
+    Machine,
+    NodeClassStatus,
+    NodeRole,
+    Remedy,
+    RepairPolicy,
+)
+from dovetail.cloud.unavailable import Unavailable
+from dovetail.model.instancetype import InstanceType
+
+
+def _refuse(action: str) -> NoReturn:
+    raise CloudError("DryRun", f"{action}: not sent, a dry run changes nothing in the cloud", Remedy.OPERATOR)
+
+
+class ReadOnlyCloud:
+    """Passes questions on. Resolving a NodeClass creates profiles and templates, so it counts as a change."""
+
+    def __init__(self, inner: Cloud) -> None:
+        self._inner = inner
+        self.name = inner.name
+        self.node_class_required = inner.node_class_required
+        self.unavailable: Unavailable = inner.unavailable
+
+    async def instance_types(
+        self, node_pool: Mapping[str, Any], node_class: Mapping[str, Any]
+    ) -> tuple[InstanceType, ...]:
+        return await self._inner.instance_types(node_pool, node_class)
+
+    async def get(self, provider_id: str) -> Machine:
+        return await self._inner.get(provider_id)
+
+    async def machines(self) -> tuple[Machine, ...]:
+        return await self._inner.machines()
+
+    async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
+        return await self._inner.drift(claim, machine, node_class)
+
+    async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
+        return await self._inner.node_role(node_class)
+
+    async def ailing(self) -> Sequence[Interruption]:
+        return await self._inner.ailing()
+
+    def repair_policies(self) -> tuple[RepairPolicy, ...]:
+        return self._inner.repair_policies()
+
+    async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
+        """None: receiving a message hides it from the autoscaler that acts on it."""
+        return
+        yield ()
+
+    async def launch(self, launch: Launch) -> Machine:
+        _refuse("launch")
+
+    async def terminate(self, provider_id: str) -> None:
+        _refuse(f"terminate {provider_id}")
+
+    async def reboot(self, provider_id: str, operation: str) -> None:
+        _refuse(f"reboot {provider_id}")
+
+    async def resolve(
+        self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
+    ) -> NodeClassStatus:
+        _refuse("resolve")
+
+    async def release(self, node_class: Mapping[str, Any]) -> None:
+        _refuse("release")
+
+    async def acknowledge(self, messages: Sequence[Interruption]) -> None:
+        _refuse("acknowledge")

@@ -1,0 +1,1 @@
+"""Shadow mode, `dovetail run --dry-run`: plan and record beside another autoscaler, and write nothing."""

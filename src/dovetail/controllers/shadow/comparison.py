@@ -1,0 +1,98 @@
+"""What was planned for some pods, against the nodes that the cluster's own autoscaler launched for the same pods.
+
+An unknown price is not zero: where one is missing, the difference is unknown and counts neither way.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+
+from dovetail.cluster import keys
+from dovetail.cluster.machines import Types, price
+from dovetail.model.nodes import Node
+from dovetail.planner.plan import Machine
+
+#: A node that is so much older than a decision may still have been launched for its pods: clocks differ.
+CLOCK_SKEW = timedelta(seconds=10)
+#: $/h below which two fleets cost the same.
+SAME_COST = 1e-6
+#: The label of EKS on nodes of managed node groups, and its values as Karpenter's.
+EKS_CAPACITY_TYPE = "eks.amazonaws.com/capacityType"
+_CAPACITY_TYPES = {"SPOT": "spot", "ON_DEMAND": "on-demand", "CAPACITY_BLOCK": "reserved"}
+
+
+class Outcome(StrEnum):
+    SAME = "Same"
+    CHEAPER = "PlannedCheaper"
+    DEARER = "PlannedDearer"
+    DIFFERENT = "SameCostOtherNodes"
+    UNKNOWN = "PriceUnknown"
+
+
+class ActualNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node that the cluster's autoscaler launched."""
+
+    name: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    price: float | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Dollars are per hour. `planned` and `actual` count nodes by `type/capacity type`."""
+
+    outcome: Outcome
+    planned_cost: float
+    actual_cost: float | None
+    planned: Mapping[str, int]
+    actual: Mapping[str, int]
+
+    @property
+    def differs(self) -> bool:
+        return self.outcome is not Outcome.SAME
+
+
+def actual_node(node: Node, types: Types) -> ActualNode:
+    """A node with its price, by Karpenter's labels or by those of an EKS node group."""
+    labels = node.metadata.labels
+    capacity_type = labels.get(keys.CAPACITY_TYPE) or _CAPACITY_TYPES.get(labels.get(EKS_CAPACITY_TYPE, ""))
+    completed = {**labels, keys.CAPACITY_TYPE: capacity_type or "on-demand"}
+    return ActualNode(
+        name=node.metadata.name, instance_type=labels.get(keys.INSTANCE_TYPE, ""), zone=labels.get(keys.ZONE, ""),
+        capacity_type=completed[keys.CAPACITY_TYPE], price=price(completed, types),
+    )  # fmt: skip
+
+
+def launched_since(nodes: Iterable[Node], decided: datetime) -> list[Node]:
+    """The nodes that can have been launched for a decision."""
+    return [
+        node
+        for node in nodes
+        if node.metadata.creation_timestamp is not None and node.metadata.creation_timestamp >= decided - CLOCK_SKEW
+    ]
+
+
+def compare(machines: Sequence[Machine], actual: Sequence[ActualNode]) -> Comparison:
+    planned_cost = sum(machine.price for machine in machines)
+    prices = [node.price for node in actual]
+    actual_cost = None if None in prices else sum(value for value in prices if value is not None)
+    planned = Counter(f"{machine.choice.instance_type}/{machine.choice.capacity_type}" for machine in machines)
+    launched = Counter(f"{node.instance_type}/{node.capacity_type}" for node in actual)
+    return Comparison(
+        outcome=_outcome(planned_cost, actual_cost, same_nodes=planned == launched),
+        planned_cost=planned_cost, actual_cost=actual_cost, planned=dict(planned), actual=dict(launched),
+    )  # fmt: skip
+
+
+def _outcome(planned: float, actual: float | None, *, same_nodes: bool) -> Outcome:
+    if actual is None:
+        return Outcome.UNKNOWN
+    if abs(planned - actual) <= SAME_COST:
+        return Outcome.SAME if same_nodes else Outcome.DIFFERENT
+    return Outcome.CHEAPER if planned < actual else Outcome.DEARER

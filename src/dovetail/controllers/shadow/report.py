@@ -1,0 +1,133 @@
+"""The report of a dry run, from its recorded decisions: what would have been launched, disrupted and saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from dovetail.controllers.ledger import Decision
+from dovetail.controllers.shadow.comparison import Outcome
+
+#: Decisions that differ, shown in the text; the JSON has all of them.
+MAX_DIFFERENCES = 20
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A decision for which the cluster's autoscaler launched other nodes. Dollars are per hour."""
+
+    decision: str
+    time: str
+    outcome: str
+    planned: Mapping[str, int]
+    actual: Mapping[str, int]
+    planned_dollars_per_hour: float
+    actual_dollars_per_hour: float | None
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Launches are compared where the price of everything that was launched is known."""
+
+    since: str
+    until: str
+    provisioning_decisions: int
+    planned_nodes: int
+    compared_decisions: int
+    planned_dollars_per_hour: float
+    actual_dollars_per_hour: float
+    actual_nodes: int
+    unpriced_decisions: int
+    refused_pods: int
+    disruption_decisions: int
+    disrupted_nodes: int
+    evictions: int
+    ended_disruptions: int
+    saved_dollars: float
+    removed_by_autoscaler: int
+    differences: tuple[Difference, ...]
+
+
+def report(decisions: Iterable[Decision]) -> Report:
+    """All of a dry run's decisions, oldest first, in one."""
+    found = tuple(decisions)
+    launches = [decision for decision in found if decision.kind == "provision"]
+    disruptions = [decision for decision in found if decision.kind == "disrupt"]
+    over = [decision for decision in found if decision.kind == "shadow" and decision.reason == "DisruptionOver"]
+    compared = [decision for decision in found if decision.kind == "shadow" and decision.reason != "DisruptionOver"]
+    priced = [decision for decision in compared if decision.before is not None]
+    return Report(
+        since=found[0].time if found else "",
+        until=found[-1].time if found else "",
+        provisioning_decisions=len(launches),
+        planned_nodes=sum(len(decision.machines) for decision in launches),
+        compared_decisions=len(compared),
+        planned_dollars_per_hour=sum(decision.cost or 0.0 for decision in priced),
+        actual_dollars_per_hour=sum(decision.before or 0.0 for decision in priced),
+        actual_nodes=sum(sum(decision.detail.get("actual", {}).values()) for decision in compared),
+        unpriced_decisions=len(compared) - len(priced),
+        refused_pods=sum(decision.pod_count for decision in found if decision.kind == "refuse"),
+        disruption_decisions=len(disruptions),
+        disrupted_nodes=sum(len(decision.removed) for decision in disruptions),
+        evictions=sum(decision.evictions for decision in disruptions),
+        ended_disruptions=len(over),
+        saved_dollars=sum(decision.cost or 0.0 for decision in over),
+        removed_by_autoscaler=sum(len(decision.removed) for decision in over),
+        differences=tuple(_difference(decision) for decision in compared if decision.reason != Outcome.SAME),
+    )
+
+
+def text(made: Report) -> str:
+    """The report for reading."""
+    if not made.since:
+        return "no decisions yet: the dry run has seen no pending pod and nothing to disrupt"
+    lines = [f"Shadow report, {made.since} to {made.until}", ""]
+    lines += [
+        f"Launches    {made.provisioning_decisions} decision(s), {made.planned_nodes} node(s) planned;"
+        f" {made.refused_pods} pod(s) refused",
+        f"            {made.compared_decisions} compared: planned ${made.planned_dollars_per_hour:.4f}/h, the cluster's"
+        f" autoscaler launched {made.actual_nodes} node(s) at ${made.actual_dollars_per_hour:.4f}/h{_share(made)}",
+    ]
+    if made.unpriced_decisions:
+        lines.append(f"            {made.unpriced_decisions} left out of the sums: a launched node has no price")
+    lines += [
+        f"Disruption  {made.disruption_decisions} command(s), {made.disrupted_nodes} node(s),"
+        f" {made.evictions} eviction(s)",
+        f"            {made.ended_disruptions} ended: ${made.saved_dollars:.4f} would have been saved;"
+        f" the cluster's autoscaler removed {made.removed_by_autoscaler} of their node(s)",
+        "",
+        *_differing(made.differences),
+    ]
+    return "\n".join(lines)
+
+
+def _share(made: Report) -> str:
+    if not made.actual_dollars_per_hour:
+        return ""
+    share = 100.0 * (1.0 - made.planned_dollars_per_hour / made.actual_dollars_per_hour)
+    return f" (planned is {abs(share):.1f} % {'cheaper' if share >= 0 else 'dearer'})"
+
+
+def _differing(differences: Sequence[Difference]) -> list[str]:
+    if not differences:
+        return ["No decision differs."]
+    rows = [
+        f"  {difference.time}  {difference.decision}  {difference.outcome:18}  planned {_nodes(difference.planned)}"
+        f" ${difference.planned_dollars_per_hour:.4f}/h, launched {_nodes(difference.actual)} "
+        + ("at an unknown price" if difference.actual_dollars_per_hour is None
+           else f"${difference.actual_dollars_per_hour:.4f}/h")
+        for difference in differences[-MAX_DIFFERENCES:]
+    ]  # fmt: skip
+    more = len(differences) - len(rows)
+    return [f"{len(differences)} decision(s) differ:", *rows, *([f"  and {more} earlier"] if more else [])]
+
+
+def _nodes(nodes: Mapping[str, int]) -> str:
+    return ", ".join(f"{count}x {name}" for name, count in sorted(nodes.items())) or "no node"
+
+
+def _difference(decision: Decision) -> Difference:
+    return Difference(
+        decision=decision.subject, time=decision.time, outcome=decision.reason,
+        planned=decision.detail.get("planned", {}), actual=decision.detail.get("actual", {}),
+        planned_dollars_per_hour=decision.cost or 0.0, actual_dollars_per_hour=decision.before,
+    )  # fmt: skip
