@@ -93,7 +93,7 @@ def test_it_provisions_and_disrupts_with_exactly_karpenters_chart_rbac_and_names
         await asyncio.sleep(60)
         named = [line["right"] for line in world.said("missing right")]
         assert sorted(named) == ["create configmaps", "create pods/binding", "list priorityclasses.scheduling.k8s.io"]
-        ours = {"create configmaps", "create pods/binding", "list priorityclasses", "list configmaps"}
+        ours = {"create configmaps", "create pods/binding", "watch priorityclasses", "list configmaps"}
         old = {"list provisioners", "list awsnodetemplates"}
         assert rights.denied <= ours | old
         scaler = world.autoscaler

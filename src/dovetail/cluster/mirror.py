@@ -40,6 +40,8 @@ Listener = Callable[[Change[Any]], None]
 
 #: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
 NOMINATION = 20.0
+#: Objects on a page of a first list, where a server cannot send its state by a watch.
+PAGE = 1000
 _NOBODY: Mapping[str, Pod] = {}
 
 
@@ -411,7 +413,9 @@ class Mirror:
         if handler is not None:
             self.listen(resource, handler)
         tell, indices = self._teller(resource), {stages.STAGE: stage} if stage is not None else None
-        reflector: Reflector[T] = Reflector(self._kube, resource, kind, on_event=tell, keep=keep, indices=indices)
+        reflector: Reflector[T] = Reflector(
+            self._kube, resource, kind, on_event=tell, keep=keep, indices=indices, page=PAGE, streams=True
+        )
         reflector.optional = optional
         (self._optional if optional else self._required).append(reflector)
         return reflector

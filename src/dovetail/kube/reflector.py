@@ -2,7 +2,8 @@
 
 List, then watch from there; resume where the stream broke; when the server no longer remembers that
 point (410), list again and tell the listeners about whatever vanished unseen. An object that does not
-decode is left out and reported; it never stops the others.
+decode is left out and reported; it never stops the others. With `streams` the present state is read by the
+watch itself, object by object from the server's cache; a server that cannot is asked for a list.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ from typing_extensions import TypeVar
 
 from dovetail.kube.client import Kube, RawEvent
 from dovetail.kube.decode import AS_DICT, Head, decode, key_of_raw
-from dovetail.kube.errors import ApiError, BadObject, Disconnected, Forbidden, Gone, KubeError, NotFound
+from dovetail.kube.errors import (
+    ApiError,
+    BadObject,
+    BadRequest,
+    Disconnected,
+    Forbidden,
+    Gone,
+    Invalid,
+    KubeError,
+    NotFound,
+)
 from dovetail.kube.feed import News, feed_of
 from dovetail.kube.log import Log
 from dovetail.kube.resources import Resource
@@ -31,6 +42,8 @@ log = Log(__name__)
 WATCH_SECONDS = 300
 #: Silence for so long past the end of the watch means that the peer is gone.
 GRACE_SECONDS = 30.0
+#: The annotation of the bookmark that ends the present state in a watch.
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True):
@@ -69,8 +82,10 @@ class Reflector(Generic[T]):
         labels: str | None = None,
         fields: str | None = None,
         page: int = 500,
+        streams: bool = False,
         backoff: Retries | None = None,
     ) -> None:
+        """`streams` reads the present state by a watch where the server can send it so."""
         self.resource = resource
         self.store: Store[T] = Store(indices)
         self.synced = asyncio.Event()
@@ -88,6 +103,7 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._page = page
+        self._streams = streams and feed_of(kube.transport) is None
         self._backoff = backoff or Retries(base=0.5, cap=30.0)
         self._chance = kube.chance.child("reflector", resource.name, namespace or "", labels or "", fields or "")
 
@@ -95,6 +111,9 @@ class Reflector(Generic[T]):
         failures = 0
         while True:
             try:
+                if not self.version and self._streams and await self._stream():
+                    failures = 0
+                    continue
                 if not self.version:
                     await self._relist()
                 await self._fed()
@@ -125,6 +144,43 @@ class Reflector(Generic[T]):
         for key, obj in fresh.items():
             self._put(key, obj)
         self.version = listing.resource_version
+        self._alive()
+        self.synced.set()
+
+    async def _stream(self) -> bool:
+        """The present state and what follows it, by one watch to its end; False where the server cannot send it."""
+        seconds = WATCH_SECONDS + int(self._chance.random() * WATCH_SECONDS)
+        events = self._kube.watch_raw(
+            self.resource, self._namespace, labels=self._labels, fields=self._fields, timeout=seconds, initial=True,
+            quiet=seconds + GRACE_SECONDS,
+        )  # fmt: skip
+        sent: set[str] | None = set() if len(self.store) else None
+        complete = False
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if complete:
+                        self._take(event)
+                    elif event.type != "BOOKMARK":
+                        if sent is not None:
+                            sent.add(key_of_raw(event.object))
+                        self._accept(event.object, event.type == "DELETED")
+                    elif INITIAL_EVENTS_END in ((head := decode(event.object, Head)).metadata.annotations or ()):
+                        complete = True
+                        self._complete(sent, head.metadata.resource_version)
+        except (Invalid, BadRequest) as refusal:
+            log.debug("state is not sent by watch, listing", resource=self.resource.name, problem=str(refusal))
+        finally:
+            if not complete:
+                self.version = ""  # what came so far is no point to go on from
+        self._streams = complete
+        return complete
+
+    def _complete(self, sent: set[str] | None, version: str) -> None:
+        """The present state has been sent: what was not among it is gone."""
+        for key in [key for key in self.store.keys() if key not in sent] if sent is not None else ():
+            self._remove(key)
+        self.version = version
         self._alive()
         self.synced.set()
 
