@@ -29,7 +29,7 @@ from dovetail.model.kinds.nodepool import NodePool
 from dovetail.model.kinds.overlay import NodeOverlay
 from dovetail.model.nodes import Namespace, Node, PriorityClass
 from dovetail.model.pods import Pod
-from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass
+from dovetail.model.volumes import CSINode, PersistentVolume, PersistentVolumeClaim, StorageClass, VolumeAttachment
 from dovetail.model.workloads import DaemonSet, PodDisruptionBudget
 from dovetail.planner.cache import Memory
 from dovetail.planner.snapshot import NodeState
@@ -40,6 +40,8 @@ Listener = Callable[[Change[Any]], None]
 
 #: How long a promise outlives the moment its machine could be used, in seconds (twice Karpenter's batch window).
 NOMINATION = 20.0
+#: The index of VolumeAttachments by the node they are on.
+ON_NODE = "node"
 #: Objects on a page of a first list, where a server cannot send its state by a watch.
 PAGE = 1000
 _NOBODY: Mapping[str, Pod] = {}
@@ -70,6 +72,9 @@ class Mirror:
         self.csi_nodes = self._watch(kinds.CSINODES, CSINode, self._csi_node)
         self.budgets = self._watch(kinds.PDBS, PodDisruptionBudget, self._budget)
         self.priorities = self._watch(kinds.PRIORITYCLASSES, PriorityClass, optional=True)
+        self.attachments = self._watch(
+            kinds.VOLUMEATTACHMENTS, VolumeAttachment, optional=True, indices={ON_NODE: _attached_to}
+        )
         self.overlays = self._watch(kinds.NODEOVERLAYS, NodeOverlay, optional=True)
         self.node_classes = self._watch(kinds.EC2NODECLASSES, dict[str, Any], optional=True)
 
@@ -409,10 +414,12 @@ class Mirror:
     def _watch(
         self, resource: kinds.Resource, kind: type[T], handler: Callable[[Change[T]], None] | None = None, *,
         optional: bool = False, keep: Callable[[T, T | None], T] | None = None, stage: Index[T] | None = None,
+        indices: Mapping[str, Index[T]] | None = None,
     ) -> Reflector[T]:  # fmt: skip
         if handler is not None:
             self.listen(resource, handler)
-        tell, indices = self._teller(resource), {stages.STAGE: stage} if stage is not None else None
+        tell = self._teller(resource)
+        indices = {**(indices or {}), **({stages.STAGE: stage} if stage is not None else {})}
         reflector: Reflector[T] = Reflector(
             self._kube, resource, kind, on_event=tell, keep=keep, indices=indices, page=PAGE, streams=True
         )
@@ -433,3 +440,7 @@ class Mirror:
                     self.listener_failed(problem)
 
         return tell
+
+
+def _attached_to(attachment: VolumeAttachment) -> tuple[str]:
+    return (attachment.spec.node_name,)

@@ -178,7 +178,8 @@ class Reflector(Generic[T]):
 
     def _complete(self, sent: set[str] | None, version: str) -> None:
         """The present state has been sent: what was not among it is gone."""
-        for key in [key for key in self.store.keys() if key not in sent] if sent is not None else ():
+        known = self.store.keys()
+        for key in [key for key in known if key not in sent] if sent is not None else ():
             self._remove(key)
         self.version = version
         self._alive()

@@ -10,19 +10,19 @@ from datetime import datetime
 
 from dovetail.cloud.protocol import MachineNotFound
 from dovetail.cluster import keys
+from dovetail.cluster.mirror import ON_NODE
 from dovetail.controllers import logs, tainting
 from dovetail.controllers.conditions import Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.termination import deadline, drain, volumes
 from dovetail.controllers.termination.evictions import Evictions
 from dovetail.controllers.worker import Again, Worker
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.reflector import Change
-from dovetail.kube.resources import NODECLAIMS, NODES, PODS, VOLUMEATTACHMENTS
+from dovetail.kube.resources import NODECLAIMS, NODES, PODS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node
 from dovetail.model.pods import Pod
-from dovetail.model.volumes import VolumeAttachment
 
 LOOK = 1.0
 LOOK_AT_MACHINE = 5.0
@@ -125,11 +125,12 @@ class Termination:
         context = self._context
         if claim is not None and claim.is_true("VolumesDetached"):
             return True
-        listed = await context.kube.list(VOLUMEATTACHMENTS, type=VolumeAttachment)
+        watch = context.mirror.attachments
+        if watch.failure is not None and not isinstance(watch.failure, Forbidden | NotFound):
+            return False  # what is attached now is not known
         claims = {each.metadata.key: each for each in context.mirror.volume_claims.store.all()}
-        waiting = volumes.blocking(
-            node.metadata.name, listed.items, context.mirror.pods_on(node.metadata.name), claims
-        )
+        name = node.metadata.name
+        waiting = volumes.blocking(name, watch.store.by(ON_NODE, name), context.mirror.pods_on(name), claims)
         conditions = self._conditions(claim)
         expired = end is not None and context.clock.now() > end
         if conditions is not None:
