@@ -42,3 +42,18 @@ def test_alive_is_not_ready() -> None:
         await asyncio.sleep(0)
 
     run_scaled(main())
+
+
+def test_probes_reach_the_endpoints_over_ipv4_and_ipv6() -> None:
+    """A kubelet probes the address of the pod, which is an IPv6 one in an IPv6 cluster."""
+    metrics_port, health_port = _port(), _port()
+
+    async def main() -> None:
+        metrics = Metrics(Clock(asyncio.get_running_loop(), EPOCH))
+        async with serving(metrics, list, metrics_port, health_port), aiohttp.ClientSession() as session:
+            for host in ("127.0.0.1", "[::1]"):
+                for port, path in ((health_port, "/healthz"), (metrics_port, "/metrics")):
+                    async with session.get(f"http://{host}:{port}{path}") as answer:
+                        assert answer.status == 200
+
+    run_scaled(main())

@@ -35,7 +35,7 @@ async def serving(
                 runner = web.AppRunner(app, access_log=None)
                 await runner.setup()
                 runners.append(runner)
-                await web.TCPSite(runner, "0.0.0.0", port).start()
+                await web.TCPSite(runner, None, port).start()  # every address, IPv4 and IPv6
         yield
     finally:
         for runner in runners:
