@@ -23,6 +23,8 @@ LARGEST = 64 * 2**20
 CERTIFICATE_SECRET = "dovetail-webhook-certificate"
 #: Between two tries to write the certificate into the definitions, in seconds.
 RETRY_INTERVAL_S = 10.0
+#: Between two looks at the files of --tls-cert and --tls-key, in seconds.
+RELOAD_INTERVAL_S = 10.0
 
 
 @click.command()
@@ -62,11 +64,48 @@ def webhook(
         except (ssl.SSLError, OSError) as error:
             why = "not a certificate and its key, both in PEM"
             raise Problem(f"--tls-cert {tls_cert}, --tls-key {tls_key}: {why}") from error
+        files = (tls_cert, tls_key)
+        app.cleanup_ctx.append(lambda app: _reloaded(context, *files))
     shown = f"converting at https://{address or '0.0.0.0'}:{port}/convert; Ctrl-C stops it"
     try:
         web.run_app(app, host=address, port=port, ssl_context=context, print=lambda _: click.echo(shown))
     except OSError as error:
         raise Problem(f"--address {address}, --port {port}: {error.strerror}; choose others") from error
+
+
+async def _reloaded(context: ssl.SSLContext, certificate: Path, key: Path) -> AsyncIterator[None]:
+    """While the webhook is served: load the files again whenever they change."""
+    import asyncio
+
+    reloading = asyncio.ensure_future(reload_certificate(context, certificate, key))
+    try:
+        yield
+    finally:
+        reloading.cancel()
+
+
+async def reload_certificate(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    """Look at the files every few seconds, until cancelled. A pair that does not load leaves the old one in force."""
+    import asyncio
+    import ssl
+
+    loaded = _versions(certificate, key)
+    while True:
+        await asyncio.sleep(RELOAD_INTERVAL_S)
+        found = _versions(certificate, key)
+        if found == loaded:
+            continue
+        try:
+            context.load_cert_chain(certificate, key)
+        except (ssl.SSLError, OSError) as error:
+            click.echo(f"--tls-cert {certificate}: has changed and does not load with its key: {error}", err=True)
+            continue  # the other file of the pair may not be written yet
+        loaded = found
+
+
+def _versions(*files: Path) -> tuple[tuple[int, int] | None, ...]:
+    """What tells that a file was written anew: a Secret's files are links that change their target."""
+    return tuple((file.stat().st_mtime_ns, file.stat().st_ino) if file.exists() else None for file in files)
 
 
 async def _certified(

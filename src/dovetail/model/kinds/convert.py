@@ -158,10 +158,34 @@ def review(body: Mapping[str, Any]) -> Json:
     desired = str(request.get("desiredAPIVersion"))
     response: Json = {"uid": request.get("uid", ""), "convertedObjects": [], "result": {"status": "Success"}}
     try:
-        response["convertedObjects"] = [convert(obj, desired) for obj in request.get("objects") or ()]
+        objects = [_readable(number, obj) for number, obj in enumerate(request.get("objects") or ())]
+        response["convertedObjects"] = [_converted(number, obj, desired) for number, obj in enumerate(objects)]
     except ConversionError as error:
         response["result"] = {"status": "Failure", "message": str(error)}
     return {"apiVersion": body.get("apiVersion"), "kind": body.get("kind"), "response": response}
+
+
+def _readable(number: int, obj: object) -> Mapping[str, Any]:
+    """An object of a review, with the parts that every object has in the form that they must have."""
+    if not isinstance(obj, Mapping):
+        raise ConversionError(f"request.objects[{number}]: is {obj!r}, and must be an object")
+    for field in ("metadata", "spec", "status"):
+        if not isinstance(obj.get(field, {}), Mapping):
+            name = (obj.get("metadata") or {}).get("name", "") if field != "metadata" else ""
+            where = f"request.objects[{number}]{f' ({name})' if name else ''}.{field}"
+            raise ConversionError(f"{where}: is {obj[field]!r}, and must be an object")
+    return obj
+
+
+def _converted(number: int, obj: Mapping[str, Any], desired: str) -> Json:
+    try:
+        return convert(obj, desired)
+    except ConversionError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        name = (obj.get("metadata") or {}).get("name", "")
+        why = f"request.objects[{number}] ({name}): cannot be converted to {desired}: {error}"
+        raise ConversionError(why) from error
 
 
 def _mended(obj: Json) -> Json:
