@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from dovetail.controllers.history import NAMESPACE
 from dovetail.controllers.rights import BIND_PODS, TRIED_AGAIN_AFTER_S
-from dovetail.controllers.run import NAMESPACE, Autoscaler
+from dovetail.controllers.run import Autoscaler
 from dovetail.controllers.settings import Settings, read
 from dovetail.kube import resources as kinds
 from dovetail.kube.client import Kube

@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from dovetail.cli.problem import Problem
 from dovetail.cli.waiting import waiting
 from dovetail.cluster.mirror import Mirror
-from dovetail.controllers.history import LABEL, lines
+from dovetail.controllers.history import LABEL, NAMESPACE, lines
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
 from dovetail.kube.transport import Request, Transport
+
+if TYPE_CHECKING:
+    from dovetail.model.nodes import Lease
 
 T = TypeVar("T")
 #: How long reading a cluster may take, in seconds, and how often we look whether it is done.
@@ -39,27 +42,39 @@ class Cluster:
         self.mirror = mirror
         self.now = now
 
-    async def decisions(self) -> list[Decision]:
-        """Every decision that is still kept, oldest first, wherever the controller lives."""
+    async def decisions(self, namespace: str | None = None) -> list[Decision]:
+        """Every decision that is still kept, oldest first: in the namespace given, or where the controller leads."""
         from dovetail.kube.resources import CONFIGMAPS
 
         found: list[Decision] = []
-        for each in (await self.kube.list(CONFIGMAPS, labels=f"{LABEL}=true")).items:
-            found.extend(lines((each.get("data") or {}).get("decisions", "")))
+        for where in [namespace] if namespace else await self._led_from():
+            for each in (await self.kube.list(CONFIGMAPS, where, labels=f"{LABEL}=true")).items:
+                found.extend(lines((each.get("data") or {}).get("decisions", "")))
         return sorted(found, key=lambda decision: decision.time)
 
-    async def silence(self) -> str:
-        """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
-        from dovetail.controllers.explanation import silence
+    async def _led_from(self) -> list[str]:
+        """The namespaces that have the controller's lease; the default one where none is to be seen."""
+        leases = await self._leases()
+        return sorted({lease.metadata.namespace for lease in leases or ()}) or [NAMESPACE]
+
+    async def _leases(self) -> list[Lease] | None:
+        """The leases of controllers; None if we may not read them."""
         from dovetail.controllers.settings import Settings
         from dovetail.kube.resources import LEASES
         from dovetail.model.nodes import Lease
 
         named = f"metadata.name={Settings().leader_election_name}"
         try:
-            return silence((await self.kube.list(LEASES, fields=named, type=Lease)).items, self.now)
+            return (await self.kube.list(LEASES, fields=named, type=Lease)).items
         except Forbidden:
-            return ""
+            return None
+
+    async def silence(self) -> str:
+        """That no autoscaler acts, if a lease says so; who may not read leases is told nothing of it."""
+        from dovetail.controllers.explanation import silence
+
+        leases = await self._leases()
+        return silence(leases, self.now) if leases is not None else ""
 
     async def read(self) -> None:
         """Fill the mirror. A kind that the server does not know will not come while we wait."""

@@ -20,11 +20,14 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of a pod.")
 @click.option("-v", "verbose", count=True, help="-v per pool and blocker, -vv per step and decision.")
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--history-namespace", default=None,
+              help="Namespace of the history.  [default: that of the controller's lease]")  # fmt: skip
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def explain(
-    subject: str, namespace: str, verbose: int, form: str, kubeconfig: str | None, context: str | None
-) -> None:
+    subject: str, namespace: str, verbose: int, form: str, history_namespace: str | None, kubeconfig: str | None,
+    context: str | None,
+) -> None:  # fmt: skip
     """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME.
 
     Exit status: 0 an answer, 2 no answer (the cluster has no such object, or cannot be asked).
@@ -41,7 +44,7 @@ def explain(
 
     async def question(cluster: Cluster) -> explanation.Answer:
         await cluster.read()
-        found, silence = answer_of(cluster, await cluster.decisions()), await cluster.silence()
+        found, silence = answer_of(cluster, await cluster.decisions(history_namespace)), await cluster.silence()
         return msgspec.structs.replace(found, line=f"{found.line}; {silence}") if silence else found
 
     def answer_of(cluster: Cluster, decisions: list[Decision]) -> explanation.Answer:

@@ -26,11 +26,12 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-m
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), default=None,
               help="Read the decisions of a file: of dovetail run --history, or of a dry run.")  # fmt: skip
+@click.option("--namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
     about: str | None, kind: str | None, reason: str | None, since: str, last: int, identity: str | None, form: str,
-    file: Path | None, kubeconfig: str | None, context: str | None,
+    file: Path | None, namespace: str | None, kubeconfig: str | None, context: str | None,
 ) -> None:  # fmt: skip
     """Show past decisions."""
     import msgspec
@@ -47,7 +48,7 @@ def history(
         raise click.UsageError(f"--since {since!r}: {problem}; try 30m, 24h or 168h") from problem
 
     async def question(cluster: Cluster) -> list[Decision]:
-        return explanation.since(await cluster.decisions(), cluster.now, window)
+        return explanation.since(await cluster.decisions(namespace), cluster.now, window)
 
     found = ask(kubeconfig, context, question) if file is None else explanation.since(_of_file(file), wall(), window)
     found = [

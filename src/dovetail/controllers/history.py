@@ -20,6 +20,8 @@ from dovetail.kube.errors import AlreadyExists, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 
 LABEL = "dovetail.sh/history"
+#: Where the lease and the history are if nothing says otherwise.
+NAMESPACE = "kube-system"
 #: A ConfigMap may hold 1 MiB; we stop well before, since each append sends it whole.
 FULL = 128 * 1024
 

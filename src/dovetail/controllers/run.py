@@ -107,7 +107,6 @@ CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
 )
 #: What runs in a dry run: one controller that records, and the observer that brings decisions to their file.
 SHADOW_CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (Observer, Shadow)
-NAMESPACE = "kube-system"
 #: How often it is told, in seconds, that the cluster cannot be read yet.
 TOLD = 10.0
 
@@ -149,7 +148,8 @@ class Autoscaler:
         self._selectors = Selectors(kube) if self._spread else None
         self.safety = Safety(clock, self.metrics, self.log)
         self.rights = Rights(clock, self.metrics, self.log)
-        self.namespace = settings.leader_election_namespace or settings.system_namespace or namespace or NAMESPACE
+        chosen = settings.leader_election_namespace or settings.system_namespace
+        self.namespace = chosen or namespace or history.NAMESPACE
         self.election = (
             None
             if settings.disable_leader_election or settings.dry_run
