@@ -1,0 +1,293 @@
+"""Auto Scaling groups as node groups: found by name or by tag, read into a cache, resized, and cut instance by instance.
+
+What is read is at most a minute old, and ten seconds old while a group waits for instances. A unit of desired
+capacity that has no instance yet is shown as a placeholder, so that it can fail and be withdrawn like an instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from dovetail.clock import Clock
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws import group_tags
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import code_of
+from dovetail.cloud.aws.group_tags import GroupSpec
+from dovetail.cloud.aws.group_templates import GroupTemplates
+from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
+from dovetail.cloud.node_groups import (
+    ErrorClass,
+    GroupOptions,
+    Instance,
+    InstanceError,
+    InstanceState,
+    NodeGroup,
+    NodeGroupError,
+    SizeRefused,
+    Template,
+)
+
+REFRESH_S = 60.0
+#: While a group waits for instances.
+WAITING_REFRESH_S = 10.0
+MAX_NAMES_PER_DESCRIBE = 100
+PLACEHOLDER = "i-placeholder"
+UNFULFILLABLE = "placeholder-cannot-be-fulfilled"
+_FAILED_ACTIVITY = "Failed"
+_GONE = ("ValidationError", "InvalidInstanceID.NotFound")
+
+
+class Discovery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which groups are under control: named ones with our own bounds, and those that have all the tags."""
+
+    named: tuple[GroupSpec, ...] = ()
+    tags: tuple[Mapping[str, str], ...] = ()
+
+
+class AutoScalingGroups:
+    """A `NodeGroupCloud` on AWS."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        clock: Clock,
+        discovery: Discovery,
+        defaults: GroupOptions | None = None,
+        *,
+        static_types: bool = False,
+    ) -> None:
+        self._calls = calls
+        self._clock = clock
+        self._discovery = discovery
+        self._defaults = defaults or GroupOptions()
+        self._templates = GroupTemplates(calls, ManagedNodeGroups(calls, clock), static_types=static_types)
+        self._started = clock.now()
+        self._read_at: float | None = None
+        self._groups: dict[str, NodeGroup] = {}
+        self._raw: dict[str, Mapping[str, Any]] = {}
+        self._group_of: dict[str, str] = {}
+        #: When we last set a group's size: failures of before say nothing about it.
+        self._resized: dict[str, datetime] = {}
+        self._waiting = False
+
+    # Reading
+
+    async def refresh(self, *, force: bool = False) -> None:
+        now = self._clock.monotonic()
+        life = WAITING_REFRESH_S if self._waiting else REFRESH_S
+        if not force and self._read_at is not None and now - self._read_at < life:
+            return
+        raw = await self._describe()
+        groups: dict[str, NodeGroup] = {}
+        for found in raw.values():
+            group = await self._node_group(found)
+            groups[group.id] = group
+        self._raw, self._groups = raw, groups
+        self._group_of = {
+            instance.provider_id: group.id for group in groups.values() for instance in group.instances
+        }
+        self._waiting = any(_waits(group) for group in groups.values())
+        self._read_at = now
+
+    async def _describe(self) -> dict[str, Mapping[str, Any]]:
+        names = [spec.name for spec in self._discovery.named]
+        found: dict[str, Mapping[str, Any]] = {}
+        for start in range(0, len(names), MAX_NAMES_PER_DESCRIBE):
+            some = names[start : start + MAX_NAMES_PER_DESCRIBE]
+            for group in await self._calls.all(
+                "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups", AutoScalingGroupNames=some
+            ):
+                found[group["AutoScalingGroupName"]] = group
+        if self._discovery.tags:
+            for group in await self._calls.all(
+                "autoscaling", "describe_auto_scaling_groups", "AutoScalingGroups",
+                Filters=group_tags.discovery_filters(self._discovery.tags),
+            ):  # fmt: skip
+                found.setdefault(group["AutoScalingGroupName"], group)
+        return found
+
+    async def _node_group(self, found: Mapping[str, Any]) -> NodeGroup:
+        name = found["AutoScalingGroupName"]
+        named = next((spec for spec in self._discovery.named if spec.name == name), None)
+        desired = int(found["DesiredCapacity"])
+        instances = [_instance(each) for each in found.get("Instances") or ()]
+        missing = desired - len(instances)
+        if missing > 0:
+            failure = await self._failure(name)
+            zone = (found.get("AvailabilityZones") or ["unknown"])[0]
+            for number in range(len(instances), desired):
+                provider_id = f"aws:///{zone}/{PLACEHOLDER}-{name}-{number}"
+                instances.append(Instance(provider_id, InstanceState.CREATING, failure))
+        return NodeGroup(
+            id=name,
+            min_size=named.min_size if named else int(found["MinSize"]),
+            max_size=named.max_size if named else int(found["MaxSize"]),
+            target_size=desired,
+            instances=tuple(instances),
+            options=group_tags.options(group_tags.tag_map(found.get("Tags") or ()), self._defaults),
+        )
+
+    async def _failure(self, name: str) -> InstanceError | None:
+        """Why the group gets no instances, if AWS has told since the size was set. Not knowing is no failure."""
+        try:
+            answer = await self._calls("autoscaling", "describe_scaling_activities", AutoScalingGroupName=name)
+        except Exception as error:
+            if code_of(error) in ("AccessDenied", "AccessDeniedException", "UnauthorizedOperation"):
+                return None
+            raise
+        since = self._resized.get(name, self._started) - timedelta(seconds=1)
+        for activity in answer.get("Activities") or ():
+            if activity["StartTime"] < since:
+                break
+            if activity["StatusCode"] == _FAILED_ACTIVITY:
+                told = activity.get("StatusMessage") or activity.get("Cause") or ""
+                message = "AWS cannot provision any more instances for this node group"
+                return InstanceError(ErrorClass.OUT_OF_RESOURCES, UNFULFILLABLE, f"{message}: {told}".rstrip(": "))
+        return None
+
+    def groups(self) -> Sequence[NodeGroup]:
+        return list(self._groups.values())
+
+    def group_of(self, provider_id: str) -> NodeGroup | None:
+        name = self._group_of.get(provider_id)
+        return self._groups.get(name) if name is not None else None
+
+    async def template(self, group: NodeGroup) -> Template:
+        raw = self._raw.get(group.id)
+        if raw is None:
+            raise NodeGroupError(f"group {group.id}: no Auto Scaling group of that name exists")
+        return await self._templates.template(raw)
+
+    # Acting
+
+    async def increase(self, group: NodeGroup, delta: int) -> None:
+        if delta <= 0:
+            raise SizeRefused(f"group {group.id}: size increase must be positive, not {delta}")
+        size = self._size(group)
+        if size + delta > group.max_size:
+            raise SizeRefused(
+                f"group {group.id}: size increase too large - desired:{size + delta} max:{group.max_size}"
+            )
+        await self._set_size(group.id, size + delta)
+
+    async def decrease_target(self, group: NodeGroup, delta: int) -> None:
+        if delta <= 0:
+            raise SizeRefused(f"group {group.id}: size decrease must be positive, not {delta}")
+        current = await self._read_one(group.id)
+        size, real = int(current["DesiredCapacity"]), len(current.get("Instances") or ())
+        if size - delta < real:
+            raise SizeRefused(
+                f"group {group.id}: attempt to delete existing nodes targetSize:{size} delta:{-delta} "
+                f"existingNodes: {real}"
+            )
+        await self._set_size(group.id, size - delta)
+
+    async def delete(self, group: NodeGroup, provider_ids: Sequence[str]) -> None:
+        if self._size(group) <= group.min_size:
+            raise SizeRefused(f"group {group.id}: min size reached, nodes will not be deleted")
+        strangers = [each for each in provider_ids if self._group_of.get(each) != group.id]
+        if strangers:
+            raise NodeGroupError(f"group {group.id}: {', '.join(strangers)} belong to another group or to none")
+        try:
+            placeholders = [each for each in provider_ids if is_placeholder(each)]
+            if placeholders:
+                await self._withdraw(group, len(placeholders))
+            for provider_id in provider_ids:
+                if not is_placeholder(provider_id):
+                    await self._terminate(group, provider_id)
+        finally:
+            self._read_at = None  # what is known is wrong now, whatever came of it
+
+    async def _withdraw(self, group: NodeGroup, count: int) -> None:
+        """Lower the size by units without an instance. An instance that came meanwhile must not pay for it."""
+        current = await self._read_one(group.id)
+        size, real = int(current["DesiredCapacity"]), len(current.get("Instances") or ())
+        wanted = max(size - count, real, group.min_size)
+        if wanted < size:
+            await self._set_size(group.id, wanted)
+
+    async def _terminate(self, group: NodeGroup, provider_id: str) -> None:
+        state = next((each.state for each in group.instances if each.provider_id == provider_id), None)
+        if state is InstanceState.DELETING:
+            return
+        try:
+            await self._calls(
+                "autoscaling", "terminate_instance_in_auto_scaling_group",
+                InstanceId=instance_id(provider_id), ShouldDecrementDesiredCapacity=True,
+            )  # fmt: skip
+        except Exception as error:
+            if code_of(error) in _GONE and "not found" in str(error).lower():
+                return
+            raise NodeGroupError(f"group {group.id}: {instance_id(provider_id)} was not terminated: {error}") from error
+        self._remember(group.id, self._size(group) - 1, without=provider_id)
+
+    async def _set_size(self, name: str, size: int) -> None:
+        began = self._clock.now()
+        try:
+            await self._calls(
+                "autoscaling", "set_desired_capacity",
+                AutoScalingGroupName=name, DesiredCapacity=size, HonorCooldown=False,
+            )  # fmt: skip
+        except Exception as error:
+            raise NodeGroupError(f"group {name}: its size was not set to {size}: {error}") from error
+        self._resized[name] = began
+        self._remember(name, size)
+
+    def _remember(self, name: str, size: int, without: str = "") -> None:
+        """Our own change counts at once, before it is read back."""
+        known = self._groups.get(name)
+        if known is None:
+            return
+        instances = tuple(
+            Instance(each.provider_id, InstanceState.DELETING) if each.provider_id == without else each
+            for each in known.instances
+        )
+        self._groups[name] = msgspec.structs.replace(known, target_size=size, instances=instances)
+        self._waiting = self._waiting or size > len(instances)
+
+    def _size(self, group: NodeGroup) -> int:
+        known = self._groups.get(group.id)
+        return known.target_size if known is not None else group.target_size
+
+    async def _read_one(self, name: str) -> Mapping[str, Any]:
+        answer = await self._calls("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[name])
+        found: list[Mapping[str, Any]] = answer.get("AutoScalingGroups") or []
+        if not found:
+            raise NodeGroupError(f"group {name}: no Auto Scaling group of that name exists")
+        return found[0]
+
+    def prices(self) -> Mapping[str, float]:
+        region = self._calls.region
+        if region not in catalogue.regions():
+            return {}
+        return {
+            name: quote[0] for name in catalogue.specs() if (quote := catalogue.on_demand(region, name)) is not None
+        }
+
+    async def close(self) -> None:
+        self._calls.close()
+
+
+def instance_id(provider_id: str) -> str:
+    return provider_id.rsplit("/", 1)[-1]
+
+
+def is_placeholder(provider_id: str) -> bool:
+    """Whether it stands for an instance that was asked for and has not come."""
+    return instance_id(provider_id).startswith(PLACEHOLDER)
+
+
+def _instance(found: Mapping[str, Any]) -> Instance:
+    state = InstanceState.RUNNING
+    if str(found.get("LifecycleState", "")).startswith("Terminating") or found.get("LifecycleState") == "Terminated":
+        state = InstanceState.DELETING
+    return Instance(f"aws:///{found['AvailabilityZone']}/{found['InstanceId']}", state)
+
+
+def _waits(group: NodeGroup) -> bool:
+    return any(is_placeholder(each.provider_id) or each.state is InstanceState.DELETING for each in group.instances)

@@ -1,0 +1,252 @@
+"""Nodes of groups that have none: built from the group's instance type, its tags, and what EKS says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud import catalogue
+from dovetail.cloud.aws import group_tags
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.managed_node_groups import ManagedNodeGroups
+from dovetail.cloud.node_groups import NodeGroupError, Template
+from dovetail.model.labels import ARCH, HOSTNAME, INSTANCE_TYPE, OS, REGION, ZONE
+from dovetail.model.meta import Amount, Condition, ObjectMeta
+from dovetail.model.nodes import Node, NodeSpec, NodeStatus
+from dovetail.model.pods import Container, Pod, PodSpec, PodStatus, ResourceRequirements
+
+EBS_ZONE = "topology.ebs.csi.aws.com/zone"
+GPU = "nvidia.com/gpu"
+DEFAULT_PODS = 110
+MIB = 1 << 20
+KUBE_PROXY_CPU = "100m"
+DEFAULT_VERSION = "$Default"
+_ARCHES = {"x86_64": "amd64", "i386": "amd64", "arm64": "arm64", "x86_64_mac": "amd64", "arm64_mac": "arm64"}
+
+
+class TypeInfo(msgspec.Struct, frozen=True):
+    """What a template needs to know of an instance type."""
+
+    name: str
+    vcpu: int
+    memory_mib: int
+    gpus: int = 0
+    arch: str = "amd64"
+
+
+class LaunchTemplateRef(msgspec.Struct, frozen=True):
+    """A launch template by id or name; no version means its default one."""
+
+    id: str = ""
+    name: str = ""
+    version: str = DEFAULT_VERSION
+
+
+class MixedPolicy(msgspec.Struct, frozen=True):
+    """A mixed instances policy: types in order, or requirements that select them."""
+
+    launch_template: LaunchTemplateRef | None = None
+    instance_types: tuple[str, ...] = ()
+    requirements: Mapping[str, Any] | None = None
+
+
+def launch_template_ref(found: Mapping[str, Any] | None) -> LaunchTemplateRef | None:
+    if not found:
+        return None
+    return LaunchTemplateRef(
+        found.get("LaunchTemplateId") or "",
+        found.get("LaunchTemplateName") or "",
+        found.get("Version") or DEFAULT_VERSION,
+    )
+
+
+def mixed_policy(found: Mapping[str, Any] | None) -> MixedPolicy | None:
+    """The policy of an answer of DescribeAutoScalingGroups."""
+    if not found or not found.get("LaunchTemplate"):
+        return None
+    template = found["LaunchTemplate"]
+    overrides = template.get("Overrides") or ()
+    types = tuple(override["InstanceType"] for override in overrides if override.get("InstanceType"))
+    requirements = next((each["InstanceRequirements"] for each in overrides if each.get("InstanceRequirements")), None)
+    return MixedPolicy(launch_template_ref(template.get("LaunchTemplateSpecification")), types, requirements)
+
+
+class GroupTemplates:
+    """Finds the instance type of a group and builds its node. Types are asked of EC2 once."""
+
+    def __init__(self, calls: Calls, managed: ManagedNodeGroups, *, static_types: bool = False) -> None:
+        self._calls = calls
+        self._managed = managed
+        self._static = static_types
+        self._types: dict[str, TypeInfo] = {}
+
+    async def instance_type(self, group: Mapping[str, Any]) -> str:
+        """The type of a group's next instance: configuration, template, policy, in AWS's order of precedence."""
+        name = group["AutoScalingGroupName"]
+        if group.get("LaunchConfigurationName"):
+            return await self._of_configuration(group["LaunchConfigurationName"])
+        plain = launch_template_ref(group.get("LaunchTemplate"))
+        if plain is not None:
+            return (await self._of_template(plain, name))[0]
+        policy = mixed_policy(group.get("MixedInstancesPolicy"))
+        if policy is None:
+            raise NodeGroupError(f"group {name}: it has neither a launch template nor a launch configuration")
+        if policy.instance_types:
+            return policy.instance_types[0]
+        if policy.requirements is not None:
+            return await self._of_requirements(policy.requirements, policy.launch_template, name)
+        if policy.launch_template is None:
+            raise NodeGroupError(f"group {name}: its mixed instances policy names no launch template")
+        return (await self._of_template(policy.launch_template, name))[0]
+
+    async def _of_configuration(self, name: str) -> str:
+        answer = await self._calls(
+            "autoscaling", "describe_launch_configurations", LaunchConfigurationNames=[name]
+        )
+        found = answer.get("LaunchConfigurations") or []
+        if not found:
+            raise NodeGroupError(f"launch configuration {name} does not exist; give the group another one")
+        return str(found[0]["InstanceType"])
+
+    async def _of_template(self, ref: LaunchTemplateRef, group: str) -> tuple[str, Mapping[str, Any]]:
+        named = {"LaunchTemplateId": ref.id} if ref.id else {"LaunchTemplateName": ref.name}
+        answer = await self._calls("ec2", "describe_launch_template_versions", Versions=[ref.version], **named)
+        versions = answer.get("LaunchTemplateVersions") or []
+        if not versions:
+            raise NodeGroupError(f"group {group}: launch template {ref.id or ref.name} has no version {ref.version}")
+        data: Mapping[str, Any] = versions[0].get("LaunchTemplateData") or {}
+        if data.get("InstanceType"):
+            return str(data["InstanceType"]), data
+        if data.get("InstanceRequirements"):
+            return await self._of_requirements(data["InstanceRequirements"], ref, group), data
+        raise NodeGroupError(f"group {group}: launch template {ref.id or ref.name} names no instance type")
+
+    async def _of_requirements(
+        self, requirements: Mapping[str, Any], ref: LaunchTemplateRef | None, group: str
+    ) -> str:
+        arches = ["x86_64"]
+        if ref is not None:
+            named = {"LaunchTemplateId": ref.id} if ref.id else {"LaunchTemplateName": ref.name}
+            answer = await self._calls("ec2", "describe_launch_template_versions", Versions=[ref.version], **named)
+            image = ((answer.get("LaunchTemplateVersions") or [{}])[0].get("LaunchTemplateData") or {}).get("ImageId")
+            if image:
+                images = (await self._calls("ec2", "describe_images", ImageIds=[image])).get("Images") or []
+                arches = [str(images[0]["Architecture"])] if images else arches
+        answer = await self._calls(
+            "ec2", "get_instance_types_from_instance_requirements",
+            ArchitectureTypes=arches, VirtualizationTypes=["hvm"], InstanceRequirements=dict(requirements),
+        )  # fmt: skip
+        found = answer.get("InstanceTypes") or []
+        if not found:
+            raise NodeGroupError(f"group {group}: no instance type meets its InstanceRequirements; widen them")
+        return str(found[0]["InstanceType"])
+
+    async def type_info(self, name: str) -> TypeInfo:
+        """What EC2, or the packaged catalogue, says of a type."""
+        known = self._types.get(name)
+        if known is None:
+            known = self._types[name] = await self._look_up(name)
+        return known
+
+    async def _look_up(self, name: str) -> TypeInfo:
+        if not self._static:
+            answer = await self._calls("ec2", "describe_instance_types", InstanceTypes=[name])
+            found = answer.get("InstanceTypes") or []
+            if found:
+                return _from_ec2(found[0])
+        spec = catalogue.specs().get(name)
+        if spec is None:
+            raise NodeGroupError(f"instance type {name} is not known; check the group's launch template")
+        arch = "arm64" if spec.arches[:1] == ("arm64",) else "amd64"
+        return TypeInfo(name, spec.vcpus, spec.memory_mib, sum(gpu.count for gpu in spec.gpus), arch)
+
+    async def template(self, group: Mapping[str, Any]) -> Template:
+        """The node that the group would add."""
+        zones: Sequence[str] = group.get("AvailabilityZones") or ()
+        name = group["AutoScalingGroupName"]
+        if not zones:
+            raise NodeGroupError(f"group {name}: it has no availability zone; give it subnets")
+        info = await self.type_info(await self.instance_type(group))
+        policy = mixed_policy(group.get("MixedInstancesPolicy"))
+        tags = group_tags.tag_map(group.get("Tags") or ())
+        capacity = capacity_of(info, policy)
+        capacity.update(group_tags.resources(tags))
+        labels = {**generic_labels(info, zones[0], f"{name}-asg-template"), **group_tags.labels(tags)}
+        taints = group_tags.taints(tags)
+        cluster, nodegroup = labels.get(group_tags.CLUSTER_NAME), labels.get(group_tags.NODEGROUP_NAME)
+        if cluster and nodegroup:
+            managed = await self._managed.get(cluster, nodegroup)
+            labels.update(managed.labels)
+            taints = (*taints, *managed.taints)
+            capacity.update(group_tags.resources(managed.tags))
+        node = Node(
+            metadata=ObjectMeta(name=f"{name}-asg-template", labels=labels),
+            spec=NodeSpec(taints=taints),
+            status=NodeStatus(
+                capacity=capacity,
+                allocatable=capacity,
+                conditions=(Condition(type="Ready", status="True"),),
+            ),
+        )
+        return Template(node, (kube_proxy(node.metadata.name),))
+
+
+def capacity_of(info: TypeInfo, policy: MixedPolicy | None = None) -> dict[str, Amount]:
+    """What a node of the type has; requirements without a list of types promise only their minima."""
+    capacity: dict[str, Amount] = {
+        "pods": str(DEFAULT_PODS),
+        "cpu": str(info.vcpu),
+        "memory": str(info.memory_mib * MIB),
+        GPU: str(info.gpus),
+    }
+    if policy is None or policy.instance_types or policy.requirements is None:
+        return capacity
+    wanted = policy.requirements
+    cores = (wanted.get("VCpuCount") or {}).get("Min")
+    memory = (wanted.get("MemoryMiB") or {}).get("Min")
+    if cores is not None:
+        capacity["cpu"] = str(cores)
+    if memory is not None:
+        capacity["memory"] = str(memory * MIB)
+    nvidia = "nvidia" in (wanted.get("AcceleratorManufacturers") or ())
+    accelerators = (wanted.get("AcceleratorCount") or {}).get("Min")
+    if nvidia and "gpu" in (wanted.get("AcceleratorTypes") or ()) and accelerators is not None:
+        capacity[GPU] = str(accelerators)
+    return capacity
+
+
+def generic_labels(info: TypeInfo, zone: str, name: str) -> dict[str, str]:
+    """Labels that every node has."""
+    return {
+        ARCH: info.arch,
+        OS: "linux",
+        INSTANCE_TYPE: info.name,
+        REGION: zone[:-1],
+        ZONE: zone,
+        EBS_ZONE: zone,
+        HOSTNAME: name,
+    }
+
+
+def kube_proxy(node: str) -> Pod:
+    """The pod that comes with every node."""
+    requests = ResourceRequirements(requests={"cpu": KUBE_PROXY_CPU})
+    return Pod(
+        metadata=ObjectMeta(
+            name=f"kube-proxy-{node}", namespace="kube-system", uid=f"kube-proxy-{node}",
+            annotations={"kubernetes.io/config.mirror": "template"},
+        ),
+        spec=PodSpec(containers=(Container(name="kube-proxy", resources=requests),)),
+        status=PodStatus(phase="Running"),
+    )  # fmt: skip
+
+
+def _from_ec2(found: Mapping[str, Any]) -> TypeInfo:
+    gpus = sum(int(gpu.get("Count", 0)) for gpu in (found.get("GpuInfo") or {}).get("Gpus", ()))
+    arches = (found.get("ProcessorInfo") or {}).get("SupportedArchitectures") or ["x86_64"]
+    arch = next((_ARCHES[name] for name in arches if name in _ARCHES), "amd64")
+    return TypeInfo(
+        found["InstanceType"], int(found["VCpuInfo"]["DefaultVCpus"]), int(found["MemoryInfo"]["SizeInMiB"]), gpus, arch
+    )
