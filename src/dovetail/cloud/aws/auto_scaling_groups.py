@@ -1,4 +1,4 @@
-"""Auto Scaling groups as node groups: found by name or by tag, read into a cache, resized, and cut instance by instance.
+"""Auto Scaling groups as node groups: found by name or tag, read into a cache, resized, cut instance by instance.
 
 What is read is at most a minute old, and ten seconds old while a group waits for instances. A unit of desired
 capacity that has no instance yet is shown as a placeholder, so that it can fail and be withdrawn like an instance.

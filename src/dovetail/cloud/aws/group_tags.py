@@ -23,7 +23,8 @@ RESOURCES, OPTIONS = TEMPLATE_PREFIX + "resources/", TEMPLATE_PREFIX + "autoscal
 EKS_PREFIX = "eks:"
 CLUSTER_NAME, NODEGROUP_NAME = "cluster-name", "nodegroup-name"
 _EFFECT = re.compile(r"(.*):(?:NoSchedule|NoExecute|PreferNoSchedule)")
-_TRUE, _FALSE = frozenset({"1", "t", "T", "true", "TRUE", "True"}), frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
 class SpecError(ValueError):
@@ -74,7 +75,7 @@ def parse_discovery(text: str) -> dict[str, str]:
         raise SpecError(f"{flag}: unsupported parameter {key!r}; the only one is tag")
     if not value:
         raise SpecError(f"{flag}: no tag is named")
-    return dict((name, wanted) for name, _, wanted in (tag.partition("=") for tag in value.split(",")))
+    return {name: wanted for name, _, wanted in (tag.partition("=") for tag in value.split(","))}
 
 
 def discovery_filters(specs: Iterable[Mapping[str, str]]) -> list[dict[str, object]]:
