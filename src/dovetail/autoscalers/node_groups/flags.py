@@ -1,0 +1,313 @@
+"""Cluster Autoscaler's flags: their names, defaults and kinds, read as Go programs read them.
+
+`--flag=value`, `--flag value` and one dash instead of two are the same. A boolean takes its value only after `=`.
+A flag that is not known is refused with the nearest name; one that is known and does nothing here is named at start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.expanders import ExpanderError, parse_chain
+from dovetail.autoscalers.node_groups.quotas import GIB, Range
+from dovetail.model import duration
+from dovetail.model.duration import DurationError
+from dovetail.model.spelling import nearest
+
+BOOL, INT, FLOAT, DURATION, TEXT, LIST = "bool", "int", "float", "duration", "text", "list"
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """`without_effect` says why the flag changes nothing here."""
+
+    kind: str
+    default: Any
+    without_effect: str = ""
+
+
+def _off(kind: str, default: Any, why: str = "this program has no such part") -> Flag:
+    return Flag(kind, default, why)
+
+
+_LOG = "the log goes to the standard error, one line a message"
+_REMOVED = "removed upstream"
+FLAGS: Mapping[str, Flag] = {
+    # The program
+    "cloud-provider": Flag(TEXT, "aws"),
+    "cloud-config": _off(TEXT, "", "AWS is reached by the environment's region and credentials"),
+    "kubeconfig": Flag(TEXT, ""),
+    "kubernetes": Flag(TEXT, ""),
+    "namespace": Flag(TEXT, "kube-system"),
+    "cluster-name": Flag(TEXT, ""),
+    "address": Flag(TEXT, ":8085"),
+    "v": Flag(INT, 0),
+    "user-agent": Flag(TEXT, "cluster-autoscaler"),
+    "scan-interval": Flag(DURATION, 10.0),
+    "frequent-loops-enabled": Flag(BOOL, True),
+    "max-inactivity": Flag(DURATION, 600.0),
+    "max-failing-time": Flag(DURATION, 900.0),
+    "max-startup-time": Flag(DURATION, 1200.0),
+    "kube-client-qps": Flag(FLOAT, 5.0),
+    "kube-client-burst": Flag(INT, 10),
+    "kube-api-content-type": _off(TEXT, "application/vnd.kubernetes.protobuf", "requests are JSON"),
+    "profiling": _off(BOOL, False),
+    "emit-per-nodegroup-metrics": Flag(BOOL, False),
+    "record-duplicated-events": Flag(BOOL, False),
+    "debugging-snapshot-enabled": _off(BOOL, False, "dovetail explain tells the same"),
+    "predicate-parallelism": _off(INT, 4, "simulation runs in one thread"),
+    "cluster-snapshot-parallelism": _off(INT, 16, "simulation runs in one thread"),
+    "scheduler-verbosity": _off(INT, 0),
+    "scheduler-config-file": _off(TEXT, "", "the fit rules are those of the default scheduler"),
+    "leader-elect": Flag(BOOL, True),
+    "leader-elect-lease-duration": Flag(DURATION, 15.0),
+    "leader-elect-renew-deadline": Flag(DURATION, 10.0),
+    "leader-elect-retry-period": Flag(DURATION, 2.0),
+    "leader-elect-resource-lock": _off(TEXT, "leases", "the lock is a Lease"),
+    "leader-elect-resource-name": Flag(TEXT, "cluster-autoscaler"),
+    "leader-elect-resource-namespace": Flag(TEXT, ""),
+    # Sizes
+    "nodes": Flag(LIST, ()),
+    "node-group-auto-discovery": Flag(LIST, ()),
+    "max-nodes-total": Flag(INT, 0),
+    "cores-total": Flag(TEXT, "0:320000"),
+    "memory-total": Flag(TEXT, "0:6400000"),
+    "gpu-total": Flag(LIST, ()),
+    "enforce-node-group-min-size": Flag(BOOL, False),
+    "capacity-quotas-enabled": _off(BOOL, False),
+    # Growing
+    "estimator": Flag(TEXT, "binpacking"),
+    "expander": Flag(TEXT, "least-waste"),
+    "grpc-expander-url": _off(TEXT, "", "the grpc expander is not supported"),
+    "grpc-expander-cert": _off(TEXT, "", "the grpc expander is not supported"),
+    "max-nodes-per-scaleup": Flag(INT, 1000),
+    "max-nodegroup-binpacking-duration": Flag(DURATION, 10.0),
+    "max-binpacking-time": Flag(DURATION, 300.0),
+    "new-pod-scale-up-delay": Flag(DURATION, 0.0),
+    "expendable-pods-priority-cutoff": Flag(INT, -10),
+    "scale-up-from-zero": Flag(BOOL, True),
+    "parallel-scale-up": Flag(BOOL, False),
+    "balance-similar-node-groups": Flag(BOOL, False),
+    "balancing-ignore-label": Flag(LIST, ()),
+    "balancing-label": Flag(LIST, ()),
+    "memory-difference-ratio": Flag(FLOAT, 0.015),
+    "max-free-difference-ratio": Flag(FLOAT, 0.05),
+    "max-allocatable-difference-ratio": Flag(FLOAT, 0.05),
+    "max-node-provision-time": Flag(DURATION, 900.0),
+    "max-node-startup-time": Flag(DURATION, 900.0),
+    "initial-node-group-backoff-duration": Flag(DURATION, 300.0),
+    "max-node-group-backoff-duration": Flag(DURATION, 1800.0),
+    "node-group-backoff-reset-timeout": Flag(DURATION, 10800.0),
+    "max-total-unready-percentage": Flag(FLOAT, 45.0),
+    "ok-total-unready-count": Flag(INT, 3),
+    "force-ds": _off(BOOL, False, "a template has the pods of every DaemonSet that selects it"),
+    "fastpath-binpacking-enabled": _off(BOOL, False),
+    "salvo-scale-up": _off(BOOL, False),
+    "salvo-scale-up-budget": _off(DURATION, 60.0),
+    "async-node-groups": _off(BOOL, False),
+    "enable-proactive-scaleup": _off(BOOL, False),
+    "pod-injection-limit": _off(INT, 5000),
+    "node-info-cache-expire-time": Flag(DURATION, 315360000.0),
+    "startup-taint": Flag(LIST, ()),
+    "startup-taint-prefix": Flag(LIST, ()),
+    "status-taint": Flag(LIST, ()),
+    "ignore-taint": Flag(LIST, ()),
+    "bypassed-scheduler-names": Flag(TEXT, ""),
+    "allowed-scheduler-names": Flag(TEXT, ""),
+    "enable-dynamic-resource-allocation": _off(BOOL, True, "pods with resource claims are not simulated"),
+    "enable-csi-node-aware-scheduling": _off(BOOL, False),
+    "pending-pods-batching-timeout": _off(DURATION, 240.0),
+    "enable-graceful-degradation": _off(BOOL, False),
+    # Shrinking
+    "scale-down-enabled": Flag(BOOL, True),
+    "scale-down-delay-after-add": Flag(DURATION, 600.0),
+    "scale-down-delay-after-delete": Flag(DURATION, 0.0),
+    "scale-down-delay-after-failure": Flag(DURATION, 180.0),
+    "scale-down-delay-type-local": Flag(BOOL, False),
+    "scale-down-unneeded-time": Flag(DURATION, 600.0),
+    "scale-down-unready-enabled": Flag(BOOL, True),
+    "scale-down-unready-time": Flag(DURATION, 1200.0),
+    "scale-down-utilization-threshold": Flag(FLOAT, 0.5),
+    "scale-down-gpu-utilization-threshold": Flag(FLOAT, 0.5),
+    "scale-down-non-empty-candidates-count": Flag(INT, 30),
+    "scale-down-candidates-pool-ratio": _off(FLOAT, 0.1, "every node is a candidate"),
+    "scale-down-candidates-pool-min-count": _off(INT, 50, "every node is a candidate"),
+    "scale-down-simulation-timeout": Flag(DURATION, 30.0),
+    "unremovable-node-recheck-timeout": Flag(DURATION, 300.0),
+    "max-scale-down-parallelism": Flag(INT, 10),
+    "max-drain-parallelism": Flag(INT, 1),
+    "max-graceful-termination-sec": Flag(INT, 600),
+    "max-pod-eviction-time": Flag(DURATION, 120.0),
+    "node-delete-delay-after-taint": Flag(DURATION, 5.0),
+    "dynamic-node-delete-delay-after-taint-enabled": _off(BOOL, False),
+    "node-deletion-delay-timeout": Flag(DURATION, 120.0),
+    "node-deletion-batcher-interval": Flag(DURATION, 0.0),
+    "node-deletion-candidate-ttl": Flag(DURATION, 0.0),
+    "max-bulk-soft-taint-count": Flag(INT, 10),
+    "max-bulk-soft-taint-time": Flag(DURATION, 3.0),
+    "cordon-node-before-terminating": Flag(BOOL, True),
+    "daemonset-eviction-for-occupied-nodes": Flag(BOOL, True),
+    "daemonset-eviction-for-empty-nodes": Flag(BOOL, False),
+    "ignore-daemonsets-utilization": Flag(BOOL, False),
+    "ignore-mirror-pods-utilization": Flag(BOOL, False),
+    "skip-nodes-with-system-pods": Flag(BOOL, True),
+    "skip-nodes-with-local-storage": Flag(BOOL, True),
+    "skip-nodes-with-custom-controller-pods": Flag(BOOL, True),
+    "min-replica-count": Flag(INT, 0),
+    "blocking-system-pod-distruption-timeout": Flag(DURATION, 3600.0),
+    "drain-priority-config": _off(TEXT, "", "pods of a node are evicted together"),
+    "force-delete-unregistered-nodes": _off(BOOL, False, "AWS has no forced deletion"),
+    "force-delete-failed-nodes": _off(BOOL, False, "AWS has no forced deletion"),
+    # What is shown
+    "write-status-configmap": Flag(BOOL, True),
+    "status-config-map-name": Flag(TEXT, "cluster-autoscaler-status"),
+    "enable-provisioning-requests": Flag(BOOL, False),
+    "provisioning-request-initial-backoff-time": Flag(DURATION, 60.0),
+    "provisioning-request-max-backoff-time": Flag(DURATION, 600.0),
+    "provisioning-request-max-backoff-cache-size": Flag(INT, 1000),
+    "check-capacity-batch-processing": _off(BOOL, False, "requests are answered one after another"),
+    "check-capacity-provisioning-request-max-batch-size": _off(INT, 10, "requests are answered one after another"),
+    "check-capacity-provisioning-request-batch-timebox": _off(DURATION, 10.0, "requests are answered one by one"),
+    "capacity-buffer-controller-enabled": _off(BOOL, False),
+    "capacity-buffer-pod-injection-enabled": _off(BOOL, False),
+    "capacity-buffer-dry-run": _off(BOOL, True),
+    "aws-use-static-instance-list": Flag(BOOL, False),
+    # The log of Go programs
+    "logtostderr": _off(BOOL, True, _LOG),
+    "alsologtostderr": _off(BOOL, False, _LOG),
+    "stderrthreshold": _off(TEXT, "2", _LOG),
+    "log-dir": _off(TEXT, "", _LOG),
+    "log-file": _off(TEXT, "", _LOG),
+    "log-file-max-size": _off(INT, 1800, _LOG),
+    "log-backtrace-at": _off(TEXT, "", _LOG),
+    "logging-format": _off(TEXT, "text", _LOG),
+    "log-flush-frequency": _off(DURATION, 5.0, _LOG),
+    "vmodule": _off(TEXT, "", _LOG),
+    "skip-headers": _off(BOOL, False, _LOG),
+    "skip-log-headers": _off(BOOL, False, _LOG),
+    "add-dir-header": _off(BOOL, False, _LOG),
+    "one-output": _off(BOOL, False, _LOG),
+    # Flags that manifests of older releases have
+    "max-empty-bulk-delete": _off(INT, 10, f"{_REMOVED} in 1.33; use --max-scale-down-parallelism"),
+    "max-autoprovisioned-node-group-count": _off(INT, 15, f"{_REMOVED}: groups are not created"),
+    "node-autoprovisioning-enabled": _off(BOOL, False, f"{_REMOVED}: groups are not created"),
+    "unremovable-node-recheck-time": _off(DURATION, 300.0, f"{_REMOVED}; use --unremovable-node-recheck-timeout"),
+    "parallel-drain": _off(BOOL, True, f"{_REMOVED}: drains run beside each other"),
+    "regional": _off(BOOL, False, f"{_REMOVED}: it is of another cloud"),
+}
+
+
+class FlagError(ValueError):
+    """A flag cannot be read; the text names it, its value and the remedy."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Every flag with its value, and those that were set although they do nothing."""
+
+    values: Mapping[str, Any]
+    ineffective: tuple[str, ...] = ()
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def chain(self) -> tuple[str, ...]:
+        return parse_chain(self["expander"])
+
+    def limits(self) -> dict[str, Range]:
+        """The cluster-wide limits; memory in bytes."""
+        limits = {
+            "cpu": _range("cores-total", self["cores-total"], 1),
+            "memory": _range("memory-total", self["memory-total"], GIB),
+        }
+        for text in self["gpu-total"]:
+            kind, _, numbers = text.partition(":")
+            limits[kind] = _range("gpu-total", numbers, 1)
+        return limits
+
+    def notices(self) -> list[str]:
+        """One line for every flag that was set and changes nothing."""
+        return [f"--{name} has no effect here: {FLAGS[name].without_effect}" for name in self.ineffective]
+
+
+def parse(arguments: Sequence[str]) -> Settings:
+    """Read the command line. Raises FlagError."""
+    given: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word in ("-", "--"):
+            raise FlagError(f"{word!r} is no flag; write --flag=value")
+        name, equals, value = word.lstrip("-").partition("=")
+        name = name.replace("_", "-")
+        flag = FLAGS.get(name)
+        if flag is None:
+            near = nearest(name, FLAGS)
+            raise FlagError(f"unknown flag: --{name}" + (f"; did you mean --{near}?" if near else ""))
+        if not equals:
+            if flag.kind == BOOL:
+                value = "true"
+            elif rest:
+                value = rest.pop(0)
+            else:
+                raise FlagError(f"--{name}: needs a value; write --{name}=VALUE")
+        read = _read(name, flag.kind, value)
+        given[name] = (*given.get(name, ()), read) if flag.kind == LIST else read
+    settings = Settings(
+        values={name: given.get(name, flag.default) for name, flag in FLAGS.items()},
+        ineffective=tuple(name for name in given if FLAGS[name].without_effect),
+    )
+    _check(settings)
+    return settings
+
+
+def _read(name: str, kind: str, value: str) -> Any:
+    try:
+        match kind:
+            case "bool":
+                if value in _TRUE or value in _FALSE:
+                    return value in _TRUE
+                raise ValueError("it is neither true nor false")
+            case "int":
+                return int(value)
+            case "float":
+                return float(value)
+            case "duration":
+                return duration.parse(value).total_seconds()
+            case _:
+                return value
+    except DurationError:
+        raise FlagError(f"--{name}={value}: it is no duration; write one such as 10s, 5m or 1h30m") from None
+    except ValueError as problem:
+        meant = {"bool": "true or false", "int": "a whole number", "float": "a number"}[kind]
+        raise FlagError(f"--{name}={value}: {problem}; it must be {meant}") from None
+
+
+def _check(settings: Settings) -> None:
+    if settings["cloud-provider"] != "aws":
+        raise FlagError(f"--cloud-provider={settings['cloud-provider']}: only aws is supported")
+    if settings["estimator"] != "binpacking":
+        raise FlagError(f"--estimator={settings['estimator']}: the only one is binpacking")
+    try:
+        settings.chain()
+    except ExpanderError as problem:
+        raise FlagError(str(problem)) from None
+    if settings["balancing-label"] and settings["balancing-ignore-label"]:
+        raise FlagError("--balancing-label and --balancing-ignore-label exclude each other; set one of them")
+    if settings["scan-interval"] <= 0:
+        raise FlagError("--scan-interval must be above 0s")
+    settings.limits()
+
+
+def _range(name: str, text: str, unit: int) -> Range:
+    least, colon, most = text.partition(":")
+    try:
+        found = Range(int(least) * unit, int(most) * unit)
+    except ValueError:
+        raise FlagError(f"--{name}={text}: write it MIN:MAX in whole numbers") from None
+    if not colon or found.least < 0 or found.most < found.least:
+        raise FlagError(f"--{name}={text}: the minimum must be 0 or more, the maximum at least the minimum")
+    return found

@@ -1,0 +1,135 @@
+"""The status ConfigMap: health, scale-up and scale-down of the cluster and of every group, as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import yaml
+
+from dovetail.autoscalers.node_groups.annotations import LAST_UPDATED
+from dovetail.autoscalers.node_groups.cluster_state import ClusterState, Readiness
+
+MAX_ERROR_MESSAGE_CHARS = 500
+INITIALIZING, RUNNING = "Initializing", "Running"
+
+
+class StatusWriter:
+    """Remembers when each status last changed; `text` renders the newest one."""
+
+    def __init__(self) -> None:
+        self._since: dict[tuple[str, str], tuple[str, str]] = {}
+
+    def text(self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime) -> str:
+        """The YAML of the ConfigMap's key `status`. `candidates`: unneeded nodes by group."""
+        probe = _stamp(now)
+        groups = [self._group(state, name, candidates.get(name, ()), now, probe) for name in state.groups]
+        scaling = any(group["scaleUp"]["status"] == "InProgress" for group in groups)
+        total = sum(len(names) for names in candidates.values())
+        healthy = "Healthy" if state.is_cluster_healthy() else "Unhealthy"
+        document: dict[str, Any] = {
+            "time": _go_time(now),
+            "autoscalerStatus": RUNNING,
+            "clusterWide": {
+                "health": {
+                    "status": healthy,
+                    "nodeCounts": _counts(state.total),
+                    **self._times("", "health", healthy, probe),
+                },
+                "scaleUp": self._timed("", "scaleUp", "InProgress" if scaling else "NoActivity", probe),
+                "scaleDown": self._scale_down("", total, probe),
+            },
+            "nodeGroups": groups,
+        }
+        return _yaml(document)
+
+    def _group(
+        self, state: ClusterState, name: str, candidates: Sequence[str], now: datetime, probe: str
+    ) -> dict[str, Any]:
+        group = state.groups[name]
+        readiness = state.readiness.get(name, Readiness())
+        safety = state.safety(name, now)
+        healthy = "Healthy" if safety.healthy else "Unhealthy"
+        if state.is_scaling_up(name):
+            status = "InProgress"
+        elif not safety.healthy:
+            status = "Unhealthy"
+        else:
+            status = "Backoff" if safety.backoff is not None else "NoActivity"
+        scale_up: dict[str, Any] = {"status": status}
+        if safety.backoff is not None and status == "Backoff":
+            error = safety.backoff.error
+            scale_up["backoffInfo"] = {
+                "errorCode": error.code,
+                "errorMessage": error.message[:MAX_ERROR_MESSAGE_CHARS],
+            }
+        scale_up |= self._times(name, "scaleUp", status, probe)
+        return {
+            "name": name,
+            "health": {
+                "status": healthy,
+                "nodeCounts": _counts(readiness),
+                "cloudProviderTarget": group.target_size,
+                "minSize": group.min_size,
+                "maxSize": group.max_size,
+                **self._times(name, "health", healthy, probe),
+            },
+            "scaleUp": scale_up,
+            "scaleDown": self._scale_down(name, len(candidates), probe),
+        }
+
+    def _scale_down(self, group: str, count: int, probe: str) -> dict[str, Any]:
+        status = "CandidatesPresent" if count else "NoCandidates"
+        found: dict[str, Any] = {"status": status}
+        if count:
+            found["candidates"] = count
+        return found | self._times(group, "scaleDown", status, probe)
+
+    def _timed(self, group: str, what: str, status: str, probe: str) -> dict[str, Any]:
+        return {"status": status} | self._times(group, what, status, probe)
+
+    def _times(self, group: str, what: str, status: str, probe: str) -> dict[str, str]:
+        known = self._since.get((group, what))
+        if known is None or known[0] != status:
+            known = self._since[group, what] = (status, probe)
+        return {"lastProbeTime": probe, "lastTransitionTime": known[1]}
+
+
+def initializing(now: datetime) -> str:
+    """What the ConfigMap says before the first loop."""
+    return _yaml({"time": _go_time(now), "autoscalerStatus": INITIALIZING})
+
+
+def config_map(name: str, namespace: str, text: str, now: datetime) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": namespace, "annotations": {LAST_UPDATED: _go_time(now)}},
+        "data": {"status": text},
+    }
+
+
+def _counts(readiness: Readiness) -> dict[str, Any]:
+    return {
+        "registered": {
+            "total": len(readiness.registered),
+            "ready": len(readiness.ready),
+            "notStarted": len(readiness.not_started),
+            "beingDeleted": len(readiness.deleted),
+            "unready": {"total": len(readiness.unready), "resourceUnready": len(readiness.resource_unready)},
+        },
+        "longUnregistered": len(readiness.long_unregistered),
+        "unregistered": len(readiness.unregistered),
+    }
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=1000)
+    return text
+
+
+def _stamp(now: datetime) -> str:
+    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _go_time(now: datetime) -> str:
+    return f"{now:%Y-%m-%d %H:%M:%S.%f} +0000 UTC"
