@@ -104,6 +104,8 @@ class ClusterState:
         self.failures: list[tuple[str, InstanceError, datetime]] = []
         self._errors: dict[str, dict[str, InstanceError]] = {}
         self._node_count = 0
+        #: Requests whose time was up in the last update: the caller withdraws them.
+        self.timed_out: list[ScaleUpRequest] = []
         self.happenings: list[Happening] = []
 
     # What was asked
@@ -228,6 +230,7 @@ class ClusterState:
                     ErrorClass.OTHER, "timeout", f"Scale-up timed out for node group {name} after {waited}"
                 )
                 self.register_failure(group, timeout, now)
+                self.timed_out.append(request)
                 del self.requests[name]
         self.deletions = [(group, expected) for group, expected in self.deletions if expected > now]
 

@@ -1,0 +1,293 @@
+"""Actuation of a scale-down: taint, wait, drain, and end the instance. Each node is a task of its own.
+
+Empty nodes are tainted and checked again before they go: a pod that slipped in keeps its node. A drain that does not
+finish in its time gives the node back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.annotations import DELAY_DELETION_PREFIX, ENABLE_DAEMONSET_EVICTION
+from dovetail.autoscalers.node_groups.budgets import GroupNodes, crop
+from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.drain import DrainContext, DrainRules, PodsToMove, pods_to_move
+from dovetail.autoscalers.node_groups.node_taints import mark_to_be_deleted, unmark_to_be_deleted
+from dovetail.autoscalers.node_groups.removal import Removable
+from dovetail.autoscalers.node_groups.utilization import Utilization
+from dovetail.clock import Clock
+from dovetail.cloud.node_groups import NodeGroup, NodeGroupCloud, NodeGroupError
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import ApiError, KubeError, NotFound, TooManyRequests
+from dovetail.model.pods import Pod
+
+EVICTION_RETRY_S = 10.0
+EVICTION_HEADROOM_S = 30.0
+DEFAULT_GRACE_S = 30
+
+
+class ActuationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the flags say. Seconds."""
+
+    max_parallelism: int = 10
+    max_drain_parallelism: int = 1
+    delay_after_taint_s: float = 5.0
+    max_graceful_termination_s: float = 600.0
+    max_pod_eviction_s: float = 120.0
+    deletion_delay_timeout_s: float = 120.0
+    cordon: bool = True
+    daemonset_eviction_empty: bool = False
+    daemonset_eviction_occupied: bool = True
+    drain: DrainRules = DrainRules()
+
+
+class Deletion(msgspec.Struct, frozen=True):
+    """A node that is going."""
+
+    node: str
+    provider_id: str
+    group: str
+    drain: bool
+
+
+class DeletionFailed(Exception):
+    """The node was not deleted; the text says why."""
+
+
+class Reports(msgspec.Struct, frozen=True):
+    """Whom to tell: an event on a node, an event on the status ConfigMap, a log line, an eviction, a node that went."""
+
+    node: Callable[[str, str, str, str], None]
+    status: Callable[[str, str, str], None]
+    log: Callable[[str], None]
+    evicted: Callable[[bool], None]
+    removed: Callable[[Deletion], None]
+
+
+class Actuator:
+    """Runs deletions in `tasks`; `deletions` are those under way."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        cloud: NodeGroupCloud,
+        watch: ClusterWatch,
+        clock: Clock,
+        settings: ActuationSettings,
+        reports: Reports,
+        tasks: asyncio.TaskGroup,
+    ) -> None:
+        self._kube = kube
+        self._cloud = cloud
+        self._watch = watch
+        self._clock = clock
+        self.settings = settings
+        self._reports = reports
+        self._tasks = tasks
+        self.deletions: dict[str, Deletion] = {}
+        self.last_failure: datetime | None = None
+
+    def count(self, group: str) -> int:
+        return sum(deletion.group == group for deletion in self.deletions.values())
+
+    def draining(self) -> list[str]:
+        return [name for name, deletion in self.deletions.items() if deletion.drain]
+
+    async def start(
+        self,
+        empty: Sequence[Removable],
+        drain: Sequence[Removable],
+        group_of: Callable[[str], tuple[NodeGroup, str] | None],
+        utilization: Mapping[str, Utilization],
+    ) -> list[Deletion]:
+        """Begin what the budgets allow; the nodes are tainted when this returns."""
+        draining = len(self.draining())
+        allowed = crop(
+            _grouped(empty, group_of),
+            _grouped(drain, group_of),
+            empty_in_progress=len(self.deletions) - draining,
+            drain_in_progress=draining,
+            max_parallelism=self.settings.max_parallelism,
+            max_drain_parallelism=self.settings.max_drain_parallelism,
+        )
+        pods = {removable.node: removable.pods for removable in drain}
+        begun: list[Deletion] = []
+        for groups, draining_now in ((allowed.empty, False), (allowed.drain, True)):
+            for entry in groups:
+                for name in entry.nodes:
+                    found = group_of(name)
+                    if found is None:
+                        continue
+                    deletion = Deletion(name, found[1], entry.group.id, draining_now)
+                    if not await self._taint(deletion):
+                        continue
+                    self._tell_start(deletion, pods.get(name, ()), utilization.get(name))
+                    self.deletions[name] = deletion
+                    begun.append(deletion)
+        for deletion in begun:
+            self._tasks.create_task(self._run(deletion), name=f"delete {deletion.node}")
+        return begun
+
+    async def _taint(self, deletion: Deletion) -> bool:
+        cordon = self.settings.cordon
+        try:
+            there = await mark_to_be_deleted(self._kube, deletion.node, self._clock.now(), cordon=cordon)
+        except KubeError as problem:
+            message = f"failed to mark the node as toBeDeleted/unschedulable: {problem}"
+            self._reports.node(deletion.node, "Warning", "ScaleDownFailed", message)
+            return False
+        if there:
+            self._reports.node(
+                deletion.node, "Normal", "ScaleDown", "marked the node as toBeDeleted/unschedulable"
+            )
+        return there
+
+    def _tell_start(self, deletion: Deletion, pods: Sequence[Pod], utilization: Utilization | None) -> None:
+        if deletion.drain:
+            names = ",".join(pod.metadata.key for pod in pods)
+            message = (
+                f"Scale-down: removing node {deletion.node}, utilization: {utilization}, pods to reschedule: {names}"
+            )
+            self._reports.status("Normal", "ScaleDown", message)
+        else:
+            message = f'Scale-down: removing empty node "{deletion.node}"'
+            self._reports.status("Normal", "ScaleDownEmpty", message)
+        self._reports.log(message)
+
+    async def _run(self, deletion: Deletion) -> None:
+        try:
+            await self._delete(deletion)
+            self._reports.node(deletion.node, "Normal", "ScaleDown", "node removed by cluster autoscaler")
+            self._reports.removed(deletion)
+        except (DeletionFailed, NodeGroupError, KubeError) as problem:
+            self.last_failure = self._clock.now()
+            self._reports.node(
+                deletion.node, "Warning", "ScaleDownFailed", f"failed to drain and delete node: {problem}"
+            )
+            self._reports.log(f"Scale-down: couldn't delete node {deletion.node}: {problem}")
+            await self._give_back(deletion)
+        finally:
+            self.deletions.pop(deletion.node, None)
+
+    async def _give_back(self, deletion: Deletion) -> None:
+        try:
+            await unmark_to_be_deleted(self._kube, deletion.node, cordon=self.settings.cordon)
+        except KubeError as problem:
+            self._reports.log(f"taint of {deletion.node} not removed, the next start removes it: {problem}")
+
+    async def _delete(self, deletion: Deletion) -> None:
+        if self.settings.delay_after_taint_s > 0:
+            await asyncio.sleep(self.settings.delay_after_taint_s)
+        moving = self._pods(deletion.node)
+        if moving.blocking is not None:
+            raise DeletionFailed(f"pod {moving.blocking.pod.metadata.key}: {moving.blocking.message}")
+        if not deletion.drain and moving.pods:
+            raise DeletionFailed(f"node {deletion.node} is not empty, new pods got scheduled")
+        if moving.on_completion:
+            raise DeletionFailed(f"pod {moving.on_completion[0].metadata.key} has not completed")
+        if deletion.drain:
+            await self._drain(moving)
+        wanted = (
+            self.settings.daemonset_eviction_occupied if deletion.drain else self.settings.daemonset_eviction_empty
+        )
+        await self._evict_daemonset_pods(moving.daemonset_pods, wanted)
+        await self._wait_for_delay(deletion.node)
+        group = next((each for each in self._cloud.groups() if each.id == deletion.group), None)
+        if group is None:
+            raise DeletionFailed(f"group {deletion.group} is gone")
+        await self._cloud.delete(group, [deletion.provider_id])
+
+    def _pods(self, node: str) -> PodsToMove:
+        budgets = RemainingBudgets(self._watch.pdbs.store)
+        context = DrainContext(self._clock.now(), budgets, self._watch.controllers())
+        return pods_to_move(self._watch.pods_on(node), self.settings.drain, context)
+
+    async def _drain(self, moving: PodsToMove) -> None:
+        evictions = [asyncio.create_task(self._evict(pod)) for pod in moving.pods]
+        try:
+            results = await asyncio.gather(*evictions)
+        finally:
+            for task in evictions:
+                task.cancel()
+        failed = [pod.metadata.key for pod, done in zip(moving.pods, results, strict=True) if not done]
+        if failed:
+            raise DeletionFailed(f"failed to evict {', '.join(failed)} in time")
+        longest = max((self._grace(pod) for pod in moving.pods), default=0.0)
+        deadline = self._clock.monotonic() + longest + EVICTION_HEADROOM_S
+        while self._clock.monotonic() < deadline:
+            if not any(self._is_there(pod) for pod in moving.pods):
+                return
+            await asyncio.sleep(1.0)
+        left = [pod.metadata.key for pod in moving.pods if self._is_there(pod)]
+        if left:
+            raise DeletionFailed(f"pods remaining after the termination timeout: {', '.join(left)}")
+
+    def _grace(self, pod: Pod) -> float:
+        own = pod.spec.termination_grace_period_seconds
+        return min(float(DEFAULT_GRACE_S if own is None else own), self.settings.max_graceful_termination_s)
+
+    def _is_there(self, pod: Pod) -> bool:
+        known = self._watch.pods.store.get(pod.metadata.key)
+        return known is not None and known.metadata.uid == pod.metadata.uid and known.spec.node_name != ""
+
+    async def _evict(self, pod: Pod) -> bool:
+        """Ask until it is granted or the time is up."""
+        deadline = self._clock.monotonic() + self.settings.max_pod_eviction_s
+        grace = int(self._grace(pod))
+        meta = pod.metadata
+        while True:
+            try:
+                await self._kube.evict(meta.name, meta.namespace, uid=meta.uid or None, grace=grace)
+            except NotFound:
+                pass
+            except (TooManyRequests, ApiError, KubeError) as problem:
+                if self._clock.monotonic() + EVICTION_RETRY_S > deadline:
+                    self._reports.log(f"eviction of {meta.key} failed: {problem}")
+                    self._reports.evicted(False)
+                    return False
+                await asyncio.sleep(EVICTION_RETRY_S)
+                continue
+            self._reports.evicted(True)
+            return True
+
+    async def _evict_daemonset_pods(self, pods: Sequence[Pod], wanted: bool) -> None:
+        """As well as it goes: a DaemonSet's pod ends with its node anyway."""
+        for pod in pods:
+            own = pod.metadata.annotations.get(ENABLE_DAEMONSET_EVICTION)
+            if own == "true" or (wanted and own != "false"):
+                try:
+                    await self._kube.evict(
+                        pod.metadata.name, pod.metadata.namespace, uid=pod.metadata.uid or None,
+                        grace=int(self._grace(pod)),
+                    )  # fmt: skip
+                except KubeError as problem:
+                    self._reports.log(f"eviction of DaemonSet pod {pod.metadata.key} failed: {problem}")
+
+    async def _wait_for_delay(self, node: str) -> None:
+        """Another controller may hold the node by an annotation, for a while."""
+        deadline = self._clock.monotonic() + self.settings.deletion_delay_timeout_s
+        while True:
+            if not self._is_delayed(node) or self._clock.monotonic() >= deadline:
+                return
+            await asyncio.sleep(1.0)
+
+    def _is_delayed(self, node: str) -> bool:
+        known = self._watch.nodes.store.get(node)
+        return known is not None and any(key.startswith(DELAY_DELETION_PREFIX) for key in known.metadata.annotations)
+
+
+def _grouped(
+    removable: Sequence[Removable], group_of: Callable[[str], tuple[NodeGroup, str] | None]
+) -> list[GroupNodes]:
+    """Nodes by group, in the order in which each group's first node came."""
+    found: dict[str, tuple[NodeGroup, list[str]]] = {}
+    for entry in removable:
+        member = group_of(entry.node)
+        if member is not None:
+            found.setdefault(member[0].id, (member[0], []))[1].append(entry.node)
+    return [GroupNodes(group, tuple(names)) for group, names in found.values()]

@@ -1,0 +1,691 @@
+"""The loop: look at the cluster and its groups, plan, act, record. One pass is `run_once`.
+
+Nothing of it is needed again after a crash but what Kubernetes and the cloud hold: unneeded times are taken over from
+taints, sizes from the groups, and a deletion that was cut short is undone at the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from dovetail.autoscalers.node_groups.actuation import Actuator
+from dovetail.autoscalers.node_groups.annotations import (
+    DELETION_CANDIDATE,
+    TO_BE_DELETED,
+    has_taint,
+    is_being_deleted,
+)
+from dovetail.autoscalers.node_groups.backoff import Backoff
+from dovetail.autoscalers.node_groups.balancing import Increase
+from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.disruption_budgets import RemainingBudgets
+from dovetail.autoscalers.node_groups.drain import DrainContext
+from dovetail.autoscalers.node_groups.estimator import fresh_node
+from dovetail.autoscalers.node_groups.expanders import (
+    LEAST_NODES,
+    LEAST_WASTE,
+    MOST_PODS,
+    PRICE,
+    PRIORITY,
+    PRIORITY_CONFIG_MAP,
+    Filter,
+    Option,
+    choose,
+    least_nodes,
+    least_waste,
+    most_pods,
+    priority_filter,
+)
+from dovetail.autoscalers.node_groups.metrics import Metrics
+from dovetail.autoscalers.node_groups.node_taints import mark_candidate, unmark_candidate, unmark_to_be_deleted
+from dovetail.autoscalers.node_groups.options import Options
+from dovetail.autoscalers.node_groups.pending import (
+    all_new,
+    helpable,
+    is_recent,
+    is_recreatable,
+    is_unprocessed,
+    is_unschedulable,
+    old_enough,
+    without_places,
+)
+from dovetail.autoscalers.node_groups.pricing import Prices, price_filter
+from dovetail.autoscalers.node_groups.quotas import Quotas, node_amounts, totals
+from dovetail.autoscalers.node_groups.readiness import is_ready
+from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.autoscalers.node_groups.scale_down import ScaleDownPlanner
+from dovetail.autoscalers.node_groups.scale_up import (
+    IN_BACKOFF,
+    NOT_READY,
+    Result,
+    ScaleUpInput,
+    ScaleUpPlan,
+    plan_minimum_sizes,
+    plan_scale_up,
+)
+from dovetail.autoscalers.node_groups.simulation import Snapshot
+from dovetail.autoscalers.node_groups.templates import TemplateCache, from_any_node, from_cloud, from_nodes
+from dovetail.autoscalers.node_groups.unremovable import Reason, Unremovable
+from dovetail.chance import Chance
+from dovetail.clock import Clock, stopwatch
+from dovetail.cloud.node_groups import (
+    ErrorClass,
+    InstanceError,
+    NodeGroup,
+    NodeGroupCloud,
+    NodeGroupError,
+    SizeRefused,
+)
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import KubeError, NotFound
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.model.fit import NodeInfo
+from dovetail.model.nodes import Node
+from dovetail.model.pods import Pod
+
+SOURCE = "static_autoscaler"
+#: How long before the start the last scaling counts as having been, so that no cooldown is in force.
+BEFORE_START = timedelta(hours=1)
+
+
+class LoopFailed(Exception):
+    """A pass could not be finished; `kind` counts it in metrics."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class NodeGroupAutoscaler:
+    """Made by `program.run`; `run` loops until cancelled."""
+
+    def __init__(
+        self,
+        options: Options,
+        kube: Kube,
+        cloud: NodeGroupCloud,
+        watch: ClusterWatch,
+        actuator: Actuator,
+        recording: Recording,
+        metrics: Metrics,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        self.options = options
+        self._kube = kube
+        self._cloud = cloud
+        self._watch = watch
+        self._actuator = actuator
+        self._record = recording
+        self._metrics = metrics
+        self._clock = clock
+        self._chance = chance
+        self.state = ClusterState(options.health, Backoff(options.backoff), self.is_ready)
+        self.planner = ScaleDownPlanner(options.scale_down)
+        self._templates = TemplateCache(options.template_life_s)
+        self._hints: dict[str, str] = {}
+        start = clock.now() - BEFORE_START
+        self.last_scale_up = self.last_deletion = start
+        self._last_by_group: dict[str, tuple[datetime, datetime]] = {}
+        self._cleaned = False
+        self._wake = asyncio.Event()
+        self.last_loop = clock.monotonic()
+        self.last_success = clock.monotonic()
+        self.last_plan: ScaleUpPlan | None = None
+
+    def is_ready(self, node: Node) -> bool:
+        return is_ready(node, self.options.taints)
+
+    def pod_changed(self, pod: Pod) -> None:
+        """A pod that has just become unschedulable starts a loop."""
+        if self.options.frequent_loops and is_recent(pod, self._clock.now()):
+            self._wake.set()
+
+    # The loop
+
+    async def run(self) -> None:
+        """The first pass comes one interval after the start; a pass that did something is followed by another."""
+        productive = False
+        while True:
+            if productive and self.options.frequent_loops:
+                self._record.log(SOURCE, "Autoscaler loop triggered immediately after a productive iteration", 1)
+                await asyncio.sleep(0)
+            else:
+                await self._wait()
+            began = self._clock.now()
+            await self.attempt()
+            productive = self.last_scale_up >= began or self.last_deletion >= began
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self.options.scan_interval_s):
+                await self._wake.wait()
+            self._record.log(SOURCE, "Autoscaler loop triggered by unschedulable pod appearing", 1)
+        except TimeoutError:
+            self._record.log(SOURCE, f"Autoscaler loop triggered by a {self.options.scan_interval_s:g}s timer", 1)
+        self._wake.clear()
+
+    async def attempt(self) -> None:
+        """One pass; a failure is logged and counted, and the next pass tries again."""
+        now = self._clock.now()
+        started = stopwatch()
+        self._metrics.last_activity.labels("main").set(now.timestamp())
+        self.last_loop = self._clock.monotonic()
+        try:
+            await self.run_once(now)
+            self.last_success = self._clock.monotonic()
+        except LoopFailed as problem:
+            self._metrics.errors.labels(problem.kind).inc()
+            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
+        except NodeGroupError as problem:
+            self._metrics.errors.labels("cloudProviderError").inc()
+            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
+        except KubeError as problem:
+            self._metrics.errors.labels("apiCallError").inc()
+            self._record.error(SOURCE, f"Failed to run a loop: {problem}")
+        finally:
+            await self._write_status(self._clock.now())
+            self._metrics.duration.labels("main").observe(stopwatch() - started)
+
+    async def run_once(self, now: datetime) -> None:
+        self._record.log(SOURCE, "Starting main loop", 4)
+        await self._refresh()
+        groups = self._cloud.groups()
+        nodes = list(self._watch.nodes.store)
+        await self._clean_up(nodes)
+        snapshot = self._watch.snapshot(self.options.expendable_cutoff)
+        templates = await self._node_templates(groups, snapshot, now)
+        self.state.update(nodes, groups, now)
+        self._tell_happenings()
+        self._measure(nodes, groups)
+        await self._revert_timed_out(now)
+        await self._remove_overdue(now)
+        if not self.state.is_cluster_healthy():
+            self._record.warning(SOURCE, "Cluster is not ready for autoscaling")
+            self.planner.clear()
+            self._record.status_event("Warning", "ClusterUnhealthy", "Cluster is unhealthy")
+            return
+        await self._remove_failed()
+        if await self._fix_sizes(now):
+            self._record.log(SOURCE, "Some node group target size was fixed, skipping the iteration")
+            return
+        starting = self._inject_upcoming(snapshot, templates, now)
+        pods = self._pods_to_help(snapshot, now)
+        quotas = self._quotas(nodes, templates)
+        given = self._scale_up_input(snapshot, templates, quotas, nodes, await self._filters(nodes), now)
+        plan = self._plan(pods, given, now)
+        self.last_plan = plan
+        await self._carry_out(plan, now)
+        if plan.result is Result.SUCCESSFUL:
+            return
+        if self.options.scale_down_enabled:
+            there = [node for node in nodes if node.metadata.name not in starting]
+            await self._scale_down(snapshot, there, quotas, plan.result is Result.IN_COOLDOWN, now)
+        if self.options.enforce_min_size:
+            increases = plan_minimum_sizes(given)
+            if increases:
+                await self._increase(increases, now)
+
+    async def _refresh(self) -> None:
+        started = stopwatch()
+        try:
+            await self._cloud.refresh()
+        except NodeGroupError:
+            raise
+        except Exception as problem:  # whatever the cloud's library raises: the next pass asks again
+            raise LoopFailed("cloudProviderError", f"Failed to refresh cloud provider config: {problem}") from problem
+        finally:
+            self._metrics.duration.labels("cloudProviderRefresh").observe(stopwatch() - started)
+
+    async def _clean_up(self, nodes: Sequence[Node]) -> None:
+        """At the first pass: deletions that an earlier program began and did not finish are undone."""
+        if self._cleaned:
+            return
+        self._cleaned = True
+        life = self.options.candidate_life_s
+        if life > 0:
+            self.planner.load_candidates(nodes, self._clock.now(), life)
+        for node in nodes:
+            if self._cloud.group_of(node.spec.provider_id) is None:
+                continue
+            if has_taint(node, TO_BE_DELETED):
+                await unmark_to_be_deleted(self._kube, node.metadata.name, cordon=self.options.actuation.cordon)
+                message = f"removed {TO_BE_DELETED} taint from node {node.metadata.name}"
+                self._record.node_event(node.metadata.name, "Normal", "ClusterAutoscalerCleanup", message)
+            if has_taint(node, DELETION_CANDIDATE) and self.options.max_soft_taints == 0:
+                await unmark_candidate(self._kube, node.metadata.name)
+
+    async def _node_templates(
+        self, groups: Sequence[NodeGroup], snapshot: Snapshot, now: datetime
+    ) -> dict[str, NodeInfo]:
+        members: dict[str, list[NodeInfo]] = {}
+        for info in snapshot.nodes.values():
+            group = self._cloud.group_of(info.node.spec.provider_id)
+            if group is not None:
+                members.setdefault(group.id, []).append(info)
+        ready = {name: [info for info in infos if self.is_ready(info.node)] for name, infos in members.items()}
+        templates = from_nodes(groups, ready, self._templates, self.options.taints, now)
+        daemonsets = list(self._watch.daemonsets.store)
+        for group in groups:
+            if group.id in templates:
+                continue
+            try:
+                template = await self._cloud.template(group)
+            except Exception as problem:  # of one group; the others are not to suffer for it
+                self._record.error(SOURCE, f"Unable to build proper template node for {group.id}: {problem}")
+                unwell = from_any_node(members.get(group.id, ()), group.id, self.options.taints)
+                if unwell is not None:
+                    templates[group.id] = unwell
+                continue
+            templates[group.id] = from_cloud(template, daemonsets, group.id, self.options.taints)
+        return templates
+
+    def _tell_happenings(self) -> None:
+        for happening in self.state.happenings:
+            self._record.status_event(happening.kind, happening.reason, happening.message)
+            self._record.warning("clusterstate", happening.message)
+        self.state.happenings.clear()
+        for _, error, _ in self.state.failures:
+            self._metrics.failed_scale_ups.labels(error.code).inc()
+        self.state.failures.clear()
+
+    def _measure(self, nodes: Sequence[Node], groups: Sequence[NodeGroup]) -> None:
+        metrics, total = self._metrics, self.state.total
+        metrics.safe_to_autoscale.set(self.state.is_cluster_healthy())
+        for state, names in (
+            ("ready", total.ready), ("unready", total.unready), ("notStarted", total.not_started),
+            ("longUnregistered", total.long_unregistered), ("unregistered", total.unregistered),
+        ):  # fmt: skip
+            metrics.nodes_count.labels(state).set(len(names))
+        metrics.node_groups_count.labels("autoscaled").set(len(groups))
+        most = sum(group.max_size for group in groups)
+        limit = self.options.scale_up.max_nodes_total
+        metrics.max_nodes.set(min(limit, most) if limit > 0 else most)
+        now = self._clock.now()
+        amounts = [node_amounts(node) for node in nodes if not is_being_deleted(node, now)]
+        metrics.cpu_cores.set(sum(amount["cpu"] for amount in amounts))
+        metrics.memory_bytes.set(sum(amount["memory"] for amount in amounts))
+        if metrics.per_group:
+            for group in groups:
+                metrics.group_min.labels(group.id).set(group.min_size)
+                metrics.group_max.labels(group.id).set(group.max_size)
+                metrics.group_target.labels(group.id).set(group.target_size)
+                safety = self.state.safety(group.id, now)
+                metrics.group_healthy.labels(group.id).set(safety.healthy)
+                code = safety.backoff.error.code if safety.backoff else ""
+                metrics.group_backoff.labels(group.id, code).set(safety.backoff is not None)
+
+    # Repair
+
+    async def _revert_timed_out(self, now: datetime) -> None:
+        """Nodes that did not come in their time are no longer asked for."""
+        timed_out, self.state.timed_out = self.state.timed_out, []
+        for request in timed_out:
+            group = next((each for each in self._cloud.groups() if each.id == request.group), None)
+            if group is None:
+                continue
+            try:
+                await self._cloud.decrease_target(group, request.increase)
+            except NodeGroupError as problem:
+                message = f"Failed to revert scale-up of group {group.id} by {request.increase}: {problem}"
+                self._record.status_event("Warning", "FailedToRevertScaleUp", message)
+        if timed_out:
+            self.state.retarget(self._cloud.groups())
+
+    async def _remove_overdue(self, now: datetime) -> None:
+        """Instances that never became nodes are ended, as far as the minimum allows."""
+        for name, overdue in self.state.overdue_instances(now).items():
+            group = next((each for each in self._cloud.groups() if each.id == name), None)
+            if group is None:
+                continue
+            spare = group.target_size - group.min_size
+            if spare <= 0:
+                self._record.warning(
+                    SOURCE, f"Node group {name} min size reached, {len(overdue)} unregistered nodes stay"
+                )
+                continue
+            doomed = overdue[:spare]
+            try:
+                await self._cloud.delete(group, doomed)
+            except NodeGroupError as problem:
+                for provider_id in doomed:
+                    message = f"Failed to remove node {provider_id}: {problem}"
+                    self._record.status_event("Warning", "DeleteUnregisteredFailed", message)
+                continue
+            for provider_id in doomed:
+                message = f"Removed unregistered node {provider_id}"
+                self._record.status_event("Normal", "DeleteUnregistered", message)
+                self._record.log(SOURCE, message)
+            self._metrics.old_unregistered_removed.inc(len(doomed))
+        self.state.retarget(self._cloud.groups())
+
+    async def _remove_failed(self) -> None:
+        """Requests that the cloud could not fulfil are withdrawn."""
+        for name, failed in self.state.failed_instances().items():
+            group = next((each for each in self._cloud.groups() if each.id == name), None)
+            if group is None:
+                continue
+            self._record.log(SOURCE, f"Deleting {len(failed)} from {name} node group because of create errors", 1)
+            try:
+                await self._cloud.delete(group, failed)
+            except SizeRefused as problem:
+                self._record.warning(SOURCE, f"Error while trying to delete nodes from {name}: {problem}")
+        self.state.retarget(self._cloud.groups())
+
+    async def _fix_sizes(self, now: datetime) -> bool:
+        """A target that has exceeded the nodes for too long is lowered to them."""
+        fixed = False
+        for name, wrong in list(self.state.wrong_sizes.items()):
+            group = self.state.groups[name]
+            if wrong.since + timedelta(seconds=group.options.max_node_provision_s) >= now:
+                continue
+            if wrong.current < wrong.expected:
+                self._record.log(
+                    SOURCE, f"Decreasing size of {name}, expected={wrong.expected} current={wrong.current}"
+                )
+                try:
+                    await self._cloud.decrease_target(group, wrong.expected - wrong.current)
+                except SizeRefused as problem:
+                    self._record.warning(SOURCE, f"Failed to fix node group sizes: {problem}")
+                    continue
+                fixed = True
+        return fixed
+
+    # Growing
+
+    def _inject_upcoming(self, snapshot: Snapshot, templates: Mapping[str, NodeInfo], now: datetime) -> set[str]:
+        """Nodes that will come take part already; those that have registered and started not are theirs."""
+        counts, starting = self.state.upcoming(now)
+        for name, count in counts.items():
+            template = templates.get(name)
+            for number in range(count if template is not None else 0):
+                assert template is not None
+                snapshot.add_node(fresh_node(template, f"{template.name}-upcoming-{number}"))
+        for name in starting:
+            if name in snapshot.nodes:
+                snapshot.remove_node(name)
+        return starting
+
+    def _pods_to_help(self, snapshot: Snapshot, now: datetime) -> list[Pod]:
+        options = self.options
+        pending: list[Pod] = []
+        unprocessed = 0
+        for pod in self._watch.pods.store:
+            if options.allowed_schedulers and pod.spec.scheduler_name not in options.allowed_schedulers:
+                continue
+            if is_unschedulable(pod):
+                pending.append(pod)
+            elif is_unprocessed(pod, options.bypassed_schedulers):
+                pending.append(pod)
+                unprocessed += 1
+        self._metrics.unschedulable_pods.labels("unschedulable").set(len(pending) - unprocessed)
+        self._metrics.unschedulable_pods.labels("scheduler_unprocessed").set(unprocessed)
+        moving = [
+            pod
+            for name in self._actuator.draining()
+            for pod in self._watch.pods_on(name)
+            if is_recreatable(pod) and not pod.terminating
+        ]
+        pods = helpable([*pending, *moving], options.expendable_cutoff)
+        left = without_places(pods, snapshot, self._hints)
+        evicted = {pod.metadata.uid for pod in moving}
+        return old_enough(
+            (pod for pod in left if pod.metadata.uid not in evicted or not pod.metadata.uid),
+            options.new_pod_delay_s,
+            now,
+        )
+
+    def _quotas(self, nodes: Sequence[Node], templates: Mapping[str, NodeInfo]) -> Quotas:
+        counted: list[tuple[Node, int]] = []
+        for group in self._cloud.groups():
+            template = templates.get(group.id)
+            if template is not None:
+                counted.append((template.node, group.target_size))
+        now = self._clock.now()
+        for node in nodes:
+            if self._cloud.group_of(node.spec.provider_id) is None and not is_being_deleted(node, now):
+                counted.append((node, 1))
+        return Quotas(self.options.limits, totals(counted))
+
+    def _scale_up_input(
+        self,
+        snapshot: Snapshot,
+        templates: Mapping[str, NodeInfo],
+        quotas: Quotas,
+        nodes: Sequence[Node],
+        filters: Sequence[Filter],
+        now: datetime,
+    ) -> ScaleUpInput:
+        def blocked(group: NodeGroup) -> str | None:
+            safety = self.state.safety(group.id, now)
+            if safety.safe:
+                return None
+            return NOT_READY if not safety.healthy else IN_BACKOFF
+
+        def pick(options: Sequence[Option], known: Mapping[str, NodeInfo]) -> Option | None:
+            return choose(options, filters, known, self._chance)
+
+        upcoming = sum(self.state.upcoming(now)[0].values())
+        ready = sum(self.is_ready(node) and not is_being_deleted(node, now) for node in nodes)
+        return ScaleUpInput(
+            self._cloud.groups(),
+            templates,
+            snapshot,
+            quotas,
+            ready + upcoming,
+            self.options.scale_up,
+            blocked,
+            self.options.comparator,
+            pick,
+        )
+
+    async def _filters(self, nodes: Sequence[Node]) -> list[Filter]:
+        filters: list[Filter] = []
+        plain: Mapping[str, Filter] = {LEAST_WASTE: least_waste, MOST_PODS: most_pods, LEAST_NODES: least_nodes}
+        for name in self.options.expanders:
+            if name in plain:
+                filters.append(plain[name])
+            elif name == PRICE:
+                filters.append(price_filter(Prices(self._cloud.prices()), len(nodes)))
+            elif name == PRIORITY:
+                filters.append(priority_filter(await self._priorities(), self._record.priority_warning))
+        return filters
+
+    async def _priorities(self) -> Mapping[str, str] | None:
+        try:
+            found = await self._kube.get(CONFIGMAPS, PRIORITY_CONFIG_MAP, self.options.namespace, type=dict)
+        except NotFound:
+            self._record.warning("priority", f"ConfigMap {self.options.namespace}/{PRIORITY_CONFIG_MAP} is missing")
+            return None
+        self._record.priority_uid = str(found["metadata"].get("uid", ""))
+        return dict(found.get("data") or {})
+
+    def _plan(self, pods: Sequence[Pod], given: ScaleUpInput, now: datetime) -> ScaleUpPlan:
+        if not pods:
+            self._record.log(SOURCE, "No unschedulable pods", 1)
+            return ScaleUpPlan(Result.NOT_NEEDED)
+        for pod in pods[:20]:
+            self._record.log("orchestrator", f"Pod {pod.metadata.key} is unschedulable", 1)
+        if not self.options.bypassed_schedulers and all_new(pods, now):
+            self._record.log(SOURCE, "Unschedulable pods are very new, waiting one iteration for more", 1)
+            return ScaleUpPlan(Result.IN_COOLDOWN)
+        started = stopwatch()
+        self._metrics.last_activity.labels("scaleUp").set(now.timestamp())
+        plan = plan_scale_up(pods, given)
+        self._metrics.duration.labels("scaleUp").observe(stopwatch() - started)
+        return plan
+
+    async def _carry_out(self, plan: ScaleUpPlan, now: datetime) -> None:
+        if plan.result is Result.LIMITED_BY_MAX_TOTAL or plan.limited_by_total:
+            most = self.options.scale_up.max_nodes_total
+            message = f"Max total nodes in cluster reached: {most}"
+            self._record.status_event("Warning", "MaxNodesTotalReached", message)
+            self._record.log(SOURCE, "Max total nodes in cluster reached", 1)
+        if plan.result is Result.NO_OPTIONS:
+            self._record.log("orchestrator", "No expansion options", 1)
+        if plan.result is Result.SUCCESSFUL:
+            assert plan.option is not None
+            self._record.log("orchestrator", f"Best option to resize: {plan.option.group.id}", 1)
+            self._record.log(
+                "orchestrator", f"Estimated {plan.option.nodes} nodes needed in {plan.option.group.id}", 1
+            )
+            shown = " ".join(str(increase) for increase in plan.increases)
+            self._record.log("orchestrator", f"Final scale-up plan: [{shown}]", 1)
+            if await self._increase(plan.increases, now):
+                self._record.triggered(plan.triggered, f"[{shown}]")
+        else:
+            self._record.refused(plan)
+
+    async def _increase(self, increases: Sequence[Increase], now: datetime) -> bool:
+        """Resize the groups; whether all of them were."""
+        for increase in increases:
+            group, sizes = increase.group, f"(max: {increase.max_size})"
+            self._record.log("executor", f"Scale-up: setting group {group.id} size to {increase.new_size}")
+            self._record.status_event(
+                "Normal", "ScaledUpGroup",
+                f"Scale-up: setting group {group.id} size to {increase.new_size} "
+                f"instead of {increase.current_size} {sizes}",
+            )  # fmt: skip
+            try:
+                await self._cloud.increase(group, increase.delta)
+            except NodeGroupError as problem:
+                message = f"Scale-up failed for group {group.id}: {problem}"
+                self._record.status_event("Warning", "FailedToScaleUpGroup", message)
+                self._record.error("executor", message)
+                error = InstanceError(ErrorClass.OTHER, "cloudProviderError", str(problem))
+                self.state.register_failure(group, error, now)
+                return False
+            self.state.register_scale_up(group, increase.delta, now)
+            self._metrics.scaled_up_nodes.inc(increase.delta)
+            self.last_scale_up = self._clock.now()
+            earlier = self._last_by_group.get(group.id)
+            removed = earlier[1] if earlier is not None else self.last_scale_up - BEFORE_START
+            self._last_by_group[group.id] = (self.last_scale_up, removed)
+            self._record.status_event(
+                "Normal", "ScaledUpGroup",
+                f"Scale-up: group {group.id} size set to {increase.new_size} "
+                f"instead of {increase.current_size} {sizes}",
+            )  # fmt: skip
+        self.state.retarget(self._cloud.groups())
+        return True
+
+    # Shrinking
+
+    async def _scale_down(
+        self, snapshot: Snapshot, nodes: Sequence[Node], quotas: Quotas, forbidden: bool, now: datetime
+    ) -> None:
+        started = stopwatch()
+        self._record.log(SOURCE, "Calculating unneeded nodes", 4)
+        going = set(self._actuator.deletions)
+        candidates = self._candidates(nodes, now)
+        destinations = [node.metadata.name for node in nodes if node.metadata.name not in going]
+        context = DrainContext(now, RemainingBudgets(self._watch.pdbs.store), self._watch.controllers())
+        self.planner.update(snapshot, candidates, destinations, self.group_of, context, self.is_ready)
+        for node in nodes:
+            if node.metadata.name not in candidates and self.planner.unremovable.reason(node.metadata.name) is None:
+                self.planner.unremovable.add(Unremovable(node.metadata.name, self._why_no_candidate(node)))
+        self._metrics.unneeded_nodes.set(len(self.planner.unneeded))
+        self._metrics.duration.labels("findUnneeded").observe(stopwatch() - started)
+        cooldown = forbidden or not candidates or self._in_cooldown(now)
+        self._metrics.in_cooldown.set(cooldown)
+        if cooldown:
+            return
+        self._record.log(SOURCE, "Starting scale down", 4)
+        self._metrics.last_activity.labels("scaleDown").set(now.timestamp())
+        deletions = {group.id: self._actuator.count(group.id) for group in self._cloud.groups()}
+        decision = self.planner.removable_now(snapshot, self.group_of, quotas, deletions, self.is_ready, now)
+        begun = await self._actuator.start(
+            decision.empty, decision.drain, self._member, self.planner.utilization
+        )
+        self._count_unremovable()
+        if begun:
+            self.last_deletion = self._clock.now()
+            for deletion in begun:
+                added, _ = self._last_by_group.get(deletion.group, (now - BEFORE_START, now))
+                self._last_by_group[deletion.group] = (added, now)
+                self.planner.unneeded.pop(deletion.node, None)
+        else:
+            await self._soft_taints(nodes, now)
+
+    def group_of(self, node: Node) -> NodeGroup | None:
+        return self._cloud.group_of(node.spec.provider_id)
+
+    def _member(self, name: str) -> tuple[NodeGroup, str] | None:
+        node = self._watch.nodes.store.get(name)
+        group = self.group_of(node) if node is not None else None
+        return (group, node.spec.provider_id) if node is not None and group is not None else None
+
+    def _candidates(self, nodes: Sequence[Node], now: datetime) -> list[str]:
+        """Nodes of groups above their minimum; those unneeded before come first, so that their time goes on."""
+        found = []
+        for node in nodes:
+            group = self.group_of(node)
+            if group is None or node.metadata.name in self._actuator.deletions:
+                continue
+            if group.target_size <= group.min_size or (self.options.delay_type_local and self._delayed(group, now)):
+                continue
+            found.append(node.metadata.name)
+        return sorted(found, key=lambda name: name not in self.planner.unneeded)
+
+    def _why_no_candidate(self, node: Node) -> Reason:
+        if node.metadata.name in self._actuator.deletions:
+            return Reason.BEING_DELETED
+        group = self.group_of(node)
+        if group is None:
+            return Reason.NOT_AUTOSCALED
+        return Reason.MIN_SIZE_REACHED if group.target_size <= group.min_size else Reason.NOT_UNNEEDED_OTHER
+
+    def _delayed(self, group: NodeGroup, now: datetime) -> bool:
+        added, removed = self._last_by_group.get(group.id, (now - BEFORE_START, now - BEFORE_START))
+        return (
+            added + timedelta(seconds=self.options.delay_after_add_s) > now
+            or removed + timedelta(seconds=self.options.delay_after_delete_s) > now
+        )
+
+    def _in_cooldown(self, now: datetime) -> bool:
+        failure = self._actuator.last_failure
+        if failure is not None and failure + timedelta(seconds=self.options.delay_after_failure_s) > now:
+            return True
+        if self.options.delay_type_local:
+            return False
+        return (
+            self.last_scale_up + timedelta(seconds=self.options.delay_after_add_s) > now
+            or self.last_deletion + timedelta(seconds=self.options.delay_after_delete_s) > now
+        )
+
+    def _count_unremovable(self) -> None:
+        counts = dict.fromkeys(Reason, 0)
+        for unremovable in self.planner.unremovable:
+            counts[unremovable.reason] += 1
+        for reason, count in counts.items():
+            self._metrics.unremovable_nodes.labels(reason.value).set(count)
+
+    async def _soft_taints(self, nodes: Sequence[Node], now: datetime) -> None:
+        """Mark unneeded nodes so that pods rather go elsewhere, and unmark those that are needed again."""
+        left = self.options.max_soft_taints
+        deadline = self._clock.monotonic() + self.options.max_soft_taint_s
+        for node in nodes:
+            if left <= 0 or self._clock.monotonic() > deadline:
+                return
+            name = node.metadata.name
+            marked, unneeded = has_taint(node, DELETION_CANDIDATE), name in self.planner.unneeded
+            if marked == unneeded or self.group_of(node) is None:
+                continue
+            try:
+                await (mark_candidate(self._kube, name, now) if unneeded else unmark_candidate(self._kube, name))
+            except KubeError as problem:
+                self._record.warning("softtaint", f"taint of node {name} not changed: {problem}")
+            left -= 1
+
+    async def _write_status(self, now: datetime) -> None:
+        candidates: dict[str, list[str]] = {}
+        for name in self.planner.unneeded:
+            member = self._member(name)
+            if member is not None:
+                candidates.setdefault(member[0].id, []).append(name)
+        await self._record.write_status(self.state, candidates, now)
+
+

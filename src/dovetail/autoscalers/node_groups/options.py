@@ -1,0 +1,168 @@
+"""What the flags mean for the parts of the program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from dovetail.autoscalers.node_groups.actuation import ActuationSettings
+from dovetail.autoscalers.node_groups.annotations import STARTUP_TAINT_PREFIXES
+from dovetail.autoscalers.node_groups.backoff import BackoffTimes
+from dovetail.autoscalers.node_groups.cluster_state import HealthLimits
+from dovetail.autoscalers.node_groups.drain import DrainRules
+from dovetail.autoscalers.node_groups.eligibility import EligibilityRules
+from dovetail.autoscalers.node_groups.flags import Settings
+from dovetail.autoscalers.node_groups.quotas import Range
+from dovetail.autoscalers.node_groups.scale_down import ScaleDownSettings
+from dovetail.autoscalers.node_groups.scale_up import ScaleUpSettings
+from dovetail.autoscalers.node_groups.similarity import (
+    Comparator,
+    DifferenceRatios,
+    aws_comparator,
+    label_comparator,
+)
+from dovetail.autoscalers.node_groups.templates import TaintConfig
+from dovetail.cloud.aws.auto_scaling_groups import Discovery
+from dovetail.cloud.aws.group_tags import parse_discovery, parse_nodes_flag
+from dovetail.cloud.node_groups import GroupOptions
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Made of the flags once, at the start."""
+
+    namespace: str
+    scan_interval_s: float
+    frequent_loops: bool
+    expanders: tuple[str, ...]
+    limits: Mapping[str, Range]
+    enforce_min_size: bool
+    expendable_cutoff: int
+    new_pod_delay_s: float
+    bypassed_schedulers: frozenset[str]
+    allowed_schedulers: frozenset[str]
+    template_life_s: float
+    candidate_life_s: float
+    scale_down_enabled: bool
+    delay_after_add_s: float
+    delay_after_delete_s: float
+    delay_after_failure_s: float
+    delay_type_local: bool
+    max_soft_taints: int
+    max_soft_taint_s: float
+    taints: TaintConfig
+    health: HealthLimits
+    backoff: BackoffTimes
+    scale_up: ScaleUpSettings
+    scale_down: ScaleDownSettings
+    actuation: ActuationSettings
+    comparator: Comparator
+
+
+def group_options(settings: Settings) -> GroupOptions:
+    """The defaults of options that a group's tags may change."""
+    return GroupOptions(
+        scale_down_utilization_threshold=settings["scale-down-utilization-threshold"],
+        scale_down_gpu_utilization_threshold=settings["scale-down-gpu-utilization-threshold"],
+        scale_down_unneeded_s=settings["scale-down-unneeded-time"],
+        scale_down_unready_s=settings["scale-down-unready-time"],
+        max_node_provision_s=settings["max-node-provision-time"],
+        max_node_startup_s=settings["max-node-startup-time"],
+        ignore_daemonsets_utilization=settings["ignore-daemonsets-utilization"],
+    )
+
+
+def discovery(settings: Settings) -> Discovery:
+    """Which groups are under control. Raises SpecError."""
+    return Discovery(
+        named=tuple(parse_nodes_flag(text) for text in settings["nodes"]),
+        tags=tuple(parse_discovery(text) for text in settings["node-group-auto-discovery"]),
+    )
+
+
+def options(settings: Settings) -> Options:
+    drain = DrainRules(
+        skip_system_pods=settings["skip-nodes-with-system-pods"],
+        skip_local_storage=settings["skip-nodes-with-local-storage"],
+        skip_custom_controller_pods=settings["skip-nodes-with-custom-controller-pods"],
+        min_replica_count=settings["min-replica-count"],
+        system_pod_timeout_s=settings["blocking-system-pod-distruption-timeout"],
+    )
+    return Options(
+        namespace=settings["namespace"],
+        scan_interval_s=settings["scan-interval"],
+        frequent_loops=settings["frequent-loops-enabled"],
+        expanders=settings.chain(),
+        limits=settings.limits(),
+        enforce_min_size=settings["enforce-node-group-min-size"],
+        expendable_cutoff=settings["expendable-pods-priority-cutoff"],
+        new_pod_delay_s=settings["new-pod-scale-up-delay"],
+        bypassed_schedulers=_names(settings["bypassed-scheduler-names"]),
+        allowed_schedulers=_names(settings["allowed-scheduler-names"]),
+        template_life_s=settings["node-info-cache-expire-time"],
+        candidate_life_s=settings["node-deletion-candidate-ttl"],
+        scale_down_enabled=settings["scale-down-enabled"],
+        delay_after_add_s=settings["scale-down-delay-after-add"],
+        delay_after_delete_s=settings["scale-down-delay-after-delete"],
+        delay_after_failure_s=settings["scale-down-delay-after-failure"],
+        delay_type_local=settings["scale-down-delay-type-local"],
+        max_soft_taints=settings["max-bulk-soft-taint-count"],
+        max_soft_taint_s=settings["max-bulk-soft-taint-time"],
+        taints=TaintConfig(
+            startup=frozenset((*settings["startup-taint"], *settings["ignore-taint"])),
+            startup_prefixes=(*STARTUP_TAINT_PREFIXES, *settings["startup-taint-prefix"]),
+            status=frozenset(settings["status-taint"]),
+        ),
+        health=HealthLimits(settings["max-total-unready-percentage"], settings["ok-total-unready-count"]),
+        backoff=BackoffTimes(
+            settings["initial-node-group-backoff-duration"],
+            settings["max-node-group-backoff-duration"],
+            settings["node-group-backoff-reset-timeout"],
+        ),
+        scale_up=ScaleUpSettings(
+            max_nodes_total=settings["max-nodes-total"],
+            max_nodes_per_scale_up=settings["max-nodes-per-scaleup"],
+            max_group_binpacking_s=settings["max-nodegroup-binpacking-duration"],
+            max_binpacking_s=settings["max-binpacking-time"],
+            balance_similar=settings["balance-similar-node-groups"],
+            scale_up_from_zero=settings["scale-up-from-zero"],
+        ),
+        scale_down=ScaleDownSettings(
+            unneeded_s=settings["scale-down-unneeded-time"],
+            max_parallelism=settings["max-scale-down-parallelism"],
+            simulation_timeout_s=settings["scale-down-simulation-timeout"],
+            unremovable_recheck_s=settings["unremovable-node-recheck-timeout"],
+            eligibility=EligibilityRules(
+                settings["scale-down-unready-enabled"], settings["ignore-mirror-pods-utilization"]
+            ),
+            drain=drain,
+        ),
+        actuation=ActuationSettings(
+            max_parallelism=settings["max-scale-down-parallelism"],
+            max_drain_parallelism=settings["max-drain-parallelism"],
+            delay_after_taint_s=settings["node-delete-delay-after-taint"],
+            max_graceful_termination_s=float(settings["max-graceful-termination-sec"]),
+            max_pod_eviction_s=settings["max-pod-eviction-time"],
+            deletion_delay_timeout_s=settings["node-deletion-delay-timeout"],
+            cordon=settings["cordon-node-before-terminating"],
+            daemonset_eviction_empty=settings["daemonset-eviction-for-empty-nodes"],
+            daemonset_eviction_occupied=settings["daemonset-eviction-for-occupied-nodes"],
+            drain=drain,
+        ),
+        comparator=_comparator(settings),
+    )
+
+
+def _comparator(settings: Settings) -> Comparator:
+    if settings["balancing-label"]:
+        return label_comparator(settings["balancing-label"])
+    ratios = DifferenceRatios(
+        settings["memory-difference-ratio"],
+        settings["max-allocatable-difference-ratio"],
+        settings["max-free-difference-ratio"],
+    )
+    return aws_comparator(settings["balancing-ignore-label"], ratios)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())

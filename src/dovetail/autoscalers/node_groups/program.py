@@ -1,0 +1,184 @@
+"""The program as a whole: watches, leads if it is elected, loops, serves metrics and health, and cleans up at the end.
+
+`run` is the one entry, from the command line as well as in process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from dovetail.autoscalers.node_groups import options as options_of
+from dovetail.autoscalers.node_groups.actuation import Actuator, Deletion, Reports
+from dovetail.autoscalers.node_groups.autoscaler import NodeGroupAutoscaler
+from dovetail.autoscalers.node_groups.cluster_watch import ClusterWatch
+from dovetail.autoscalers.node_groups.flags import Settings
+from dovetail.autoscalers.node_groups.klog import Klog
+from dovetail.autoscalers.node_groups.metrics import Metrics
+from dovetail.autoscalers.node_groups.recording import Recording
+from dovetail.chance import Chance
+from dovetail.clock import Clock
+from dovetail.cloud.node_groups import NodeGroupCloud
+from dovetail.kube.client import Kube
+from dovetail.kube.events import EventRecorder
+from dovetail.kube.lease import LeaderElection, LeadershipLost, LeaseTimes
+from dovetail.model.pods import Pod
+
+COMPONENT = "cluster-autoscaler"
+#: How long an ending program may take to delete its status.
+CLEAN_UP_S = 5.0
+
+
+class Running:
+    """A handle on the program in process: the loop once it leads, for explanation and tests."""
+
+    def __init__(self) -> None:
+        self.autoscaler: NodeGroupAutoscaler | None = None
+        self.metrics: Metrics | None = None
+
+
+async def run(
+    settings: Settings,
+    kube: Kube,
+    cloud: NodeGroupCloud,
+    clock: Clock,
+    chance: Chance,
+    *,
+    identity: str = COMPONENT,
+    lease: Kube | None = None,
+    write: Callable[[str], object] | None = None,
+    serve: bool = False,
+    running: Running | None = None,
+) -> None:
+    """Until cancelled. `lease` is a client for the election alone, `write` takes log lines, `serve` opens ports."""
+    klog = Klog(clock, settings["v"], write)
+    for notice in settings.notices():
+        klog.warning("main", notice)
+    metrics = Metrics(per_group=settings["emit-per-nodegroup-metrics"])
+    handle = running or Running()
+    handle.metrics = metrics
+    election = _election(settings, lease or kube, identity)
+    writer = kube.fenced(election.check) if election is not None else kube
+
+    async def lead() -> None:
+        await _lead(settings, writer, cloud, clock, chance, klog, metrics, handle)
+
+    async with _serving(settings["address"] if serve else "", metrics, handle, settings, clock):
+        while True:
+            if election is None:
+                await lead()
+                return
+            try:
+                await election.run(lead)
+            except LeadershipLost as problem:
+                klog.error("main", f"leader election lost: {problem}")
+
+
+def _election(settings: Settings, kube: Kube, identity: str) -> LeaderElection | None:
+    if not settings["leader-elect"]:
+        return None
+    times = LeaseTimes(
+        settings["leader-elect-lease-duration"],
+        settings["leader-elect-renew-deadline"],
+        settings["leader-elect-retry-period"],
+    )
+    namespace = settings["leader-elect-resource-namespace"] or settings["namespace"]
+    return LeaderElection(kube, settings["leader-elect-resource-name"], namespace, identity, times)
+
+
+async def _lead(
+    settings: Settings,
+    kube: Kube,
+    cloud: NodeGroupCloud,
+    clock: Clock,
+    chance: Chance,
+    klog: Klog,
+    metrics: Metrics,
+    handle: Running,
+) -> None:
+    options = options_of.options(settings)
+    events = EventRecorder(kube, COMPONENT, burst=60, refill=10.0)
+    recording = Recording(
+        kube, clock, events, klog,
+        namespace=settings["namespace"], name=settings["status-config-map-name"],
+        write_status=settings["write-status-configmap"], duplicates=settings["record-duplicated-events"],
+    )  # fmt: skip
+
+    def pod_changed(pod: Pod) -> None:
+        if handle.autoscaler is not None:
+            handle.autoscaler.pod_changed(pod)
+
+    def removed(deletion: Deletion) -> None:
+        metrics.scaled_down_nodes.labels("underutilized" if deletion.drain else "empty").inc()
+
+    watch = ClusterWatch(kube, pod_changed)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(events.run(), name="events")
+            tasks.create_task(watch.run(), name="watch")
+            await recording.announce()
+            await watch.synced()
+            reports = Reports(
+                recording.node_event,
+                recording.status_event,
+                lambda message: recording.log("actuator", message),
+                lambda done: metrics.evicted_pods.labels("succeeded" if done else "failed").inc(),
+                removed,
+            )
+            actuator = Actuator(kube, cloud, watch, clock, options.actuation, reports, tasks)
+            handle.autoscaler = NodeGroupAutoscaler(
+                options, kube, cloud, watch, actuator, recording, metrics, clock, chance
+            )
+            await handle.autoscaler.run()
+    finally:
+        handle.autoscaler = None
+        try:
+            async with asyncio.timeout(CLEAN_UP_S):
+                await asyncio.shield(recording.withdraw())
+        except (TimeoutError, LeadershipLost):
+            klog.error("main", "the status ConfigMap was left as it is")
+
+
+@asynccontextmanager
+async def _serving(
+    address: str, metrics: Metrics, handle: Running, settings: Settings, clock: Clock
+) -> AsyncIterator[None]:
+    """`/metrics` and `/health-check` on --address while the block runs; no address, nothing."""
+    host, _, port = address.rpartition(":")
+    if not port:
+        yield
+        return
+
+    async def show(_: web.Request) -> web.Response:
+        return web.Response(body=metrics.text(), content_type="text/plain")
+
+    async def health(_: web.Request) -> web.Response:
+        problem = unhealthy(handle, settings, clock)
+        return web.Response(status=500 if problem else 200, text=problem or "OK")
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", show), web.get("/health-check", health)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host or "0.0.0.0", int(port)).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def unhealthy(handle: Running, settings: Settings, clock: Clock) -> str:
+    """Why the program should be restarted; empty when it should not. One that waits for the lease is well."""
+    loop = handle.autoscaler
+    if loop is None:
+        return ""
+    idle = clock.monotonic() - loop.last_loop
+    if idle > settings["max-inactivity"]:
+        return f"Error: last activity more than {idle:.0f}s ago"
+    failing = clock.monotonic() - loop.last_success
+    if failing > settings["max-failing-time"]:
+        return f"Error: last successful loop more than {failing:.0f}s ago"
+    return ""

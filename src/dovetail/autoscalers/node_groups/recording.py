@@ -1,0 +1,151 @@
+"""What others see of the program: events, the status ConfigMap, log lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+from dovetail.autoscalers.node_groups.cluster_state import ClusterState
+from dovetail.autoscalers.node_groups.expanders import PRIORITY_CONFIG_MAP, ConfigWarning
+from dovetail.autoscalers.node_groups.klog import Klog
+from dovetail.autoscalers.node_groups.scale_up import MAX_TOTAL_REACHED, Result, ScaleUpPlan
+from dovetail.autoscalers.node_groups.status import StatusWriter, config_map, initializing
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.events import EventRecorder, Reference
+from dovetail.kube.resources import CONFIGMAPS
+from dovetail.model.pods import Pod
+
+#: The same thing about the same pod is not told again within this time.
+REPEAT_S = 300.0
+_SOURCE = "status"
+
+
+class Recording:
+    """Tells once; a ConfigMap that cannot be written is logged and tried again with the next loop."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        clock: Clock,
+        events: EventRecorder,
+        klog: Klog,
+        *,
+        namespace: str,
+        name: str,
+        write_status: bool = True,
+        duplicates: bool = False,
+    ) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._events = events
+        self._klog = klog
+        self._namespace = namespace
+        self._name = name
+        self._write = write_status
+        self._duplicates = duplicates
+        self._status = StatusWriter()
+        self._uid = ""
+        self._told: dict[tuple[str, str, str], float] = {}
+        self.priority_uid = ""
+
+    # Log
+
+    def log(self, source: str, message: str, level: int = 0) -> None:
+        self._klog.info(source, message, level)
+
+    def warning(self, source: str, message: str) -> None:
+        self._klog.warning(source, message)
+
+    def error(self, source: str, message: str) -> None:
+        self._klog.error(source, message)
+
+    # Events
+
+    def status_event(self, kind: str, reason: str, message: str) -> None:
+        """About the program as a whole: on the status ConfigMap."""
+        if self._write:
+            about = Reference("ConfigMap", self._name, self._namespace, self._uid)
+            self._events.record(about, _kind(kind), reason, message)
+
+    def node_event(self, node: str, kind: str, reason: str, message: str) -> None:
+        self._events.record(Reference("Node", node, uid=node), _kind(kind), reason, message)
+
+    def priority_warning(self, warning: ConfigWarning) -> None:
+        about = Reference("ConfigMap", PRIORITY_CONFIG_MAP, self._namespace, self.priority_uid)
+        self._events.record(about, "Warning", warning.reason, warning.message)
+        self._klog.warning("priority", warning.message)
+
+    def triggered(self, pods: Sequence[Pod], sizes: str) -> None:
+        """Pods that a scale-up is for."""
+        for pod in pods:
+            if self._is_new(pod.metadata.uid, "TriggeredScaleUp", ""):
+                self._pod_event(pod, "TriggeredScaleUp", f"pod triggered scale-up: {sizes}")
+
+    def refused(self, plan: ScaleUpPlan) -> None:
+        """Pods that no group can help now, with the reasons and how many groups have each."""
+        for refused in plan.refused:
+            limited = plan.result is Result.LIMITED_BY_MAX_TOTAL
+            reasons = MAX_TOTAL_REACHED if limited else refused.message()
+            message = f"pod didn't trigger scale-up: {reasons}"
+            if self._is_new(refused.pod.metadata.uid, "NotTriggerScaleUp", message):
+                self._pod_event(refused.pod, "NotTriggerScaleUp", message)
+
+    def _pod_event(self, pod: Pod, reason: str, message: str) -> None:
+        meta = pod.metadata
+        self._events.record(Reference("Pod", meta.name, meta.namespace, meta.uid), "Normal", reason, message)
+
+    def _is_new(self, uid: str, reason: str, message: str) -> bool:
+        now = self._clock.monotonic()
+        for key in [key for key, told in self._told.items() if now - told >= REPEAT_S]:
+            del self._told[key]
+        key = (uid, reason, message)
+        if key in self._told and not self._duplicates:
+            return False
+        self._told[key] = now
+        return True
+
+    # Status
+
+    async def announce(self) -> None:
+        """Before the first loop."""
+        now = self._clock.now()
+        await self._put(initializing(now), now)
+
+    async def write_status(
+        self, state: ClusterState, candidates: Mapping[str, Sequence[str]], now: datetime
+    ) -> None:
+        await self._put(self._status.text(state, candidates, now), now)
+
+    async def _put(self, text: str, now: datetime) -> None:
+        if not self._write:
+            return
+        body = config_map(self._name, self._namespace, text, now)
+        try:
+            written: dict[str, Any]
+            try:
+                written = await self._kube.patch(CONFIGMAPS, self._name, body, self._namespace)
+            except NotFound:
+                written = await self._kube.create(CONFIGMAPS, body)
+            self._uid = str(written["metadata"].get("uid", ""))
+        except AlreadyExists:
+            return  # another wrote it between our two requests; the next loop writes ours
+        except KubeError as problem:
+            self._klog.error(_SOURCE, f"Failed to write status configmap: {problem}")
+
+    async def withdraw(self) -> None:
+        """At a clean end: a status of a program that does not run misleads."""
+        if not self._write:
+            return
+        try:
+            await self._kube.delete(CONFIGMAPS, self._name, self._namespace)
+        except NotFound:
+            return
+        except KubeError as problem:
+            self._klog.error(_SOURCE, f"Failed to delete status configmap: {problem}")
+
+
+def _kind(kind: str) -> Literal["Normal", "Warning"]:
+    return "Warning" if kind == "Warning" else "Normal"
