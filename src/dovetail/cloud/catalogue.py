@@ -92,9 +92,18 @@ def on_demand(region_name: str, instance_type: str) -> Quote | None:
     return _prices().regions.get(region_name, {}).get(instance_type)
 
 
+def is_priced(region_name: str) -> bool:
+    """Whether the packaged list has prices of a region."""
+    return region_name in _prices().regions
+
+
+def category(instance_type: str) -> str:
+    """The letters a type's name starts with: what it is made for."""
+    return instance_type[: next((i for i, c in enumerate(instance_type) if not c.isalpha()), 0)]
+
+
 def spot_estimate(quote: Quote, instance_type: str) -> Quote:
-    category = instance_type[: next((i for i, c in enumerate(instance_type) if not c.isalpha()), 0)]
-    share = SPOT_SHARE.get(category, SPOT_SHARE_ELSEWHERE)
+    share = SPOT_SHARE.get(category(instance_type), SPOT_SHARE_ELSEWHERE)
     return round(quote[0] * share, 6), f"estimated {share:.0%} of on-demand ({quote[1]})"
 
 

@@ -123,10 +123,13 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRole(msgspec.Struct, frozen=True):
-    """The identity machines of a class present to the cluster; `admitted` if the cloud itself lets it in."""
+    """The identity instances of a class present to the cluster.
+
+    `admitted`: whether the cloud itself lets it in; None where it may not be asked.
+    """
 
     arn: str
-    admitted: bool
+    admitted: bool | None
 
 
 class NodeClassStatus(msgspec.Struct, frozen=True, kw_only=True):

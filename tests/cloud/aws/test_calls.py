@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +13,7 @@ import boto3
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.calls import Bucket, Calls
+from dovetail.cloud.aws.calls import Bucket, Calls, Record
 
 
 class OneAtATime:
@@ -136,3 +138,111 @@ def test_credentials_that_ran_out_are_fetched_anew_unless_the_session_is_somebod
             return session.made
 
         assert run_virtual(main()) == (1 if given else 2)
+
+
+class Fleets:
+    """An EC2 that launches whatever is asked for, and fails with these codes first."""
+
+    def __init__(self, *codes: str) -> None:
+        self.codes = list(codes)
+
+    def client(self, service: str, **_: Any) -> Any:
+        def create_fleet(TargetCapacitySpecification: Any) -> str:
+            if self.codes:
+                raise Failing(self.codes.pop(0))
+            return "answer"
+
+        return SimpleNamespace(create_fleet=create_fleet, close=lambda: None)
+
+
+def launched(session: Fleets, calls: int, each: int, **settings: Any) -> float:
+    """How long so many calls for so many instances each take."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        aws = Calls(Clock(loop), region="eu-west-1", session=session, **settings)
+        for _ in range(calls):
+            await aws("ec2", "create_fleet", TargetCapacitySpecification={"TotalTargetCapacity": each})
+        aws.close()
+        return loop.time()
+
+    return run_virtual(main())
+
+
+def test_instances_are_limited_only_after_ec2_really_throttled() -> None:
+    """Three thousand instances took more than forty minutes under a limit that the account did not have."""
+    assert launched(Fleets(), calls=25, each=120) == 0.0
+    slowed = launched(Fleets("RequestLimitExceeded"), calls=5, each=20)
+    assert 60.0 < slowed < 110.0, "one instance a second: half of what comes back to EC2's own bucket"
+
+
+def test_the_share_of_ec2s_buckets_is_a_setting_and_zero_is_no_limit() -> None:
+    half, all_of_it, none = (launched(Fleets(), calls=60, each=1, share=share) for share in (0.5, 1.0, 0.0))
+    assert half > all_of_it > none == 0.0
+
+
+def test_a_service_that_does_not_answer_takes_no_thread_from_another() -> None:
+    """A burst of IAM calls into a network without a route must not hold up CreateFleet."""
+    stuck = threading.Event()
+
+    class Stuck:
+        def client(self, service: str, **_: Any) -> Any:
+            def ask() -> str:
+                if service == "iam":
+                    stuck.wait(10)
+                return service
+
+            return SimpleNamespace(ask=ask, close=lambda: None)
+
+    async def main() -> None:
+        calls = Calls(Clock(asyncio.get_running_loop()), region="eu-west-1", session=Stuck())
+        waiting = [asyncio.create_task(calls("iam", "ask")) for _ in range(20)]
+        try:
+            assert await asyncio.wait_for(calls("ec2", "ask"), 5) == "ec2"
+        finally:
+            stuck.set()
+            await asyncio.gather(*waiting)
+            calls.close()
+
+    asyncio.run(main())
+
+
+def test_a_call_that_waits_keeps_no_process_alive() -> None:
+    """The long poll of the interruption queue lasts twenty seconds; a pod that stops has fewer."""
+    program = """
+import asyncio, threading
+from types import SimpleNamespace
+from dovetail.clock import Clock
+from dovetail.cloud.aws.calls import Calls
+
+class Session:
+    def client(self, service, **_):
+        return SimpleNamespace(ask=lambda: threading.Event().wait(60), close=lambda: None)
+
+async def main():
+    calls = Calls(Clock(asyncio.get_running_loop()), region="eu-west-1", session=Session())
+    poll = asyncio.create_task(calls("sqs", "ask"))
+    await asyncio.sleep(0.2)
+    poll.cancel()
+    calls.close()
+
+asyncio.run(main())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+def test_a_record_tells_status_latency_and_attempts() -> None:
+    async def main() -> list[Record]:
+        records: list[Record] = []
+        calls = Calls(
+            Clock(asyncio.get_running_loop()), region="eu-west-1", session=Session("InternalError"),
+            observe=records.append,
+        )  # fmt: skip
+        await calls("ec2", "describe_subnets")
+        calls.close()
+        return records
+
+    first, last = run_virtual(main())
+    assert (first.error, first.attempt, first.request_seconds) == ("InternalError", 1, None)
+    assert (last.error, last.attempt, last.status) == ("", 2, 200)
+    assert last.request_seconds is not None and last.request_seconds >= 0.5

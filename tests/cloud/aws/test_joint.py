@@ -10,7 +10,7 @@ import pytest
 from dovetail.clock import EPOCH, run_virtual
 from dovetail.cloud.aws.calls import TRIES
 from dovetail.cloud.aws.fleet import Bought, Refusal
-from dovetail.cloud.aws.joint import LONGEST_TAG, MOST_TAGS, Joint, Order, Sale, dealt, orders_of, tags_of, token
+from dovetail.cloud.aws.joint import LONGEST_TAG, MOST_TAGS, Attempts, Joint, Order, Sale, dealt, orders_of, tags_of
 from dovetail.cloud.aws.machines import with_owners
 from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import CloudError, InsufficientCapacity, Launch, Machine
@@ -52,11 +52,17 @@ def test_machines_read_back_are_dealt_as_their_buyer_dealt_them_in_whatever_zone
     assert [each.claim_uid for each in found] == [first.uid, third.uid, second.uid, None]
 
 
-def test_one_claim_is_its_own_token_and_several_have_one_that_depends_on_all() -> None:
+def test_a_token_depends_on_the_claims_the_request_and_what_ec2_refused() -> None:
     one, two, three = _orders(3)
-    assert token([one]) == one.uid
-    assert token([one, two]) == token([two, one]) != token([one, three])
-    assert len(token([one, two])) <= 64
+    attempts = Attempts()
+    first = attempts.token([one, two], {"a": 1})
+    assert first == attempts.token([two, one], {"a": 1}) and len(first) <= 64
+    assert len({first, attempts.token([one, three], {"a": 1}), attempts.token([one, two], {"a": 2})}) == 3
+    attempts.refused([two])
+    second = attempts.token([one, two], {"a": 1})
+    assert second != first and attempts.token([one], {"a": 1}) == Attempts().token([one], {"a": 1})
+    attempts.launched(two)
+    assert attempts.token([one, two], {"a": 1}) == first
 
 
 class Shop:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud import catalogue
+from dovetail.cloud import catalogue, price_estimates
 from dovetail.cloud.aws.pricing import Pricing, endpoint_region
 
 REGION = "ap-northeast-2"
@@ -85,3 +85,44 @@ def test_spot_is_an_estimate_until_ec2_tells_it_and_then_only_what_it_told() -> 
 def test_the_price_list_is_asked_where_it_answers() -> None:
     asked = {name: endpoint_region(name) for name in ("ap-northeast-2", "eu-west-1", "us-west-2", "cn-north-1")}
     assert list(asked.values()) == ["ap-south-1", "eu-central-1", "us-east-1", "cn-northwest-1"]
+
+
+@pytest.mark.parametrize(
+    ("region", "name", "dollars"),
+    [("us-gov-west-1", "m5.large", 0.121), ("us-gov-east-1", "c5.large", 0.102), ("cn-north-1", "m5.large", 1.013)],
+)
+def test_a_region_without_packaged_prices_has_estimates_that_say_so(region: str, name: str, dollars: float) -> None:
+    """Without a price no type would be launched there, and GovCloud can never ask for any."""
+    aws = Aws()
+    aws.region = region
+    pricing = learnt(aws)
+    price, spot = pricing.on_demand(name), pricing.spot(name, f"{region}a")
+    assert price is not None and price.dollars == pytest.approx(dollars, rel=0.02) and "estimated" in price.source
+    assert ("CNY" in price.source) is region.startswith("cn-")
+    assert spot is not None and spot.dollars < price.dollars
+    assert pricing.on_demand("no-such.type") is None
+
+
+@pytest.mark.parametrize(("region", "asked"), [("us-gov-west-1", False), ("cn-north-1", True), (REGION, True)])
+def test_the_price_list_is_not_asked_with_credentials_that_it_does_not_take(region: str, asked: bool) -> None:
+    class Counting(Aws):
+        count = 0
+
+        async def pages(self, *what: str, **arguments: Any) -> AsyncIterator[str]:
+            self.count += 1
+            async for text in super().pages(*what, **arguments):
+                yield text
+
+    aws = Counting()
+    aws.region = region
+    learnt(aws)
+    assert bool(aws.count) is asked
+
+
+def test_a_type_that_the_list_of_a_priced_region_lacks_has_no_price() -> None:
+    assert price_estimates.on_demand(REGION, "m5.large") == KNOWN
+    only_elsewhere = next(
+        name for name in catalogue.specs()
+        if catalogue.on_demand("us-east-1", name) and not catalogue.on_demand(REGION, name)
+    )  # fmt: skip
+    assert price_estimates.on_demand(REGION, only_elsewhere) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from dovetail.clock import wall
@@ -61,6 +62,25 @@ def test_machines_bought_otherwise_leave_open_reservations_alone(account: Accoun
         assert (await aws.launch(order)).capacity_type == "on-demand"
         rows = await aws.calls.all("ec2", "describe_capacity_reservations", "CapacityReservations")
         assert [(r["CapacityReservationId"], r["AvailableInstanceCount"]) for r in rows] == [(held.id, 2)]
+
+    account.run(talk)
+
+
+def test_with_the_gate_closed_on_demand_instances_may_fill_open_reservations(account: Account) -> None:
+    """Karpenter leaves it to EC2 then: an open reservation would lie idle beside on-demand instances otherwise."""
+
+    async def talk(plain: Aws) -> None:
+        aws = Aws(msgspec.structs.replace(plain._settings, reserved_capacity=False), plain._clock, plain.calls)
+        account.endpoint.book.put("m5.large", ZONE, 1, tags={"team": "shop"})
+        node_class = await account.ready(aws, capacityReservationSelectorTerms=TERMS)
+        types = await aws.instance_types({}, node_class)
+        assert types and not [o for t in types for o in t.offerings if o.capacity_type == "reserved"]
+        assert not node_class["status"].get("capacityReservations")
+        await aws.launch(await account.order(aws, "r-open", node_class, "m5.large", kind="on-demand"))
+        templates = account.endpoint.backend("ec2").launch_templates.values()
+        written = [each.get_version("$Latest").data for each in templates]
+        (data,) = [d for d in written if "CapacityReservationSpecification" not in d and d.get("IamInstanceProfile")]
+        assert data["ImageId"]
 
     account.run(talk)
 

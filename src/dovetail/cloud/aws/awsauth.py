@@ -10,20 +10,28 @@ import yaml
 NODES = "system:nodes"
 
 
-def refusal(role_arn: str | None, aws_auth: Mapping[str, str] | None, admitted: bool) -> str | None:
-    """Why a machine of this role cannot join; None if it can. `admitted`: an access entry lets it in.
+def refusal(
+    role_arn: str | None, aws_auth: Mapping[str, str] | None, admitted: bool | None, *, aws_auth_read: bool = True
+) -> str | None:
+    """Why an instance of this role cannot join; None if it can, or if that is not known.
 
-    `aws_auth` is the ConfigMap's data.
+    `admitted`: whether an access entry lets it in, None if unknown. `aws_auth` is the ConfigMap's data, of use only if
+    it was read.
     """
     if role_arn is None:
         return "the machine has no IAM role: its instance profile is missing or empty"
-    if admitted:
+    if admitted or not aws_auth_read:
         return None
     for mapped in _roles(aws_auth):
         if _same(str(mapped.get("rolearn", "")), role_arn):
             if NODES in (mapped.get("groups") or ()):
                 return None
             return f"aws-auth maps {role_arn} without the group {NODES}"
+    if admitted is None:
+        return (
+            f"the ConfigMap aws-auth in kube-system does not map {role_arn}, and whether an access entry does is not"
+            " known: allow eks:DescribeAccessEntry to the controller to have it checked"
+        )
     return (
         f"neither the ConfigMap aws-auth in kube-system nor an access entry maps {role_arn}: map it with the groups"
         f" system:bootstrappers and {NODES}, or make an access entry of type EC2_LINUX"

@@ -10,8 +10,17 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import fleet, joint, machines, nodeclass
 from dovetail.cloud.aws.calls import Calls
-from dovetail.cloud.aws.errors import SPOT_ROLE_CODE, asked, code_of, explain, is_not_found, is_shortage, message_of
-from dovetail.cloud.aws.joint import Joint, Order, Sale
+from dovetail.cloud.aws.errors import (
+    SPOT_ROLE_CODE,
+    asked,
+    code_of,
+    explain,
+    is_answer,
+    is_not_found,
+    is_shortage,
+    message_of,
+)
+from dovetail.cloud.aws.joint import Attempts, Joint, Order, Sale
 from dovetail.cloud.aws.launchconfigs import EFA, LaunchConfigs, has_fabric, tenancy
 from dovetail.cloud.aws.network import Network, Subnet
 from dovetail.cloud.aws.placement import Place, Placement, is_full
@@ -44,6 +53,7 @@ class Buying:
         self._parts = parts
         self._clock = clock
         self._joint = Joint()
+        self._attempts = Attempts()
 
     async def buy(self, launch: Launch) -> Machine:
         kind, options = fleet.choose(launch.options, _needs(launch))
@@ -60,6 +70,7 @@ class Buying:
         self._remember(sale.refusals, options, place)
         if bought is None:
             raise fleet.failure(sale.refusals)
+        self._attempts.launched(_order(launch))
         where = (bought.instance_type, bought.zone)
         chosen = next((o for o in options if (o.instance_type.name, o.offering.zone) == where), None)
         if chosen is not None and chosen.offering.reservation_id:
@@ -89,9 +100,17 @@ class Buying:
         context = None if relaxed else launch.node_class["spec"].get("context")
 
         async def purchase(orders: Sequence[Order]) -> tuple[Sequence[fleet.Bought], tuple[fleet.Refusal, ...]]:
-            tags, token = self._tags(launch, orders), joint.token(orders)
-            request = fleet.request(kind, options, configs, tags, token, context, len(orders))
-            return await fleet.buy(self._parts.calls, kind, request)
+            request = fleet.request(kind, options, configs, self._tags(launch, orders), context, len(orders))
+            request["ClientToken"] = self._attempts.token(orders, request)
+            try:
+                bought, refusals = await fleet.buy(self._parts.calls, kind, request)
+            except Exception as error:
+                if is_answer(error):
+                    self._attempts.refused(orders)
+                raise
+            if len(bought) < len(orders):
+                self._attempts.refused(orders)
+            return bought, refusals
 
         alike = (kind, configs, context, machines.pool_of(launch.claim), self._parts.tags(launch.node_class))
         goods = msgspec.json.encode(alike, order="sorted")

@@ -6,7 +6,7 @@ import msgspec
 
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, explain, message_of
-from dovetail.cloud.protocol import CloudError, Remedy
+from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
 
 
 class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,12 +48,18 @@ async def describe(
     )
 
 
-async def admits(calls: Calls, name: str, role: str) -> bool:
-    """Whether an access entry lets machines of a role join. A cluster without access entries has none."""
+async def admits(calls: Calls, name: str, role: str) -> bool | None:
+    """Whether an access entry lets instances of a role join; None where EKS may not be asked.
+
+    A cluster that uses aws-auth alone has no access entries. Karpenter's policy does not grant DescribeAccessEntry.
+    """
     try:
-        answer = await calls("eks", "list_access_entries", clusterName=name)
+        await calls("eks", "describe_access_entry", clusterName=name, principalArn=role)
     except Exception as error:
         if code_of(error) in ("404", "InvalidRequestException", "ResourceNotFoundException"):
             return False
-        raise explain(code_of(error), message_of(error)) from error
-    return role in answer.get("accessEntries", ())
+        found = explain(code_of(error), message_of(error))
+        if found.reason == UNAUTHORIZED:
+            return None
+        raise found from error
+    return True

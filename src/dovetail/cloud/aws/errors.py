@@ -68,7 +68,7 @@ _UNREACHABLE = frozenset({
 _SERVICE_FAILURES = frozenset({
     "InternalError", "InternalFailure", "InternalServerError", "InternalServerException", "InternalServiceError",
     "ServiceUnavailable", "ServiceUnavailableException", "ServiceFailure", "ServerException", "Unavailable",
-    "500", "502", "503", "504",
+    "ResponseParserError", "500", "502", "503", "504",
 })
 #: The same call may succeed a moment later.
 _PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
@@ -76,6 +76,8 @@ _PASSING = THROTTLE_CODES | _UNREACHABLE | _SERVICE_FAILURES
 SPOT_ROLE_CODE = "AuthFailure.ServiceLinkedRoleCreationNotPermitted"
 _SPOT_ROLE = "create the role once: aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 _POLICY = "allow the action in the controller's IAM policy"
+#: Of a longer message the beginning is enough; the log has all of it.
+MAX_MESSAGE_CHARACTERS = 1000
 _ENCODED = re.compile(r"\s*Encoded authorization failure message: \S+")
 
 
@@ -199,6 +201,11 @@ def is_passing(error: BaseException) -> bool:
     return code_of(error) in _PASSING
 
 
+def is_answer(error: BaseException) -> bool:
+    """Whether a service answered that it did not do it; otherwise it may have been done, and the answer lost."""
+    return isinstance(getattr(error, "response", None), dict) and not is_passing(error)
+
+
 def is_shortage(code: str, message: str = "") -> bool:
     """Whether an offering cannot be had now, and another may be."""
     return code in CAPACITY_CODES | {SPOT_ROLE_CODE} or meaning(code, message) is _NOT_IN_ZONE
@@ -239,6 +246,8 @@ def told(code: str, message: str) -> str:
     """What AWS said, the way out, and our code for it; what AWS encoded is for the log alone."""
     found = meaning(code, message)
     short = _ENCODED.sub("", message)
+    if len(short) > MAX_MESSAGE_CHARACTERS:  # the page of a proxy or load balancer, say
+        short = f"{' '.join(short.split())[:MAX_MESSAGE_CHARACTERS]}..."
     hint = "" if short == message else " (aws sts decode-authorization-message reads the rest from the log)"
     return f"{code}: {short.rstrip('.')}{hint}; {found.cure or REASONS[found.code].cure} ({found.code})"
 

@@ -133,11 +133,10 @@ def request(
     options: Sequence[LaunchOption],
     configs: Sequence[Mapping[str, Any]],
     tags: Mapping[str, str],
-    token: str,
     context: str | None,
     count: int = 1,
 ) -> dict[str, Any]:
-    """For `count` machines, of which EC2 may sell fewer.
+    """For `count` machines, of which EC2 may sell fewer; the client token is the caller's to add.
 
     EC2 goes by its own prices, unless ours are others': then by the priorities that they make.
     """
@@ -147,7 +146,6 @@ def request(
     listed = [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
     made: dict[str, Any] = {
         "Type": "instant",
-        "ClientToken": token,
         "LaunchTemplateConfigs": list(configs),
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": count,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ GATHER, LONGEST = 0.04, 0.5
 #: How many tags may name claims, and how long EC2 lets a tag be.
 MOST_TAGS, LONGEST_TAG = 4, 256
 _TAG = "dovetail.sh/claims-"
+MAX_REMEMBERED_ATTEMPTS = 10_000
 
 
 class Order(msgspec.Struct, frozen=True, order=True):
@@ -63,11 +65,31 @@ def dealt(machines: Iterable[str], orders: Iterable[Order]) -> dict[str, Order]:
     return dict(zip(sorted(machines), sorted(orders), strict=False))
 
 
-def token(orders: Sequence[Order]) -> str:
-    """What makes a call idempotent: the claim's UID, or a name for all of them."""
-    if len(orders) == 1:
-        return orders[0].uid
-    return hashlib.sha256(" ".join(order.uid for order in sorted(orders)).encode()).hexdigest()
+class Attempts:
+    """The client tokens of launches: one for each attempt.
+
+    EC2 answers a token that it has seen with what it answered before, failures included, and refuses it for another
+    request. So the token of a launch changes once EC2 refused it, and with everything that is asked for. It stays where
+    the answer was lost: then the same request returns the instance that it may have launched. Instances of another
+    request for the same claim are found by their tags, before anything is launched.
+    """
+
+    def __init__(self) -> None:
+        self._refused: dict[str, int] = {}
+
+    def token(self, orders: Sequence[Order], request: Mapping[str, Any]) -> str:
+        numbered = [(order.uid, self._refused.get(order.uid, 0)) for order in sorted(orders)]
+        return hashlib.sha256(msgspec.json.encode((numbered, request), order="sorted")).hexdigest()
+
+    def refused(self, orders: Iterable[Order]) -> None:
+        """EC2 answered, and launched nothing for these."""
+        for order in orders:
+            self._refused[order.uid] = self._refused.pop(order.uid, 0) + 1
+        while len(self._refused) > MAX_REMEMBERED_ATTEMPTS:
+            del self._refused[next(iter(self._refused))]
+
+    def launched(self, order: Order) -> None:
+        self._refused.pop(order.uid, None)
 
 
 class Joint:

@@ -60,11 +60,14 @@ class LaunchConfigs:
         templates: Templates,
         facts: Callable[[], Awaitable[ClusterFacts]],
         tags: Callable[[Mapping[str, Any]], dict[str, str]],
+        *,
+        open_reservations: bool = False,
     ) -> None:
         self._images = images
         self._templates = templates
         self._facts = facts
         self._tags = tags
+        self._open_reservations = open_reservations
         self._user_data: dict[tuple[str, bytes], str] = {}
 
     async def of(
@@ -128,6 +131,7 @@ class LaunchConfigs:
             place=place,
             reservation_id=mould.reservation_id,
             market=market,
+            open_reservations=self._open_reservations,
         )
         return await asked(self._templates.ensure(blueprint, name))
 

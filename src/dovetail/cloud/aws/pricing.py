@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud import catalogue
+from dovetail.cloud import catalogue, price_estimates
 from dovetail.cloud.aws.calls import Calls
 
 REFRESH = 12 * 3600.0
@@ -40,6 +40,11 @@ def endpoint_region(region: str) -> str:
     return "eu-central-1" if region.startswith("eu-") else "us-east-1"
 
 
+def has_price_list(region: str) -> bool:
+    """Whether the price list takes credentials of the region's partition: those of AWS and of China alone."""
+    return not region.startswith(("us-gov-", "us-iso", "eu-isoe", "eusc-"))
+
+
 class Pricing:
     """`on_demand` and `spot` never wait; `refresh` asks AWS and keeps what it had where an answer is empty."""
 
@@ -53,14 +58,14 @@ class Pricing:
     def on_demand(self, instance_type: str) -> Price | None:
         if found := self._on_demand.get(instance_type):
             return found
-        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        packaged = price_estimates.on_demand(self._calls.region, instance_type)
         return Price(packaged[0], f"catalogue: {packaged[1]}") if packaged else None
 
     def spot(self, instance_type: str, zone: str) -> Price | None:
         """Until EC2 has told spot prices once, an estimate; afterwards a zone without a price has none."""
         if self._spot:
             return self._spot.get((instance_type, zone))
-        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        packaged = price_estimates.on_demand(self._calls.region, instance_type)
         if packaged is None:
             return None
         dollars, source = catalogue.spot_estimate(packaged, instance_type)
@@ -68,10 +73,12 @@ class Pricing:
 
     async def refresh(self) -> None:
         await self.refresh_spot()
-        if not self._isolated:
-            await self.refresh_on_demand()
+        await self.refresh_on_demand()
 
     async def refresh_on_demand(self) -> None:
+        """Nothing where the price list cannot be asked: an isolated VPC, GovCloud, the isolated partitions."""
+        if self._isolated or not has_price_list(self._calls.region):
+            return
         found: dict[str, Price] = {}
         for tenancy, family in _KINDS:
             found |= await self._list(tenancy, family)
@@ -102,17 +109,18 @@ class Pricing:
         found: dict[str, Price] = {}
         now = self._clock.now()
         where = endpoint_region(self._calls.region)
+        source = "aws price list, in CNY" if where.startswith("cn-") else "aws price list"
         async for text in self._calls.pages("pricing", "get_products", "PriceList", region=where, **arguments):
             name, dollars = _product(json.loads(text) if isinstance(text, str) else text)
             if name and dollars and self._believable(name, dollars):
-                found[name] = Price(dollars, "aws price list", now)
+                found[name] = Price(dollars, source, now)
         return found
 
     def _believable(self, instance_type: str, dollars: float) -> bool:
         """A price of nothing, or far from every known one, moves no money."""
         if not 0 < dollars < 1e5:
             return False
-        packaged = catalogue.on_demand(self._calls.region, instance_type)
+        packaged = price_estimates.on_demand(self._calls.region, instance_type)
         return packaged is None or packaged[0] / BELIEVABLE <= dollars <= packaged[0] * BELIEVABLE
 
 

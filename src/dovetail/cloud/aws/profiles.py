@@ -17,11 +17,16 @@ from dovetail.cloud.aws.errors import code_of, is_not_found
 from dovetail.cloud.protocol import CloudError, Remedy
 from dovetail.model.labels import REGION
 
+#: How long a profile may be of no use to any class before it is deleted, in seconds.
+IDLE_S = 3600.0
+
 
 class Profiles:
     def __init__(self, calls: Calls, clock: Clock, cluster: str) -> None:
         self._calls = calls
+        self._clock = clock
         self._cluster = cluster
+        self._used: dict[str, float] = {}
         self._known: Ageing[str] = Ageing(clock, 15 * 60.0)
 
     def path(self, class_uid: str) -> str:
@@ -36,6 +41,7 @@ class Profiles:
         """The name of a profile that carries `role`, made if need be."""
         bare = role.rsplit("/", 1)[-1]
         name = self.name(class_name, class_uid, bare)
+        self._used[name] = self._clock.monotonic()
 
         async def ask() -> str:
             roles = await self._roles(name)
@@ -57,16 +63,43 @@ class Profiles:
         """Take away every profile of a class, and none of another's: some servers do not look at the prefix."""
         self._known.forget()
         path = self.path(class_uid)
-        answer = await self._calls("iam", "list_instance_profiles", PathPrefix=path)
-        for profile in answer.get("InstanceProfiles", ()):
-            if profile.get("Path") != path:
-                continue
+        for profile in await self._calls.all("iam", "list_instance_profiles", "InstanceProfiles", PathPrefix=path):
+            if profile.get("Path") == path:
+                await self._delete(profile)
+
+    async def sweep(self) -> None:
+        """Delete profiles of this cluster that no class has used for a while and no instance carries.
+
+        A class whose `spec.role` changed leaves the profile of its old role behind.
+        """
+        now, path = self._clock.monotonic(), f"/karpenter/{self._calls.region}/{self._cluster}/"
+        for profile in await self._calls.all("iam", "list_instance_profiles", "InstanceProfiles", PathPrefix=path):
             name = profile["InstanceProfileName"]
-            for role in profile.get("Roles", ()):
-                await self._quietly(
-                    "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role["RoleName"]
-                )
-            await self._quietly("delete_instance_profile", InstanceProfileName=name)
+            if not str(profile.get("Path", "")).startswith(path):
+                continue
+            used = self._used.setdefault(name, now)  # one from an earlier life gets its full idle time
+            if now - used > IDLE_S and not await self._carried(profile["Arn"]):
+                await self._delete(profile)
+
+    async def _carried(self, arn: str) -> bool:
+        """Whether an instance that is not terminated has this profile."""
+        asked = [{"Name": "iam-instance-profile.arn", "Values": [arn]}]
+        rows = await self._calls.all("ec2", "describe_instances", "Reservations", Filters=asked, MaxResults=1000)
+        return any(
+            (instance.get("IamInstanceProfile") or {}).get("Arn") == arn
+            and (instance.get("State") or {}).get("Name") != "terminated"
+            for reservation in rows
+            for instance in reservation["Instances"]
+        )
+
+    async def _delete(self, profile: Mapping[str, Any]) -> None:
+        name = profile["InstanceProfileName"]
+        for role in profile.get("Roles", ()):
+            await self._quietly(
+                "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role["RoleName"]
+            )
+        await self._quietly("delete_instance_profile", InstanceProfileName=name)
+        self._used.pop(name, None)
 
     async def exists(self, name: str) -> bool:
         return await self._roles(name) is not None

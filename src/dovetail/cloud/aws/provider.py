@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from dovetail.clock import Clock
-from dovetail.cloud.aws import capacity, cluster, drift, health, machines
+from dovetail.cloud.aws import capacity, cluster, drift, health, machines, upkeep
 from dovetail.cloud.aws.ageing import Ageing
 from dovetail.cloud.aws.buying import Buying, Parts
 from dovetail.cloud.aws.calls import Calls
@@ -20,14 +20,16 @@ from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network
 from dovetail.cloud.aws.placement import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
-from dovetail.cloud.aws.profiles import Profiles
+from dovetail.cloud.aws.profiles import IDLE_S, Profiles
 from dovetail.cloud.aws.read_only import ReadOnlyCalls
 from dovetail.cloud.aws.rehearsal import Rehearsal
 from dovetail.cloud.aws.reservations import Reservations
 from dovetail.cloud.aws.status import Resolver
 from dovetail.cloud.aws.templates import IDLE, Templates
 from dovetail.cloud.aws.types import Types
+from dovetail.cloud.aws.upkeep import Chore
 from dovetail.cloud.protocol import (
+    UNAUTHORIZED,
     CloudError,
     Interruption,
     Launch,
@@ -72,6 +74,7 @@ class AwsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ami_refresh_interval: float = 60.0
     subnet_refresh_interval: float = 60.0
     disable_dry_run: bool = False
+    reserved_capacity: bool = True
     aws_endpoint: str | None = None
     read_only: bool = False
     """Refuse every call that may change the account: a dry run's."""
@@ -95,19 +98,22 @@ class Aws:
         self._profiles = Profiles(self.calls, clock, settings.cluster_name)
         self.templates = Templates(self.calls, clock, settings.cluster_name)
         self._machines = machines.Machines(self.calls, settings.cluster_name)
-        self._reservations = Reservations(self.calls, clock)
+        self._reservations = Reservations(self.calls, clock, enabled=settings.reserved_capacity)
         self._placement = Placement(self.calls, clock)
         limits = capacity.Settings(
             memory_overhead=settings.vm_memory_overhead_percent, reserved_enis=settings.reserved_enis
         )
         self._types = Types(self.calls, clock, self.pricing, self.unavailable, limits)
-        configs = LaunchConfigs(self._images, self.templates, self._cluster, self._tags)
+        configs = LaunchConfigs(
+            self._images, self.templates, self._cluster, self._tags, open_reservations=not settings.reserved_capacity
+        )
         self._rehearsal = Rehearsal(
             self.calls, clock, self._network, self._placement, configs, self._types_of, self._tags
         )
         self._resolver = Resolver(
             self._network, self._images, self._profiles, self.templates, self._reservations, self._placement,
             None if settings.disable_dry_run else self._rehearsal, self._version, self._tags,
+            iam=not settings.isolated_vpc,
         )  # fmt: skip
         parts = Parts(
             self.calls, self._network, self._placement, configs, self.templates, self._reservations, self.unavailable,
@@ -116,8 +122,16 @@ class Aws:
         self._buying = Buying(parts, clock)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
-        self._priced: Ageing[None] = Ageing(clock, REFRESH)
-        self._swept: Ageing[None] = Ageing(clock, IDLE / 2)
+        self._prices = [
+            Chore(clock, "spot prices", REFRESH, self._price(self.pricing.refresh_spot)),
+            Chore(clock, "on-demand prices", REFRESH, self._price(self.pricing.refresh_on_demand)),
+        ]
+        self._leaders_chores = [
+            Chore(clock, "launch templates", IDLE / 2, self.templates.sweep),
+            Chore(clock, "instance names", 0.0, self.name_machines),
+        ]
+        if not settings.isolated_vpc:
+            self._leaders_chores.append(Chore(clock, "instance profiles", IDLE_S / 2, self._profiles.sweep))
         self._facts: Ageing[cluster.ClusterFacts] = Ageing(clock, FACTS)
         self._last_facts: cluster.ClusterFacts | None = None
         self._bought: dict[str, Machine] = {}
@@ -180,18 +194,31 @@ class Aws:
         meta = node_class["metadata"]
         self._rehearsal.forget(meta["name"])
         await asked(self.templates.release(meta["name"]))
-        if not self._settings.isolated_vpc:
+        if self._settings.isolated_vpc:
+            return
+        try:
             await asked(self._profiles.release(meta.get("uid", "")))
+        except CloudError as problem:
+            # A class with a profile of its own has most likely none of ours, and its role may lack every IAM right.
+            if problem.reason != UNAUTHORIZED or not node_class["spec"].get("instanceProfile"):
+                raise
 
     async def drift(self, claim: Mapping[str, Any], machine: Machine, node_class: Mapping[str, Any]) -> str | None:
         return drift.reason(claim, machine, node_class, await self._certificate(), await self._group(node_class))
 
     async def node_role(self, node_class: Mapping[str, Any]) -> NodeRole | None:
         profile = (node_class.get("status") or {}).get("instanceProfile")
-        arn = await asked(self._profiles.role_arn(profile)) if profile else None
+        if not profile or self._settings.isolated_vpc:
+            return None
+        try:
+            arn = await asked(self._profiles.role_arn(profile))
+        except CloudError as problem:
+            if problem.reason == UNAUTHORIZED:
+                return None  # the role may not ask IAM: which role it is stays unknown
+            raise
         if arn is None:
             return None
-        return NodeRole(arn, await asked(cluster.admits(self.calls, self._settings.cluster_name, arn)))
+        return NodeRole(arn, await cluster.admits(self.calls, self._settings.cluster_name, arn))
 
     async def interruptions(self) -> AsyncIterator[Sequence[Interruption]]:
         if self._queue is None:
@@ -218,23 +245,22 @@ class Aws:
         )  # fmt: skip
 
     async def refresh(self) -> None:
-        """What is due: prices twice a day, idle launch templates twice an hour, names of machines bought together.
+        """What is due: prices twice a day, idle launch templates and profiles twice an hour, names of instances.
 
-        Old prices stay where AWS fails.
+        Each by itself: old prices stay where AWS fails, and templates are swept all the same.
         """
-
-        await self.refresh_prices()
-        await asked(self._swept.get("templates", self.templates.sweep))
-        await self.name_machines()
+        await upkeep.act([*self._prices, *self._leaders_chores])
 
     async def refresh_prices(self) -> None:
-        """Prices alone, if they are due: of use to a process that does not lead."""
+        """Prices alone, if they are due: of use to a replica that does not lead."""
+        await upkeep.act(self._prices)
 
-        async def price() -> None:
-            await self.pricing.refresh()
+    def _price(self, refresh: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+        async def act() -> None:
+            await refresh()
             self._types.forget()
 
-        await asked(self._priced.get("prices", price))
+        return act
 
     async def name_machines(self) -> None:
         """Machines that were bought together get the names of their claims, some at a time."""

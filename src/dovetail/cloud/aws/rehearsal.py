@@ -105,8 +105,7 @@ class Rehearsal:
             configs.extend(await self._configs.of(launch, keys.ON_DEMAND, options, zones, place))
 
         async def buy() -> None:
-            token, context = node_class["metadata"].get("uid", ""), node_class["spec"].get("context")
-            request = fleet.request(keys.ON_DEMAND, options, configs, tags, token, context)
+            request = fleet.request(keys.ON_DEMAND, options, configs, tags, node_class["spec"].get("context"))
             await self._calls("ec2", "create_fleet", DryRun=True, **request)
 
         async def run() -> None:

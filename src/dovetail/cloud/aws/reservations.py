@@ -63,7 +63,9 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reservations:
-    def __init__(self, calls: Calls, clock: Clock) -> None:
+    def __init__(self, calls: Calls, clock: Clock, *, enabled: bool = True) -> None:
+        """Not `enabled` (feature gate ReservedCapacity): no reservation is planned with."""
+        self._enabled = enabled
         self._calls = calls
         self._clock = clock
         self._found: Ageing[tuple[Reservation, ...]] = Ageing(clock, 60.0)
@@ -71,7 +73,7 @@ class Reservations:
 
     async def select(self, terms: Sequence[Term]) -> tuple[Reservation, ...]:
         """What the terms select, less what was taken since EC2 was asked; a full one stays in the list."""
-        if not terms:
+        if not terms or not self._enabled:
             return ()
         key = msgspec.json.encode(list(terms), order="sorted")
         found = await self._found.get(key, lambda: self._select(terms))

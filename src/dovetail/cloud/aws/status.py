@@ -34,8 +34,9 @@ class Resolver:
     def __init__(
         self, network: Network, images: Images, profiles: Profiles, templates: Templates, reservations: Reservations,
         placement: Placement, rehearsal: Rehearsal | None, version: Callable[[], Awaitable[str]],
-        tags: Callable[[Mapping[str, Any]], Mapping[str, str]],
+        tags: Callable[[Mapping[str, Any]], Mapping[str, str]], *, iam: bool = True,
     ) -> None:
+        """Without `iam`, nothing is asked of IAM: it has no endpoint in an isolated VPC."""
         self._network = network
         self._images = images
         self._profiles = profiles
@@ -45,6 +46,7 @@ class Resolver:
         self._rehearsal = rehearsal
         self._version = version
         self._tags = tags
+        self._iam = iam
 
     async def resolve(
         self, node_class: Mapping[str, Any], node_pools: Sequence[Mapping[str, Any]] = ()
@@ -143,11 +145,13 @@ class Resolver:
     async def _profile(self, node_class: Mapping[str, Any], status: dict[str, Any]) -> Condition:
         spec, meta = node_class["spec"], node_class["metadata"]
         if named := spec.get("instanceProfile"):
-            if not await self._profiles.exists(named):
-                return ("InstanceProfileReady", "False", "InstanceProfileNotFound",
-                        f"spec.instanceProfile: IAM has no instance profile {named!r}; create it or set spec.role"
-                        " (BAD_NODECLASS)")
+            # Trusted: where IAM is out of reach or forbidden this field is the way to run. EC2's dry run finds a
+            # profile that does not exist, and the condition ValidationSucceeded names it.
             status["instanceProfile"] = named
+        elif not self._iam:
+            return ("InstanceProfileReady", "False", "InstanceProfileNotReady",
+                    f"spec.role: {spec['role']!r} needs an instance profile, and --isolated-vpc rules out IAM;"
+                    " create the profile and name it in spec.instanceProfile (BAD_NODECLASS)")
         else:
             status["instanceProfile"] = await self._profiles.ensure(
                 meta["name"], meta.get("uid", ""), spec["role"], self._tags(node_class)

@@ -56,11 +56,13 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     place: Place = Place()
     reservation_id: str | None = None
     market: str = ""  # of a reservation that is not of the usual sort
+    open_reservations: bool = False  # on-demand instances may fill open capacity reservations
 
     def name(self) -> str:
         parts = (
             self.family, self.image_id, self.profile, self.groups, self.user_data, dict(self.tags), self.capacity_type,
             self.efa, self.enclave, self.tenancy, self.ipv6, self.place.ec2(), self.reservation_id, self.market,
+            *((True,) if self.open_reservations else ()),
             {key: self.spec.get(key) for key in _SPEC_FIELDS},
         )
         return PREFIX + str(int(hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()[:16], 16))
@@ -126,7 +128,8 @@ def data(blueprint: Blueprint) -> dict[str, Any]:
         made["EnclaveOptions"] = {"Enabled": True}
     if nested := (spec.get("cpuOptions") or {}).get("nestedVirtualization"):
         made["CpuOptions"] = {"NestedVirtualization": nested}
-    made["CapacityReservationSpecification"] = _reservation(blueprint)
+    if reservation := _reservation(blueprint):
+        made["CapacityReservationSpecification"] = reservation
     if blueprint.market:
         made["InstanceMarketOptions"] = {"MarketType": blueprint.market}
     return made
@@ -139,7 +142,12 @@ def _placement(blueprint: Blueprint) -> dict[str, Any]:
 
 
 def _reservation(blueprint: Blueprint) -> dict[str, Any]:
-    """A machine takes from the reservation it was planned for, and from no other, however open that may be."""
+    """An instance takes from the reservation it was planned for, and from no other, however open that may be.
+
+    Without the feature gate ReservedCapacity no reservation is planned with, and EC2 fills open ones by itself.
+    """
+    if blueprint.open_reservations:
+        return {}
     if not blueprint.reservation_id:
         return {"CapacityReservationPreference": "none"}
     return {

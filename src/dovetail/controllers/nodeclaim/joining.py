@@ -9,14 +9,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dovetail.cloud.aws.awsauth import refusal
-from dovetail.cloud.protocol import MachineNotFound
+from dovetail.cloud.protocol import CloudError, MachineNotFound
 from dovetail.cluster.stages import JOINING, STAGE
 from dovetail.controllers import logs
 from dovetail.controllers.context import Context
 from dovetail.controllers.nodeclaim.ending import delete
 from dovetail.controllers.nodeclaim.launch import POOL_PAUSE, waiting_for
 from dovetail.controllers.worker import every
-from dovetail.kube.errors import NotFound
+from dovetail.kube.errors import Forbidden, KubeError, NotFound
 from dovetail.kube.resources import CONFIGMAPS
 from dovetail.model.kinds.nodeclaim import NodeClaim
 
@@ -41,8 +41,14 @@ class Joining:
             if launched is None or launched.status != "True" or launched.last_transition_time is None:
                 continue
             waited = now - launched.last_transition_time
-            if waited >= QUIET and not await self._ended(claim) and waited >= LATE:
-                await self._wonder(claim)
+            try:
+                if waited >= QUIET and not await self._ended(claim) and waited >= LATE:
+                    await self._wonder(claim)
+            except (CloudError, KubeError) as problem:  # one NodeClaim's failure keeps no other from its check
+                self._context.log.error(
+                    "Reconciler error", controller="nodeclaim.joining", NodeClaim=logs.ref(claim.name),
+                    error=str(problem),
+                )  # fmt: skip
 
     async def _ended(self, claim: NodeClaim) -> bool:
         """Whether the machine is known to have ended; then nobody waits for it any more. Not found is not ended."""
@@ -77,7 +83,10 @@ class Joining:
             found = await context.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
         except NotFound:
             found = {}
-        why = refusal(role.arn, found.get("data"), role.admitted)
+        except Forbidden:
+            found = None
+        data = found.get("data") if found is not None else None
+        why = refusal(role.arn, data, role.admitted, aws_auth_read=found is not None)
         if why is None:
             return
         message = f"Machine runs and has not joined the cluster: {why} (NEVER_JOINED)"

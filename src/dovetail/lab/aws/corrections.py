@@ -43,6 +43,7 @@ def _correct() -> None:
     from moto.ec2.responses.fleets import Fleets
     from moto.ec2.responses.instances import InstanceResponse
     from moto.ec2.responses.spot_instances import SpotInstances
+    from moto.ec2.utils import filter_dict_attribute_mapping
     from moto.sts.responses import TokenResponse
 
     TokenResponse.get_session_token = _with_own_key(TokenResponse.get_session_token)
@@ -59,6 +60,7 @@ def _correct() -> None:
     Instance.capacity_reservation_specification = None
     InstancePlacement.group_id = None
     InstancePlacement.partition_number = None
+    filter_dict_attribute_mapping.setdefault("iam-instance-profile.arn", "iam_instance_profile.Arn")
 
 
 def _at_once(plain: Method) -> Method:

@@ -2,7 +2,8 @@
 
 moto takes the first override and forgets most of the launch template. Here the template's network,
 profile, devices and metadata options reach the instance, a sold-out offering is an entry in `Errors`,
-what the cheapest cannot give comes from the next, and the same client token returns the same machines.
+what the cheapest cannot give comes from the next, and a client token that was seen before is answered as it was, or
+refused if anything else is asked for with it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,28 @@ class Choice(msgspec.Struct, frozen=True):
 def create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The answer to an instant fleet request. `asked` has the request's members by their API names."""
     with _till:
+        return _replayed(backend, shop, asked)
+
+
+def _replayed(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer that a client token had before, failures included; without one, or for a new one, a fresh answer."""
+    token = asked.get("ClientToken")
+    if not token:
         return _create(backend, shop, asked)
+    answers: dict[str, tuple[bytes, dict[str, Any]]] = backend.__dict__.setdefault("fleets_by_client_token", {})
+    request = msgspec.json.encode(asked, order="sorted", enc_hook=str)
+    if token in answers:
+        first, answer = answers[token]
+        if request != first:
+            from moto.ec2.exceptions import EC2ClientError
+
+            raise EC2ClientError(
+                "IdempotentParameterMismatch", "The client token has already been used for a different request."
+            )
+        return answer
+    answer = _create(backend, shop, asked)
+    answers[token] = (request, answer)
+    return answer
 
 
 def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,9 +90,9 @@ def _create(backend: Any, shop: Shop, asked: Mapping[str, Any]) -> dict[str, Any
     choices = sorted(_choices(backend, shop.market, asked, kind), key=_rank(asked))
     tags = _tags(asked.get("TagSpecifications") or ())
     token, wanted = asked.get("ClientToken"), int(target.get("TotalTargetCapacity", 1))
-    sold = [_sold(choices, instance, kind) for instance in _same_token(backend, token)]
+    sold: list[dict[str, Any]] = []
     errors: list[dict[str, Any]] = []
-    for choice in choices if not sold else ():
+    for choice in choices:
         while len(sold) < wanted:
             refusal = _refusal(backend, shop, choice, kind)
             if refusal is not None:
@@ -152,11 +174,6 @@ def _sold(choices: Sequence[Choice], instance: Any, kind: str) -> dict[str, Any]
         "LaunchTemplateAndOverrides": {"LaunchTemplateSpecification": dict(choice.named), "Overrides": choice.override},
         "Lifecycle": kind, "InstanceIds": [instance.id], "InstanceType": instance.instance_type,
     }
-
-
-def _same_token(backend: Any, token: str | None) -> list[Any]:
-    instances = [each for reservation in list(backend.reservations.values()) for each in reservation.instances]
-    return [each for each in instances if token and each.client_token == token]
 
 
 def _run(
