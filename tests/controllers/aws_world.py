@@ -65,6 +65,7 @@ class Account:
         for instance in self.endpoint.instances():
             instance.terminate()
         ec2.reservations.clear()
+        ec2.__dict__.pop("fleets_by_client_token", None)
         ec2.launch_templates.clear()
         ec2.launch_template_name_to_ids.clear()
         for name, profile in list(iam.instance_profiles.items()):
