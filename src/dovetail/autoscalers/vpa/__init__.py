@@ -1,0 +1,1 @@
+"""The Vertical Pod Autoscaler: pure algorithms, and the three programs around them."""

@@ -1,0 +1,312 @@
+"""The admission controller: a webhook that gives new pods what their VPA recommends.
+
+It registers itself, keeps that registration and its certificates, and renews a lease that tells the updater that
+evicted pods will come back changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from dovetail.autoscalers.vpa.admission import MAX_REVIEW_BYTES, answer
+from dovetail.autoscalers.vpa.api import (
+    LIMITRANGES,
+    OFF,
+    VPAS,
+    WEBHOOKS,
+    LimitRange,
+    Pod,
+    VerticalPodAutoscaler,
+)
+from dovetail.autoscalers.vpa.capping import NamespaceLimits
+from dovetail.autoscalers.vpa.certificates import CertificateError, WebhookIdentity, ensure, service_name
+from dovetail.autoscalers.vpa.metrics import AdmissionMetrics
+from dovetail.autoscalers.vpa.pace import at_intervals
+from dovetail.autoscalers.vpa.proportions import ZERO, limit_bounds
+from dovetail.autoscalers.vpa.settings import AdmissionSettings
+from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, owner_of, strongest
+from dovetail.clock import Clock
+from dovetail.kube.client import Kube
+from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
+from dovetail.kube.log import Log
+from dovetail.kube.reflector import Reflector
+from dovetail.kube.resources import LEASES
+from dovetail.model.meta import micro
+from dovetail.model.quantity import parse
+
+log = Log("vpa-admission-controller")
+
+CONFIGURATION = "vpa-webhook-config"
+WEBHOOK = "vpa.k8s.io"
+#: From the start of the server to the registration: the API server shall not call in vain.
+REGISTRATION_DELAY_S = 10.0
+#: Between two looks at the registration and the certificates.
+UPKEEP_INTERVAL_S = 60.0
+
+#: Answers the body of a review with a status and a body.
+Review = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]
+#: Makes a review function reachable for the API server with these certificates, while its block runs.
+Serve = Callable[[Review, WebhookIdentity], AbstractAsyncContextManager[Callable[[WebhookIdentity], None]]]
+
+
+async def run(
+    settings: AdmissionSettings,
+    kube: Kube,
+    clock: Clock,
+    *,
+    identity: str = "vpa-admission-controller",
+    metrics: AdmissionMetrics | None = None,
+    serve: Serve | None = None,
+) -> None:
+    """Serve the webhook until cancelled. `serve` replaces the HTTPS server, for an API server in the same process."""
+    measured = metrics or AdmissionMetrics(clock)
+    controller = AdmissionController(settings, kube, clock, measured, identity)
+    await controller.run(serve or https(settings))
+
+
+class AdmissionController:
+    """The watches, the webhook, its registration and its lease."""
+
+    def __init__(
+        self, settings: AdmissionSettings, kube: Kube, clock: Clock, metrics: AdmissionMetrics, identity: str
+    ) -> None:
+        self._settings = settings
+        self._kube = kube
+        self._clock = clock
+        self._metrics = metrics
+        self._identity = identity
+        namespace = settings.common.namespace or None
+        self._workloads = Workloads(kube, settings.common.namespace)
+        self._vpas = Reflector(
+            kube, VPAS, VerticalPodAutoscaler, namespace=namespace, indices={"target": _target}
+        )
+        self._limit_ranges = Reflector(
+            kube, LIMITRANGES, LimitRange, namespace=namespace, indices={"namespace": _namespace}
+        )
+        self._max_boost = parse(settings.max_cpu_boost) if settings.max_cpu_boost else ZERO
+        self._held: WebhookIdentity | None = None
+
+    async def run(self, serve: Serve) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for watch in (self._vpas.run, self._limit_ranges.run, self._workloads.run):
+                tasks.create_task(watch())
+            await self._limit_ranges.synced.wait()
+            await self._workloads.synced()
+            self._held = await self._certificates()
+            async with serve(self.review, self._held) as renew:
+                await asyncio.sleep(REGISTRATION_DELAY_S if self._settings.register else 0.0)
+                await self._keep_registered()
+                tasks.create_task(at_intervals(self._clock, UPKEEP_INTERVAL_S, lambda: self._upkeep(renew)))
+                await at_intervals(self._clock, self._settings.status_lease_interval_s, self._renew_lease)
+
+    # Reviews
+
+    async def review(self, body: bytes, content_type: str) -> tuple[int, bytes]:
+        """The answer to a request of the API server: a status and a body."""
+        began = self._clock.monotonic()
+        if content_type != "application/json":
+            self._metrics.latency.labels("error", "unknown").observe(0.0)
+            return 200, b""
+        if len(body) > MAX_REVIEW_BYTES:
+            self._metrics.latency.labels("error", "unknown").observe(0.0)
+            return 413, b"request payload too large\n"
+        with self._metrics.step("total"), self._metrics.step("admit"):
+            reviewed = await answer(body, self, self._settings.common.gates, self._max_boost)
+        if reviewed.resource == "Pod":
+            self._metrics.pods.labels(str(reviewed.status == "applied").lower()).inc()
+        self._metrics.latency.labels(reviewed.status, reviewed.resource).observe(self._clock.monotonic() - began)
+        return 200, msgspec.json.encode(reviewed.review)
+
+    async def matching(self, pod: Pod) -> VerticalPodAutoscaler | None:
+        """The VPA of a pod. One in mode Off counts only for its startup boost."""
+        namespace = pod.metadata.namespace
+        try:
+            parent = await self._workloads.topmost(owner_of(namespace, pod.metadata.owner_references))
+        except TargetError as problem:
+            log.error("Failed to get parent controller for pod", pod=pod.metadata.name, problem=str(problem))
+            return None
+        if parent is None:
+            return None
+        candidates = []
+        for vpa in self._vpas.store.by("target", (namespace, parent.kind, parent.name)):
+            if vpa.update_mode == OFF and not vpa.has_startup_boost:
+                continue
+            try:
+                candidates.append(Selected(vpa, await self._workloads.selector(vpa)))
+            except TargetError as problem:
+                log.debug("Skipping VPA object because we cannot fetch selector", problem=str(problem))
+        owner = strongest(pod, parent, candidates)
+        return owner.vpa if owner is not None else None
+
+    def limits(self, namespace: str) -> NamespaceLimits:
+        ranges = self._limit_ranges.store.by("namespace", namespace)
+        return NamespaceLimits(container=limit_bounds(ranges, "Container"), pod=limit_bounds(ranges, "Pod"))
+
+    # Registration
+
+    async def _certificates(self) -> WebhookIdentity:
+        settings = self._settings
+        files = [Path(name) for name in (settings.ca_file, settings.cert_file, settings.key_file)]
+        if all(file.exists() for file in files) or not settings.generate_certs:
+            try:
+                return WebhookIdentity(*(file.read_bytes() for file in files))
+            except OSError as error:
+                how = "mount the secret vpa-tls-certs, or leave --generate-certs on"
+                raise CertificateError(f"{error.filename}: {error.strerror}; {how}") from error
+        name = service_name(settings.service, settings.pod_namespace)
+        return await ensure(self._kube, settings.pod_namespace, name, self._clock.now())
+
+    async def _upkeep(self, renew: Callable[[WebhookIdentity], None]) -> None:
+        """Follow changed certificates, and put the registration back if it is gone or has another authority."""
+        try:
+            follow = self._settings.reload_cert or self._settings.generate_certs
+            fresh = await self._certificates() if follow else self._held
+            if fresh is not None and fresh != self._held:
+                renew(fresh)
+                self._held = fresh
+            await self._keep_registered()
+        except (KubeError, CertificateError, ssl.SSLError) as problem:
+            log.error("Webhook upkeep failed", problem=str(problem))
+
+    async def _keep_registered(self) -> None:
+        if not self._settings.register:
+            return
+        assert self._held is not None
+        wanted = configuration(self._settings, self._held.authority)
+        try:
+            held = await self._kube.get(WEBHOOKS, CONFIGURATION)
+        except NotFound:
+            try:
+                await self._kube.create(WEBHOOKS, wanted)
+                log.info("Self registration as MutatingWebhook succeeded.")
+            except AlreadyExists:
+                log.info("Another replica registered the webhook")
+            return
+        if _differs(wanted["webhooks"][0], (held.get("webhooks") or [{}])[0]):
+            await self._kube.patch(WEBHOOKS, CONFIGURATION, {"webhooks": wanted["webhooks"]})
+            log.info("Self registration as MutatingWebhook succeeded.")
+
+    async def _renew_lease(self) -> None:
+        """Say that the webhook works; a failure is only logged: the updater then waits."""
+        settings = self._settings
+        name, namespace = settings.status_lease_name, settings.status_lease_namespace
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(settings.status_lease_interval_s)),
+        }
+        renewed = {**spec, "renewTime": micro(self._clock.now())}
+        try:
+            async with asyncio.timeout(settings.status_lease_interval_s):
+                try:
+                    await self._kube.patch(LEASES, name, {"spec": renewed}, namespace)
+                except NotFound:
+                    await self._kube.create(LEASES, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+        except (KubeError, TimeoutError) as problem:
+            log.error("Status update failed", holderIdentity=self._identity, problem=str(problem))
+
+
+def configuration(settings: AdmissionSettings, authority: bytes) -> dict[str, Any]:
+    """The MutatingWebhookConfiguration by which the API server calls us."""
+    client: dict[str, Any] = {"caBundle": base64.b64encode(authority).decode()}
+    if settings.url is not None:
+        client["url"] = settings.url
+    else:
+        client["service"] = {"namespace": settings.pod_namespace, "name": settings.service}
+    ignored = sorted(settings.common.ignored_namespaces) or [""]
+    selector = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ignored}
+    webhook = {
+        "name": WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "rules": [
+            {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]},
+            {
+                "operations": ["CREATE", "UPDATE"],
+                "apiGroups": ["autoscaling.k8s.io"],
+                "apiVersions": ["*"],
+                "resources": ["verticalpodautoscalers"],
+            },
+        ],
+        "failurePolicy": "Fail" if settings.fail_closed else "Ignore",
+        "clientConfig": client,
+        "sideEffects": "None",
+        "timeoutSeconds": settings.webhook_timeout_s,
+        "namespaceSelector": {"matchExpressions": [selector]},
+    }
+    labels = {"labels": dict(settings.webhook_labels)} if settings.webhook_labels else {}
+    return {"metadata": {"name": CONFIGURATION, **labels}, "webhooks": [webhook]}
+
+
+def _differs(wanted: Any, held: Any) -> bool:
+    """Whether a registration lacks something of ours; what the API server adds by default does not matter."""
+    if isinstance(wanted, dict):
+        return not isinstance(held, dict) or any(_differs(value, held.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            not isinstance(held, list)
+            or len(wanted) != len(held)
+            or any(_differs(*pair) for pair in zip(wanted, held, strict=True))
+        )
+    return bool(wanted != held)
+
+
+def https(settings: AdmissionSettings) -> Serve:
+    """Serve over HTTPS at the port of the settings."""
+
+    @asynccontextmanager
+    async def serve(
+        review: Review, identity: WebhookIdentity
+    ) -> AsyncIterator[Callable[[WebhookIdentity], None]]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        newest = settings.min_tls_version == "tls1_3"
+        context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
+        if settings.tls_ciphers:
+            context.set_ciphers(settings.tls_ciphers.replace(",", ":"))
+        load(context, identity)
+
+        async def handle(request: web.Request) -> web.Response:
+            length = request.content_length
+            if length is not None and length > MAX_REVIEW_BYTES:
+                return web.Response(status=413, text="request payload too large\n")
+            status, body = await review(await request.read(), request.content_type)
+            return web.Response(status=status, body=body, content_type="application/json")
+
+        app = web.Application(client_max_size=2 * MAX_REVIEW_BYTES)
+        app.router.add_post("/{path:.*}", handle)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "0.0.0.0", settings.port, ssl_context=context).start()
+            yield lambda fresh: load(context, fresh)
+        finally:
+            await runner.cleanup()
+
+    return serve
+
+
+def load(context: ssl.SSLContext, identity: WebhookIdentity) -> None:
+    """Give a context its certificate, also while it serves: new connections take the new one."""
+    with tempfile.TemporaryDirectory() as folder:
+        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+        certificate.write_bytes(identity.certificate)
+        key.touch(mode=0o600)
+        key.write_bytes(identity.key)
+        context.load_cert_chain(certificate, key)
+
+
+def _target(vpa: VerticalPodAutoscaler) -> tuple[tuple[str, str, str], ...]:
+    ref = vpa.spec.target_ref
+    return () if ref is None else ((vpa.metadata.namespace, ref.kind, ref.name),)
+
+
+def _namespace(item: LimitRange) -> tuple[str]:
+    return (item.metadata.namespace,)

@@ -1,0 +1,124 @@
+"""Command-line flags as Go programs take them: `--name=value`, `--name value`, dashes and underscores alike.
+
+Each program has a table of flags with upstream's names and defaults. A flag without effect here says why, and is
+named when the program starts with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dovetail.model.duration import DurationError, nanoseconds
+from dovetail.model.quantity import QuantityError, parse
+from dovetail.model.spelling import nearest
+
+_TRUE = {"1", "t", "T", "true", "TRUE", "True"}
+_FALSE = {"0", "f", "F", "false", "FALSE", "False"}
+
+
+class FlagError(ValueError):
+    """A flag that is not known, or has no readable value."""
+
+
+class Flag(NamedTuple):
+    """`kind` is one of text, bool, int, float, duration (seconds), quantity. `idle` says why it has no effect."""
+
+    name: str
+    kind: str
+    default: str
+    meaning: str
+    idle: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    def value(self, text: str) -> Any:
+        """What a text means for this flag. Raises FlagError."""
+        try:
+            if self.kind == "bool":
+                if text not in _TRUE | _FALSE:
+                    raise FlagError(f"--{self.name}: {text!r} is neither true nor false")
+                return text in _TRUE
+            if self.kind == "int":
+                return int(text)
+            if self.kind == "float":
+                return float(text)
+            if self.kind == "duration":
+                return nanoseconds(text) / 1e9
+            if self.kind == "quantity" and text:
+                parse(text)
+        except FlagError:
+            raise
+        except (ValueError, DurationError, QuantityError) as error:
+            raise FlagError(f"--{self.name}: {text!r} is not a {self.kind}: {error}") from error
+        return text
+
+
+class Flags(NamedTuple):
+    """The values by key (with underscores), and what to say at the start."""
+
+    values: dict[str, Any]
+    notes: list[str]
+
+
+def read(table: Sequence[Flag], arguments: Sequence[str]) -> Flags:
+    """Read arguments. Raises FlagError at the first that is not a flag of the table."""
+    by_name = {flag.name: flag for flag in table}
+    values = {flag.key: flag.value(flag.default) for flag in table}
+    notes = []
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        if not argument.startswith("-") or argument in ("-", "--"):
+            raise FlagError(f"{argument!r} is not a flag; all settings are flags, such as --address=:8942")
+        spelled, equals, text = argument.lstrip("-").partition("=")
+        name = spelled.replace("_", "-")
+        flag = by_name.get(name)
+        if flag is None:
+            near = nearest(name, by_name)
+            raise FlagError(f"unknown flag: --{spelled}" + (f"; did you mean --{near}?" if near else ""))
+        if not equals:
+            if flag.kind == "bool":
+                text = "true"
+            elif not rest:
+                raise FlagError(f"flag needs an argument: --{name}")
+            else:
+                text = rest.pop(0)
+        values[flag.key] = flag.value(text)
+        if flag.idle:
+            notes.append(f"--{name} has no effect: {flag.idle}")
+    return Flags(values, notes)
+
+
+def help_text(table: Sequence[Flag]) -> str:
+    lines = []
+    for flag in sorted(table):
+        default = f" (default {flag.default})" if flag.default else ""
+        idle = f" No effect: {flag.idle}." if flag.idle else ""
+        lines.append(f"  --{flag.name} {flag.kind}\n        {flag.meaning}{default}{idle}")
+    return "\n".join(lines)
+
+
+def gates(text: str, names: Mapping[str, str]) -> dict[str, bool]:
+    """`Name=true,Other=false`; `AllAlpha` stands for all, as all gates of this release are alpha.
+
+    `names` maps a gate to the key it is returned by. Raises FlagError for a gate that is none of them.
+    """
+    values = dict.fromkeys(names.values(), False)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, word = part.partition("=")
+        if not equals or word not in _TRUE | _FALSE:
+            raise FlagError(f"--feature-gates: {part!r}: write {name}=true or {name}=false")
+        if name == "AllAlpha":
+            values = dict.fromkeys(values, word in _TRUE)
+        elif name == "AllBeta":
+            continue
+        elif name in names:
+            values[names[name]] = word in _TRUE
+        else:
+            near = nearest(name, names)
+            hint = f"; did you mean {near}?" if near else ""
+            raise FlagError(f"--feature-gates: unrecognized feature gate: {name}{hint}")
+    return values
