@@ -24,11 +24,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "history": ("dovetail.cli.history", "Show past decisions."),
     "kubectl": ("dovetail.cli.kubectl", "Run kubectl, from the wheel where none is installed."),
     "lint": ("dovetail.cli.lint", "Check manifests before they cost anything."),
+    "manifests": ("dovetail.cli.vpa", "Print what installs the Vertical Pod Autoscaler."),
     "plan": ("dovetail.cli.plan", "Say which machines pods need, and what they cost."),
     "run": ("dovetail.cli.run", "Run the autoscaler against a cluster."),
     "shadow": ("dovetail.cli.shadow", "Report what a dry run would have done."),
     "simulate": ("dovetail.cli.simulate", "Run a scenario in virtual time."),
     "up": ("dovetail.cli.up", "Start the lab: a cluster in one process."),
+    "vpa": ("dovetail.cli.vpa", "Run a program of the Vertical Pod Autoscaler."),
     "version": ("dovetail.cli.version", "Print the version."),
     "webhook": ("dovetail.cli.webhook", "Convert between API generations for an API server."),
 }

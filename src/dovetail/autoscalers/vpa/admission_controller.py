@@ -7,9 +7,7 @@ evicted pods will come back changed.
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -29,13 +27,13 @@ from dovetail.autoscalers.vpa.api import (
     VerticalPodAutoscaler,
 )
 from dovetail.autoscalers.vpa.capping import NamespaceLimits
-from dovetail.autoscalers.vpa.certificates import CertificateError, WebhookIdentity, ensure, service_name
 from dovetail.autoscalers.vpa.metrics import AdmissionMetrics
 from dovetail.autoscalers.vpa.pace import at_intervals
 from dovetail.autoscalers.vpa.proportions import ZERO, limit_bounds
 from dovetail.autoscalers.vpa.settings import AdmissionSettings
 from dovetail.autoscalers.vpa.targets import Selected, TargetError, Workloads, owner_of, strongest
 from dovetail.clock import Clock
+from dovetail.kube.certificates import ServingCertificate, SharedCertificate, service_names
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import AlreadyExists, KubeError, NotFound
 from dovetail.kube.log import Log
@@ -46,6 +44,8 @@ from dovetail.model.quantity import parse
 
 log = Log("vpa-admission-controller")
 
+#: Where certificates are kept that no file holds; upstream's script keeps its own in vpa-tls-certs.
+SECRET = "vpa-webhook-certs"
 CONFIGURATION = "vpa-webhook-config"
 WEBHOOK = "vpa.k8s.io"
 #: From the start of the server to the registration: the API server shall not call in vain.
@@ -56,7 +56,7 @@ UPKEEP_INTERVAL_S = 60.0
 #: Answers the body of a review with a status and a body.
 Review = Callable[[bytes, str], Awaitable[tuple[int, bytes]]]
 #: Makes a review function reachable for the API server with these certificates, while its block runs.
-Serve = Callable[[Review, WebhookIdentity], AbstractAsyncContextManager[Callable[[WebhookIdentity], None]]]
+Serve = Callable[[Review, ServingCertificate], AbstractAsyncContextManager[Callable[[ServingCertificate], None]]]
 
 
 async def run(
@@ -67,18 +67,33 @@ async def run(
     identity: str = "vpa-admission-controller",
     metrics: AdmissionMetrics | None = None,
     serve: Serve | None = None,
+    certificate: ServingCertificate | None = None,
 ) -> None:
-    """Serve the webhook until cancelled. `serve` replaces the HTTPS server, for an API server in the same process."""
+    """Serve the webhook until cancelled.
+
+    `serve` replaces the HTTPS server, for an API server in the same process; `certificate` replaces the files and the
+    Secret.
+    """
     measured = metrics or AdmissionMetrics(clock)
-    controller = AdmissionController(settings, kube, clock, measured, identity)
+    controller = AdmissionController(settings, kube, clock, measured, identity, certificate)
     await controller.run(serve or https(settings))
+
+
+class CertificateError(Exception):
+    """Certificate files that cannot be read."""
 
 
 class AdmissionController:
     """The watches, the webhook, its registration and its lease."""
 
     def __init__(
-        self, settings: AdmissionSettings, kube: Kube, clock: Clock, metrics: AdmissionMetrics, identity: str
+        self,
+        settings: AdmissionSettings,
+        kube: Kube,
+        clock: Clock,
+        metrics: AdmissionMetrics,
+        identity: str,
+        certificate: ServingCertificate | None = None,
     ) -> None:
         self._settings = settings
         self._kube = kube
@@ -94,7 +109,8 @@ class AdmissionController:
             kube, LIMITRANGES, LimitRange, namespace=namespace, indices={"namespace": _namespace}
         )
         self._max_boost = parse(settings.max_cpu_boost) if settings.max_cpu_boost else ZERO
-        self._held: WebhookIdentity | None = None
+        self._given = certificate
+        self._held = certificate
 
     async def run(self, serve: Serve) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -102,7 +118,7 @@ class AdmissionController:
                 tasks.create_task(watch())
             await self._limit_ranges.synced.wait()
             await self._workloads.synced()
-            self._held = await self._certificates()
+            self._held = await self._certificate()
             async with serve(self.review, self._held) as renew:
                 await asyncio.sleep(REGISTRATION_DELAY_S if self._settings.register else 0.0)
                 await self._keep_registered()
@@ -154,23 +170,26 @@ class AdmissionController:
 
     # Registration
 
-    async def _certificates(self) -> WebhookIdentity:
+    async def _certificate(self) -> ServingCertificate:
         settings = self._settings
+        if self._given is not None:
+            return self._given
         files = [Path(name) for name in (settings.ca_file, settings.cert_file, settings.key_file)]
         if all(file.exists() for file in files) or not settings.generate_certs:
             try:
-                return WebhookIdentity(*(file.read_bytes() for file in files))
+                authorities, certificate, key = (file.read_bytes() for file in files)
             except OSError as error:
                 how = "mount the secret vpa-tls-certs, or leave --generate-certs on"
                 raise CertificateError(f"{error.filename}: {error.strerror}; {how}") from error
-        name = service_name(settings.service, settings.pod_namespace)
-        return await ensure(self._kube, settings.pod_namespace, name, self._clock.now())
+            return ServingCertificate(authorities=authorities, certificate=certificate, key=key)
+        names = service_names(settings.service, settings.pod_namespace)
+        return await SharedCertificate(self._kube, SECRET, settings.pod_namespace, names).current()
 
-    async def _upkeep(self, renew: Callable[[WebhookIdentity], None]) -> None:
+    async def _upkeep(self, renew: Callable[[ServingCertificate], None]) -> None:
         """Follow changed certificates, and put the registration back if it is gone or has another authority."""
         try:
             follow = self._settings.reload_cert or self._settings.generate_certs
-            fresh = await self._certificates() if follow else self._held
+            fresh = await self._certificate() if follow else self._held
             if fresh is not None and fresh != self._held:
                 renew(fresh)
                 self._held = fresh
@@ -182,7 +201,7 @@ class AdmissionController:
         if not self._settings.register:
             return
         assert self._held is not None
-        wanted = configuration(self._settings, self._held.authority)
+        wanted = configuration(self._settings, self._held.bundle)
         try:
             held = await self._kube.get(WEBHOOKS, CONFIGURATION)
         except NotFound:
@@ -198,26 +217,32 @@ class AdmissionController:
 
     async def _renew_lease(self) -> None:
         """Say that the webhook works; a failure is only logged: the updater then waits."""
-        settings = self._settings
-        name, namespace = settings.status_lease_name, settings.status_lease_namespace
-        spec = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(1, round(settings.status_lease_interval_s)),
-        }
-        renewed = {**spec, "renewTime": micro(self._clock.now())}
         try:
-            async with asyncio.timeout(settings.status_lease_interval_s):
-                try:
-                    await self._kube.patch(LEASES, name, {"spec": renewed}, namespace)
-                except NotFound:
-                    await self._kube.create(LEASES, {"metadata": {"name": name, "namespace": namespace}, "spec": spec})
+            async with asyncio.timeout(self._settings.status_lease_interval_s):
+                await self._put_lease()
         except (KubeError, TimeoutError) as problem:
             log.error("Status update failed", holderIdentity=self._identity, problem=str(problem))
 
+    async def _put_lease(self) -> None:
+        """By GET and PUT: upstream's role does not let the admission controller patch leases."""
+        settings = self._settings
+        spec: dict[str, Any] = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": max(1, round(settings.status_lease_interval_s)),
+        }
+        metadata = {"name": settings.status_lease_name, "namespace": settings.status_lease_namespace}
+        try:
+            lease = await self._kube.get(LEASES, metadata["name"], metadata["namespace"])
+        except NotFound:
+            await self._kube.create(LEASES, {"metadata": metadata, "spec": spec})
+            return
+        spec["renewTime"] = micro(self._clock.now())
+        await self._kube.update(LEASES, {**lease, "spec": {**(lease.get("spec") or {}), **spec}})
 
-def configuration(settings: AdmissionSettings, authority: bytes) -> dict[str, Any]:
+
+def configuration(settings: AdmissionSettings, bundle: str) -> dict[str, Any]:
     """The MutatingWebhookConfiguration by which the API server calls us."""
-    client: dict[str, Any] = {"caBundle": base64.b64encode(authority).decode()}
+    client: dict[str, Any] = {"caBundle": bundle}
     if settings.url is not None:
         client["url"] = settings.url
     else:
@@ -264,14 +289,14 @@ def https(settings: AdmissionSettings) -> Serve:
 
     @asynccontextmanager
     async def serve(
-        review: Review, identity: WebhookIdentity
-    ) -> AsyncIterator[Callable[[WebhookIdentity], None]]:
+        review: Review, certificate: ServingCertificate
+    ) -> AsyncIterator[Callable[[ServingCertificate], None]]:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         newest = settings.min_tls_version == "tls1_3"
         context.minimum_version = ssl.TLSVersion.TLSv1_3 if newest else ssl.TLSVersion.TLSv1_2
         if settings.tls_ciphers:
             context.set_ciphers(settings.tls_ciphers.replace(",", ":"))
-        load(context, identity)
+        certificate.load_into(context)
 
         async def handle(request: web.Request) -> web.Response:
             length = request.content_length
@@ -286,21 +311,11 @@ def https(settings: AdmissionSettings) -> Serve:
         await runner.setup()
         try:
             await web.TCPSite(runner, "0.0.0.0", settings.port, ssl_context=context).start()
-            yield lambda fresh: load(context, fresh)
+            yield lambda fresh: fresh.load_into(context)
         finally:
             await runner.cleanup()
 
     return serve
-
-
-def load(context: ssl.SSLContext, identity: WebhookIdentity) -> None:
-    """Give a context its certificate, also while it serves: new connections take the new one."""
-    with tempfile.TemporaryDirectory() as folder:
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(identity.certificate)
-        key.touch(mode=0o600)
-        key.write_bytes(identity.key)
-        context.load_cert_chain(certificate, key)
 
 
 def _target(vpa: VerticalPodAutoscaler) -> tuple[tuple[str, str, str], ...]:

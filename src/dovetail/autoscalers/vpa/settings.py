@@ -136,7 +136,7 @@ ADMISSION_FLAGS: Sequence[Flag] = [
     Flag("tls-cert-file", "text", "/etc/tls-certs/serverCert.pem", "Certificate of the webhook."),
     Flag("tls-private-key", "text", "/etc/tls-certs/serverKey.pem", "Its key."),
     Flag("reload-cert", "bool", "false", "Follow changes of the certificate files."),
-    Flag("generate-certs", "bool", "true", "Where the files are absent, keep certificates in secret vpa-tls-certs."),
+    Flag("generate-certs", "bool", "true", "Without files, keep certificates in secret vpa-webhook-certs."),
     Flag("min-tls-version", "text", "tls1_2", "tls1_2 or tls1_3."),
     Flag("tls-ciphers", "text", "", "Ciphers for TLS 1.2, separated by commas or colons."),
     Flag("port", "int", "8000", "Port of the webhook."),
