@@ -52,6 +52,8 @@ class Fleet:
         self._pods: dict[str, Pod] = {}
         self._on: dict[str, set[str]] = {}
         self._queue: WorkQueue[str] = WorkQueue(chance=chance.child("fleet"))
+        #: Instances of an earlier process whose nodes are not Ready, with what they are instead.
+        self._unready: dict[str, str] = {}
         self._given_up: WorkQueue[str] = WorkQueue(chance=chance.child("given up"))
         self._addresses = 0
         self._beats: list[tuple[float, str]] = []
@@ -67,6 +69,8 @@ class Fleet:
             provider = (node.get("spec") or {}).get("providerID") or ""
             if provider.startswith(f"{SCHEME}://"):
                 self._joined(provider, node["metadata"]["name"])
+                if _ready(node) != "True":
+                    self._unready[provider] = _ready(node)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -90,6 +94,10 @@ class Fleet:
                     group.create_task(self._join(machine), name=f"fleet join {machine.provider_id}")
             for provider in [each for each in self._nodes if each not in standing]:
                 await self._leave(provider)
+            for provider, was in self._unready.items():
+                if provider in standing:
+                    group.create_task(self._resume(standing[provider], was), name=f"fleet resume {provider}")
+            self._unready.clear()
             for provider, operation in self._cloud.restarts.items():
                 if provider in self._nodes and self._restarted.get(provider) != operation:
                     self._restarted[provider] = operation
@@ -116,6 +124,16 @@ class Fleet:
                 await asyncio.sleep(delay)
                 await self._insist(machine, lambda: self._tell(name, status.ready(self._clock.now())))
         self._joining.discard(machine.provider_id)
+
+    async def _resume(self, machine: Machine, was: str) -> None:
+        """The kubelet of an instance that an earlier process had: one that had yet to become Ready takes its time."""
+        name = self._nodes[machine.provider_id]
+        if was == "Unknown":
+            self._given_up.add(name)
+            return
+        market = self._cloud.market
+        await asyncio.sleep(market.between(self._chance.child("resume", machine.provider_id), market.ready))
+        await self._insist(machine, lambda: self._come_back(name))
 
     async def _insist(self, machine: Machine, act: Callable[[], Awaitable[None]]) -> bool:
         """Repeat until it works or the machine is gone: a kubelet does not give up either."""
@@ -219,7 +237,10 @@ class Fleet:
 
     async def _come_back(self, name: str) -> None:
         if name in self._names:
+            await self._renew(name)  # first: by a lease that is still old the node would be given up again
             await self._tell(name, status.ready(self._clock.now()))
+            for key in self._on.get(name, ()):
+                self._queue.add(key)
 
     # -- pods
 
@@ -254,6 +275,9 @@ class Fleet:
                 self._addresses += 1
                 body = status.running(pod, self._clock.now(), self._addresses)
                 await self._kube.patch(PODS, meta.name, body, meta.namespace, subresource="status", kind="merge")
+            elif here and _marked_unready(pod):
+                body = status.pod_ready(self._clock.now())
+                await self._kube.patch(PODS, meta.name, body, meta.namespace, subresource="status", kind="strategic")
         except (NotFound, Conflict):
             return
 
@@ -263,3 +287,14 @@ class Fleet:
 
 def _work(pod: Pod) -> bool:
     return pod.terminating or pod.status.phase in ("", "Pending")
+
+
+def _marked_unready(pod: Pod) -> bool:
+    """Whether the node lifecycle controller took the pod for lost with its node: its containers run all the while."""
+    found = condition(pod.status.conditions, "Ready")
+    return pod.status.phase == "Running" and found is not None and found.status == "False"
+
+
+def _ready(node: Mapping[str, Any]) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return next((each["status"] for each in conditions if each["type"] == "Ready"), "Unknown")

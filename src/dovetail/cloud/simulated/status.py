@@ -122,6 +122,10 @@ def running(pod: Pod, now: datetime, number: int) -> dict[str, Any]:
     }
 
 
+def pod_ready(now: datetime) -> dict[str, Any]:
+    return {"status": {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": stamp(now)}]}}
+
+
 def _container(container: Container, moment: str) -> dict[str, Any]:
     return {
         "name": container.name,
