@@ -250,8 +250,13 @@ def test_objects_in_a_list_are_seen_in_place() -> None:
 
 def test_what_is_not_ours_is_left_alone() -> None:
     assert run("apiVersion: v1\nkind: Pod\nspec: {anything: 1}\n") == []
-    assert run("just words") == []
     assert run("") == []
+
+
+def test_what_is_no_manifest_is_a_finding_with_its_place() -> None:
+    assert only("just words", "DV004").line == 1
+    assert only("apiVersion: v1\nkind: Pod\n---\n- a\n- b\n", "DV004").line == 4
+    assert only("apiVersion: v1\nkind: Pod\nspec:\n  a: !!python/name:os.system x\n", "DV004").line == 4
 
 
 def test_broken_yaml_is_a_finding_with_its_place() -> None:

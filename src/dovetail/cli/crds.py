@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import click
+
+#: A bundle of certificates is smaller than this.
+MAX_CA_BYTES = 1 << 20
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----")
 
 
 @click.command()
@@ -54,5 +59,34 @@ def _client(webhook: str | None, ca: Path | None) -> dict[str, object] | None:
         "service": {"namespace": namespace, "name": name, "port": int(port or 443), "path": "/convert"}
     }
     if ca is not None:
-        client["caBundle"] = base64.b64encode(ca.read_bytes()).decode()
+        client["caBundle"] = base64.b64encode(_certificates(ca)).decode()
     return client
+
+
+def _certificates(file: Path) -> bytes:
+    """The file's content, which must be certificates in PEM and nothing else: it is published in the cluster."""
+    import ssl
+
+    from dovetail.cli.problem import Problem
+
+    expected = "expected certificates in PEM, such as the ca.crt of the webhook's Secret"
+    try:
+        size = file.stat().st_size
+        if size > MAX_CA_BYTES:
+            raise Problem(f"--ca {file}: {size} bytes; {expected}, at most {MAX_CA_BYTES} bytes")
+        data = file.read_bytes()
+        text = data.decode("ascii")
+    except OSError as error:
+        raise Problem(f"--ca {file}: {error.strerror}; {expected}") from error
+    except UnicodeDecodeError as error:
+        raise Problem(f"--ca {file}: not text at byte {error.start}; {expected}") from error
+    others = {name for name in _BLOCK.findall(text) if name != "CERTIFICATE"}
+    if others:
+        raise Problem(f"--ca {file}: holds a {', '.join(sorted(others))}; {expected}, and no key")
+    if "CERTIFICATE" not in _BLOCK.findall(text):
+        raise Problem(f"--ca {file}: no certificate in it; {expected}")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
+    except (ssl.SSLError, ValueError) as error:
+        raise Problem(f"--ca {file}: a certificate in it cannot be read; {expected}") from error
+    return data

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
 
 from dovetail import __version__
+from dovetail.cli.problem import Problem
 from dovetail.model.spelling import nearest
 
 #: The exit status of a command that Ctrl-C ended, as of any program that SIGINT ends.
 INTERRUPTED = 130
+
+#: Why an output takes nothing: a full disk, a closed descriptor, a broken device.
+UNWRITTEN = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF, errno.EIO))
+#: Commands that run until stopped; what they print is not their answer.
+SERVICES = frozenset(("run", "up", "webhook"))
 
 #: command -> (module, one line of help). The module has a click command of the same name.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -55,11 +64,40 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, COMMANDS[name][1]) for name in self.list_commands(ctx)])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if sys.stdout is None and name not in SERVICES:
+            _fail_on_write()
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        except OSError as error:
+            if error.errno not in UNWRITTEN or error.filename is not None:
+                raise
+            _drop_output()
+            raise Problem(f"the output cannot be written: {error.strerror}; send it elsewhere") from error
+
+
+def _fail_on_write() -> None:
+    """Without a standard output Python drops what is printed; an answer that is nowhere is no answer."""
+    unwritable = os.open(os.devnull, os.O_RDONLY)
+    if unwritable != 1:
+        os.dup2(unwritable, 1)
+        os.close(unwritable)
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 (for the rest of the process)
+
+
+def _drop_output() -> None:
+    """What is left in the buffers goes nowhere: Python would fail over it once more as it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 @click.version_option(__version__, "--version", message="dovetail %(version)s")

@@ -271,9 +271,10 @@ def _documents(text: str) -> list[Any]:
     if text.lstrip().startswith(("{", "[")):
         with suppress(json.JSONDecodeError):  # then it is YAML in its short form
             return list(_in_a_row(text))
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from dovetail.cli.strict_yaml import StrictLoader
+
     try:
-        found = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+        found = [each for each in yaml.load_all(text, Loader=StrictLoader) if each is not None]
     except yaml.YAMLError as problem:
         raise Problem(f"not YAML: {told(problem)}") from problem
     if _written(found, {}) > _MOST_WRITTEN:
@@ -292,9 +293,18 @@ def _written(value: Any, known: dict[int, float]) -> float:
     return known[id(value)]
 
 
+def _mapping(pairs: list[tuple[str, Any]]) -> Json:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Problem(f'"{twice}" is given twice in one object; keep one of them')
+    return found
+
+
 def _in_a_row(text: str) -> Iterator[Any]:
     """JSON documents one after the other, as several answers of kubectl come."""
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at = json.JSONDecoder(object_pairs_hook=_mapping), 0
     while at < len(text):
         if text[at].isspace():
             at += 1

@@ -158,6 +158,8 @@ def _read(file: Path) -> Mapping[str, Any]:
         raise ConfigError(f"{file}: cannot be read: {problem.strerror}; {_ANOTHER}") from problem
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise ConfigError(f"{file}: is not YAML: {told(problem)}; {_ANOTHER}") from problem
+    except RecursionError as problem:
+        raise ConfigError(f"{file}: nested too deeply to be a kubeconfig; {_ANOTHER}") from problem
     if document is None:
         return {}
     if not isinstance(document, dict):

@@ -69,6 +69,50 @@ def test_a_body_beyond_the_limit_is_refused_in_the_server_s_words() -> None:
     run_scaled(main())
 
 
+def test_what_is_no_http_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """Any local process can send it, and would fill the lab's terminal."""
+
+    async def main() -> None:
+        bare = _bare()
+        await bare.start()
+        try:
+            trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
+            for line in (b"FROBNICATE /api HTTP/1.1", b"\x01\x02 / HTTP/9.9", b"GET /\xff HTTP/1.1\r\nA\x00: b"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", bare.mount.port, ssl=trust)
+                writer.write(line + b"\r\nHost: a\r\n\r\n")
+                answered = await reader.read(12)
+                assert answered[9:10] == b"4", answered
+                writer.close()
+        finally:
+            await bare.stop()
+
+    run_scaled(main())
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+def test_a_control_character_in_an_unknown_field_is_answered() -> None:
+    """The header that warns of the field could not be sent: the connection was dropped with the object written."""
+
+    async def main() -> None:
+        bare = _bare()
+        await bare.start()
+        try:
+            trust = ssl.create_default_context(cadata=bare.identity.authority.decode())
+            headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+            url = f"{bare.url}/api/v1/namespaces/default/configmaps?fieldValidation=Warn"
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as session:
+                fields = ("a\\u0001b", "a\\r\\nSet-Cookie: x", "\\u007f\\u0085", "\\ud800", "é\\t")
+                for number, field in enumerate(fields):
+                    body = f'{{"apiVersion":"v1","kind":"ConfigMap","metadata":{{"name":"c{number}"}},"{field}":1}}'
+                    async with session.post(url, data=body.encode(), headers=headers) as got:
+                        assert got.status == 201
+                        assert "unknown field" in got.headers["Warning"] and "Set-Cookie" not in got.headers
+        finally:
+            await bare.stop()
+
+    run_scaled(main())
+
+
 def test_in_the_background_it_can_be_found_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     found: list[Residence | None] = []

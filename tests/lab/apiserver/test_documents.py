@@ -33,6 +33,18 @@ def test_keys_given_twice_are_reported_and_the_last_wins() -> None:
     assert repeated == ['duplicate field "a.b"', 'duplicate field "l[0].c"']
 
 
+def test_a_key_given_twice_is_reported_even_if_the_text_is_as_long_as_without_it() -> None:
+    """Lengths were compared where bytes are meant."""
+    body = b'{"a":1,"a":1e6}'
+    value, repeated = parse_json(body)
+    assert value == {"a": 1e6}
+    assert repeated == ['duplicate field "a"']
+
+
+def test_half_a_surrogate_pair_is_replaced_as_go_does() -> None:
+    assert parse_json(b'{"\\ud800":"a\\udfffb"}') == ({"\ufffd": "a\ufffdb"}, [])
+
+
 def test_yaml_is_version_one_point_one() -> None:
     value, _ = parse_yaml(b"y: y\nn: 0777\nd: 2020-01-01\nx: 0x10\ne: ~\n")
     assert value == {"true": True, "false": 511, "d": "2020-01-01", "x": 16, "e": None}

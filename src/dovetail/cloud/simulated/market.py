@@ -83,6 +83,8 @@ def read(text: bytes | str) -> Market:
         return msgspec.convert(yaml.safe_load(text) or {}, Market)
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         raise MarketError(f"not YAML: {told(problem)}") from problem
+    except RecursionError as problem:
+        raise MarketError("nested too deeply to be a market") from problem
     except msgspec.ValidationError as problem:
         what, _, where = str(problem).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")

@@ -29,7 +29,7 @@ def parse_json(body: bytes) -> tuple[Any, list[str]]:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         value = _lenient(body)
-    if len(_encode(value)) == len(body):
+    if _encode(value) == body:
         return value, []
     return value, _duplicates(body)
 
@@ -40,9 +40,20 @@ def _lenient(body: bytes) -> Any:
     if problem:
         raise SyntaxProblem(problem)
     try:
-        return json.loads(body.decode("utf-8", "replace"))
+        return _with_replacements(json.loads(body.decode("utf-8", "replace")))
     except (ValueError, RecursionError) as error:
         raise SyntaxProblem(str(error)) from error
+
+
+def _with_replacements(value: Any) -> Any:
+    """Halves of a surrogate pair as Go reads them: U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_with_replacements(item) for item in value]
+    if isinstance(value, dict):
+        return {_with_replacements(name): _with_replacements(item) for name, item in value.items()}
+    return value
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -17,6 +18,8 @@ from dovetail.lab.apiserver.store import Record
 
 Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+#: What a header cannot hold, or what would end it.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 JSON_HEADERS = {"content-type": "application/json", "cache-control": "no-cache, private"}
 
 
@@ -106,6 +109,6 @@ def partial(obj: Json, version: str = "v1") -> Json:
 
 
 def quoted_warning(text: str) -> str:
-    """A warning text as a quoted string of a header."""
+    """A warning text as a quoted string of a header, which cannot hold control characters."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-    return f'"{escaped}"'
+    return '"' + _CONTROL.sub(lambda found: rf"\\x{ord(found[0]):02x}", escaped) + '"'

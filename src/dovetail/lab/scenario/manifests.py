@@ -27,6 +27,8 @@ def load(source: str | Json | tuple[Json, ...], folder: Path) -> list[Json]:
             raise ScenarioError(f"{path}: {error.strerror}") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
+        except RecursionError as error:
+            raise ScenarioError(f"{path}: nested too deeply to be a manifest") from error
         return [item for document in documents if document for item in _flat(document)]
     if isinstance(source, tuple):
         return [item for document in source for item in _flat(document)]

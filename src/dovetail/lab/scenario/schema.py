@@ -261,6 +261,8 @@ def read(path: Path) -> Scenario:
         raise ScenarioError(f"{path}: {error.strerror}; name the file of a scenario") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: not YAML: {told(error)}") from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path}: nested too deeply to be a scenario") from error
     return convert(document, str(path))
 
 

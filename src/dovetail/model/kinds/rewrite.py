@@ -93,6 +93,8 @@ def _trees(pieces: Sequence[tuple[str, str]]) -> Iterator[CommentedMap | None]:
             raise ConversionError(f"line {line}: not YAML: {error.problem or error.context}") from error
         except YAMLError as error:
             raise ConversionError(f"not YAML: {str(error).splitlines()[0]}") from error
+        except RecursionError as error:
+            raise ConversionError("nested too deeply to be a manifest") from error
         yield tree if isinstance(tree, CommentedMap) else None
         above += piece.count("\n")
 

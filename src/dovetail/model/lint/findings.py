@@ -30,6 +30,7 @@ CODES: dict[str, Code] = {
         Code("DV001", _E, "not YAML", "Nothing can be read from here on."),
         Code("DV002", _E, "a key given twice", "The last one wins silently; the API server refuses it when strict."),
         Code("DV003", _E, "no such version of the kind", "The API server does not know the pair."),
+        Code("DV004", _E, "not a manifest", "Kubernetes takes objects with apiVersion and kind, without tags."),
         Code("DV101", _E, "unknown field", "kubectl refuses it; an API server that is not strict drops it silently."),
         Code("DV102", _E, "field in the wrong place", "The field exists, elsewhere."),
         Code("DV103", _E, "value of the wrong form", "The API server refuses it."),

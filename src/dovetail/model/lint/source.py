@@ -16,6 +16,11 @@ from dovetail.model.kinds.check import Path
 from dovetail.model.lint.findings import Finding
 
 _DEPTH = 60
+#: YAML's own kinds of values.
+_TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}"
+    for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "binary", "value", "merge", "set")
+)
 _NODES = 200_000
 
 
@@ -74,6 +79,8 @@ def read(source: Source) -> tuple[list[Document], list[Finding]]:
             value = reader.value(node, (), frozenset())
             documents.append(Document(source.name, value, reader.keys, reader.values, text))
             findings.extend(reader.findings)
+            if value is not None and not isinstance(value, dict):
+                findings.append(_no_manifest(source.name, node))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
@@ -85,6 +92,14 @@ def read(source: Source) -> tuple[list[Document], list[Finding]]:
         text = str(error).splitlines()[0] if str(error) else type(error).__name__
         findings.append(Finding(code="DV001", message=f"not YAML: {text}", file=source.name, line=1, column=1))
     return documents, findings
+
+
+def _no_manifest(file: str, node: yaml.Node) -> Finding:
+    kind = "a list" if isinstance(node, yaml.SequenceNode) else "a single value"
+    return Finding(
+        code="DV004", message=f"not a manifest: {kind} where an object with apiVersion and kind is expected", file=file,
+        line=node.start_mark.line + 1, column=node.start_mark.column + 1, hint="divide objects by a line of ---",
+    )  # fmt: skip
 
 
 def _nodes(text: str) -> Iterator[yaml.Node]:
@@ -114,6 +129,8 @@ class _Reader:
         if id(node) in above or len(path) > _DEPTH or self._left < 0:
             return None
         self.values.setdefault(path, _span(node))
+        if node.tag not in _TAGS:
+            self._tagged(node)
         above = above | {id(node)}
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path, above)
@@ -154,6 +171,19 @@ class _Reader:
                 line=span.line,
                 column=span.column,
                 hint="keep one of them",
+            )
+        )
+
+    def _tagged(self, node: yaml.Node) -> None:
+        span = _span(node)
+        self.findings.append(
+            Finding(
+                code="DV004",
+                message=f"not a manifest: the tag {node.tag} means nothing in Kubernetes",
+                file=self.file,
+                line=span.line,
+                column=span.column,
+                hint="write the value without a tag",
             )
         )
 

@@ -189,4 +189,7 @@ def serve(source: IO[bytes], sink: IO[bytes], solve: Callable[..., Bettered] = b
 
 
 if __name__ == "__main__":
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+    except BrokenPipeError:
+        os._exit(0)  # the parent was killed: an answer is left in the buffer, and nothing reads it
