@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from dovetail.model.labels import CAPACITY_TYPE as CAPACITY_TYPE
 from dovetail.model.labels import DO_NOT_SYNC_TAINTS as DO_NOT_SYNC_TAINTS
 from dovetail.model.labels import HOSTNAME as HOSTNAME
@@ -37,10 +39,23 @@ PRIVATE = frozenset({PODS, NODEPOOL_GENERATION})
 #: When a claim's machine was rebooted lately.
 REBOOTS = "dovetail.sh/reboots"
 
-#: On a machine that its planned pods have not been put on yet: nobody else may come first.
-PLACING_TAINT = Taint(key="dovetail.sh/placing", effect=NO_SCHEDULE)
+#: On a node that its planned pods have not been bound to yet: no other pod may come first. The value is when it
+#: expires, in seconds since 1970: a taint that outlives its writer is removed then.
+PLACING = "dovetail.sh/placing"
+#: How long the taint may stand, in seconds: longer than nodes take from registration to the last binding.
+PLACING_LIFETIME_S = 900.0
 
 __all__ = ["DISRUPTED_TAINT", "UNREGISTERED_TAINT"]
+
+
+def placing_taint(now: datetime, effect: str = NO_SCHEDULE) -> Taint:
+    """The taint of a node that is being filled, with its expiry as its value."""
+    return Taint(key=PLACING, value=str(int(now.timestamp() + PLACING_LIFETIME_S)), effect=effect)
+
+
+def placing_expires(taint: Taint) -> float:
+    """When a taint of ours expires, in seconds since 1970; one without a readable value has expired."""
+    return float(taint.value) if taint.value.isdecimal() and len(taint.value) < 16 else 0.0
 
 
 def node_class_label(group: str, kind: str) -> str:

@@ -159,8 +159,9 @@ def _taint(taint: object) -> Taint:
 
 
 def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tuple[Taint, ...]:
-    mine = [each for each in node.spec.taints if not any(same(each, passing) for passing in _PASSING)]
-    if node.spec.unschedulable:
+    filling = any(each.key == keys.PLACING for each in node.spec.taints)
+    mine = [each for each in node.spec.taints if not _passes(each, filling)]
+    if node.spec.unschedulable and not filling:
         mine = list(merge(mine, (_CORDONED,)))
     if claim is None or initialized:
         return tuple(mine)
@@ -171,8 +172,11 @@ def _node_taints(node: Node, claim: NodeClaim | None, initialized: bool) -> tupl
     return tuple(kept)
 
 
-#: Taints of ours that go by themselves: a machine that is being filled, or is about to be back.
-_PASSING = (keys.PLACING_TAINT, keys.REBOOTING_TAINT)
+def _passes(taint: Taint, filling: bool) -> bool:
+    """Whether a taint is ours and goes by itself: the node is being filled (it may be cordoned then), or reboots."""
+    return taint.key == keys.PLACING or same(taint, keys.REBOOTING_TAINT) or (filling and taint.key == UNSCHEDULABLE)
+
+
 _CORDONED = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
 
 

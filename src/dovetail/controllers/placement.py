@@ -14,10 +14,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
+from typing import Any
 
 from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
-from dovetail.controllers import logs
+from dovetail.controllers import daemon_pods, logs
 from dovetail.controllers.coming import COME
 from dovetail.controllers.coming import Place as Room
 from dovetail.controllers.context import Context
@@ -37,8 +38,12 @@ from dovetail.model.podrequests import requests
 from dovetail.model.pods import NodeSelectorTerm, Pod
 from dovetail.model.quantity import resources
 from dovetail.model.requirements import Requirements
-from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, same, untolerated
+from dovetail.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, UNSCHEDULABLE, untolerated
 
+#: Taints of a node that is being filled, which keep no planned pod away.
+FILLING = frozenset({keys.PLACING, UNSCHEDULABLE})
+#: Seconds between two looks whether the pods of DaemonSets have come.
+DAEMON_PODS_LOOK_S = 0.25
 #: Bindings on their way at once, over all machines.
 AT_ONCE = 32
 #: The taint stays at least and at most so many seconds after the last binding.
@@ -54,6 +59,9 @@ class Placement:
         self._context = context
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._placed: dict[str, float] = {}
+        #: Since when nodes could have had the pods of their DaemonSets.
+        self._ready: dict[str, float] = {}
+        self._schedulers = frozenset(filter(None, context.settings.place_schedulers.replace(" ", "").split(",")))
         #: Planned and bound pods of each node whose pods are being bound: one log line when that is over.
         self._waves: dict[str, tuple[int, int]] = {}
         #: Pods that are bound, though the watch has not said so yet.
@@ -73,6 +81,7 @@ class Placement:
     def _node_changed(self, change: Change[Node]) -> None:
         if change.new is None:
             self._placed.pop(change.key, None)
+            self._ready.pop(change.key, None)
             self._waves.pop(change.key, None)
         elif change.new.metadata.labels.get(keys.REGISTERED) == "true":
             self._worker.add(change.key)
@@ -112,6 +121,26 @@ class Placement:
     async def reconcile(self, name: str) -> Again:
         context = self._context
         node = context.mirror.nodes.store.get(name)
+        taint = initialization.placing_taint(node) if node else None
+        if node is None or taint is None:
+            return await self._fill(name)
+        left = keys.placing_expires(taint) - context.clock.now().timestamp()
+        if left <= 0:
+            await self._expire(node)
+            return None
+        again = await self._fill(name)
+        return left if again is None else min(again, left)
+
+    async def _expire(self, node: Node) -> None:
+        """Remove a taint whose writer did not: it crashed, was rolled back, or the node never became ready."""
+        self._context.log.warning(
+            "removing expired taint", controller="placement", Node=logs.ref(node.metadata.name), taint=keys.PLACING
+        )
+        await self._open(node)
+
+    async def _fill(self, name: str) -> Again:
+        context = self._context
+        node = context.mirror.nodes.store.get(name)
         claim = context.mirror.claim_for(node) if node else None
         if node is None or claim is None or context.mirror.going(claim, node):
             return None
@@ -119,11 +148,14 @@ class Placement:
             await self._nominate(claim, node)
         if not initialization.placing(node):
             self._placed.pop(name, None)
+            self._ready.pop(name, None)
             return None
         wanting = initialization.wanting(node, claim)
         if wanting is not None and wanting.reason != "ResourceNotRegistered":
             return None
         if wanting is None:
+            if self._awaits_daemon_pods(node):
+                return DAEMON_PODS_LOOK_S
             bound = await self._bind(claim, node)
             if bound or name not in self._placed:
                 self._placed[name] = context.clock.monotonic()
@@ -141,6 +173,23 @@ class Placement:
                 "placed pod(s)", NodeClaim=logs.ref(claim.name), planned=planned, bound=bound,
                 decision=claim.metadata.annotations.get(keys.DECISION, ""),
             )  # fmt: skip
+
+    def _awaits_daemon_pods(self, node: Node) -> bool:
+        """Whether the pods of DaemonSets are still to come to a node that is cordoned for them."""
+        taint, name = initialization.placing_taint(node), node.metadata.name
+        if taint is None or taint.effect != PREFER_NO_SCHEDULE:
+            return False
+        now, mirror = self._context.clock.monotonic(), self._context.mirror
+        since = self._ready.setdefault(name, now)
+        coming = daemon_pods.missing(node, mirror.daemonsets.store.all(), mirror.pods_on(name))
+        if coming and now - since < daemon_pods.MAX_WAIT_FOR_DAEMON_PODS_S:
+            return True
+        if coming and name not in self._placed:
+            self._context.log.warning(
+                "placing pods before daemonset pods", controller="placement", Node=logs.ref(name),
+                DaemonSets=", ".join(coming), waited=round(now - since, 1),
+            )  # fmt: skip
+        return False
 
     def _settling(self, claim: NodeClaim, node: Node) -> float:
         """Seconds to wait until the scheduler surely knows who is on the node, and whoever is expected has come."""
@@ -194,6 +243,8 @@ class Placement:
         """Still waiting as it was, and nothing about it that only the scheduler can arrange."""
         if pod.finished or pod.terminating or pod.spec.scheduling_gates or pod.spec.resource_claims:
             return False
+        if pod.spec.scheduler_name not in self._schedulers:
+            return False  # its scheduler keeps books of its own, and may start pods together or not at all
         claims = self._context.mirror.volume_claims.store
         for volume in pod.spec.volumes:
             if volume.ephemeral is not None:
@@ -229,10 +280,16 @@ class Placement:
             fresh = await self._context.kube.get(NODES, node.metadata.name, type=Node)
         except NotFound:
             return
-        left = [manifest(each) for each in fresh.spec.taints if not same(each, keys.PLACING_TAINT)]
-        if len(left) < len(fresh.spec.taints):
-            body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": {"taints": left or None}}
-            await self._context.kube.patch(NODES, node.metadata.name, body)
+        taint = initialization.placing_taint(fresh)
+        if taint is None:
+            return
+        ours = {keys.PLACING, UNSCHEDULABLE} if taint.effect == PREFER_NO_SCHEDULE else {keys.PLACING}
+        left = [manifest(each) for each in fresh.spec.taints if each.key not in ours]
+        spec: dict[str, Any] = {"taints": left or None}
+        if taint.effect == PREFER_NO_SCHEDULE:
+            spec["unschedulable"] = None
+        body = {"metadata": {"resourceVersion": fresh.metadata.resource_version}, "spec": spec}
+        await self._context.kube.patch(NODES, node.metadata.name, body)
 
     async def _nominate(self, claim: NodeClaim, node: Node) -> None:
         """Tell the scheduler where its pods are expected."""
@@ -275,7 +332,7 @@ async def close(context: Context, name: str) -> bool:
     try:
         node = await context.kube.get(NODES, name, type=Node)
         if not initialization.placing(node):
-            taints = [manifest(each) for each in (*node.spec.taints, keys.PLACING_TAINT)]
+            taints = [manifest(each) for each in (*node.spec.taints, keys.placing_taint(context.clock.now()))]
             body = {"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}}
             await context.kube.patch(NODES, name, body)
     except (Conflict, NotFound):
@@ -291,7 +348,8 @@ def fitting(node: Node, there: Iterable[Pod], pods: Iterable[Pod]) -> list[Pod]:
         if not pod.finished:
             _take(room, pod)
             ports.extend(host_ports(pod))
-    taints = [each for each in node.spec.taints if not same(each, keys.PLACING_TAINT)]
+    ours = FILLING if initialization.placing(node) else ()
+    taints = [each for each in node.spec.taints if each.key not in ours]
     own = Requirements.of_labels({keys.HOSTNAME: node.metadata.name, **node.metadata.labels})
     chosen = []
     for pod in pods:

@@ -103,6 +103,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
 
     place: Annotated[Place, "How pods get to their machines: bind, nominate or off."] = Place.BIND
+    place_schedulers: Annotated[str, "Schedulers whose pods are bound; pods of others are left to them."] = (
+        "default-scheduler"
+    )
     plan_deadline: Annotated[float, "Time to better the quick answer in; 0 takes the quick answer."] = 1.0
     launch_timeout: Annotated[float, "A claim without a machine is given up after so long."] = 300.0
     registration_timeout: Annotated[float, "A machine that has not joined is given up after so long."] = 900.0

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from dovetail.cluster import keys
 from dovetail.model.kinds.nodeclaim import NodeClaim
-from dovetail.model.nodes import Node
+from dovetail.model.nodes import Node, Taint
 from dovetail.model.quantity import resources
-from dovetail.model.taints import ephemeral, same, text
+from dovetail.model.taints import ephemeral, text
 
 
 class Wanting(NamedTuple):
@@ -39,5 +39,9 @@ def wanting(node: Node | None, claim: NodeClaim) -> Wanting | None:
 
 def placing(node: Node) -> bool:
     """Whether planned pods are still being put on the node."""
-    return any(same(each, keys.PLACING_TAINT) for each in node.spec.taints)
+    return placing_taint(node) is not None
+
+
+def placing_taint(node: Node) -> Taint | None:
+    return next((each for each in node.spec.taints if each.key == keys.PLACING), None)
 

@@ -14,7 +14,7 @@ from typing import Any
 from dovetail.cloud.protocol import Machine
 from dovetail.cluster import keys
 from dovetail.cluster.reservations import Target
-from dovetail.controllers import logs
+from dovetail.controllers import daemon_pods, logs
 from dovetail.controllers.conditions import TRUE, UNKNOWN, Conditions, of_claim, status_patch
 from dovetail.controllers.context import Context
 from dovetail.controllers.learning import unannounced
@@ -32,6 +32,7 @@ from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.labels import PLACEMENT_PARTITION
 from dovetail.model.nodes import Node
 from dovetail.model.quantity import format_resources, resources
+from dovetail.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE
 
 #: How long, in seconds, a launch waits for the other claims of its batch to be written: they matter more than
 #: the many small writes that follow a launch.
@@ -186,7 +187,10 @@ class Lifecycle:
             and not context.rights.is_denied(BIND_PODS)
             and any(context.mirror.reservations.on(_target(claim)))
         )
-        await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, place=place))
+        daemons = any(daemon_pods.expected(node, context.mirror.daemonsets.store.all()))
+        effect = PREFER_NO_SCHEDULE if daemons else NO_SCHEDULE
+        placing = keys.placing_taint(context.clock.now(), effect) if place else None
+        await context.kube.patch(NODES, node.metadata.name, registration.patch(node, claim, placing=placing))
 
     async def _initialize(self, claim: NodeClaim, conditions: Conditions) -> None:
         if conditions.status("Initialized") != UNKNOWN or conditions.status("Registered") != TRUE:

@@ -13,11 +13,14 @@ import msgspec
 from dovetail.cluster import keys
 from dovetail.model.kinds.nodeclaim import NodeClaim
 from dovetail.model.nodes import Node, Taint
-from dovetail.model.taints import merge, same
+from dovetail.model.taints import PREFER_NO_SCHEDULE, merge, same
 
 
-def patch(node: Node, claim: NodeClaim, *, place: bool) -> dict[str, Any]:
-    """The merge patch that registers a node; it loses to any write in between, because it replaces lists."""
+def patch(node: Node, claim: NodeClaim, *, placing: Taint | None = None) -> dict[str, Any]:
+    """The merge patch that registers a node; it loses to any write in between, because it replaces lists.
+
+    `placing` is the taint of a node that planned pods will be bound to. One that keeps no pod away goes with a cordon.
+    """
     metadata: dict[str, Any] = {
         "resourceVersion": node.metadata.resource_version,
         "labels": {**claim.metadata.labels, keys.REGISTERED: "true"},
@@ -25,15 +28,18 @@ def patch(node: Node, claim: NodeClaim, *, place: bool) -> dict[str, Any]:
         "finalizers": list(dict.fromkeys((*node.metadata.finalizers, keys.FINALIZER))),
         "ownerReferences": _owners(node, claim),
     }
-    return {"metadata": metadata, "spec": {"taints": [manifest(t) for t in taints(node, claim, place=place)]}}
+    spec: dict[str, Any] = {"taints": [manifest(t) for t in taints(node, claim, placing)]}
+    if placing is not None and placing.effect == PREFER_NO_SCHEDULE:
+        spec["unschedulable"] = True
+    return {"metadata": metadata, "spec": spec}
 
 
-def taints(node: Node, claim: NodeClaim, *, place: bool) -> tuple[Taint, ...]:
+def taints(node: Node, claim: NodeClaim, placing: Taint | None = None) -> tuple[Taint, ...]:
     """The taints of a registered node."""
     kept = tuple(each for each in node.spec.taints if not same(each, keys.UNREGISTERED_TAINT))
     if node.metadata.labels.get(keys.DO_NOT_SYNC_TAINTS) != "true":
         kept = merge(kept, map(_taint, (*claim.spec.taints, *claim.spec.startup_taints)))
-    return merge(kept, (keys.PLACING_TAINT,)) if place else kept
+    return merge(kept, (placing,)) if placing is not None else kept
 
 
 def manifest(taint: Taint) -> dict[str, Any]:
