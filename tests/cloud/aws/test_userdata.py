@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import email
 import tomllib
 
 import msgspec
@@ -114,3 +115,46 @@ def test_an_older_bottlerocket_is_told_what_to_put_on_its_own_disks(version: str
     commands = tomllib.loads(text("Bottlerocket", boot))["settings"]["bootstrap-commands"]
     [_, bind] = commands["000-mount-instance-storage"]["commands"]
     assert ("--dirs" in bind) is told
+
+
+MAIL = """MIME-Version: 1.0
+Content-Type: multipart/mixed; boundary="outer"
+
+--outer
+Content-Type: text/x-shellscript
+Content-Transfer-Encoding: base64
+
+IyEvYmluL2Jhc2gKZWNobyBncsO8ZQo=
+--outer
+Content-Type: multipart/mixed; boundary="inner"
+
+--inner
+Content-Type: text/x-shellscript
+Content-Transfer-Encoding: quoted-printable
+
+echo a=3Db
+--inner--
+--outer
+Content-Type: application/octet-stream
+Content-Transfer-Encoding: base64
+
+//79/A==
+--outer--
+"""
+
+
+@pytest.mark.parametrize("family", ["AL2", "AL2023"])
+def test_encoded_and_nested_mime_parts_reach_cloud_init_as_they_were_meant(family: str) -> None:
+    message = email.message_from_string(text(family, msgspec.structs.replace(BOOT, custom=MAIL)))
+    first, second, third, *ours = (part for part in message.walk() if not part.is_multipart())
+    assert "echo grüe" in str(first.get_payload()) and "Content-Transfer-Encoding" not in first
+    assert str(second.get_payload()).strip() == "echo a=b"
+    assert third.get_payload(decode=True) == b"\xff\xfe\xfd\xfc", "no text: it stays encoded, and says so"
+    assert len(ours) == 1
+
+
+def test_a_script_that_contains_our_boundary_stays_one_part() -> None:
+    script = "#!/bin/bash\ncat <<EOF\n--//\nContent-Type: text/plain\n--//--\nEOF"
+    message = email.message_from_string(text("AL2023", msgspec.structs.replace(BOOT, custom=script)))
+    parts = [part for part in message.walk() if not part.is_multipart()]
+    assert len(parts) == 2 and str(parts[0].get_payload()).strip() == script

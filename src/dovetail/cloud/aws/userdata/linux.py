@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import email
 import email.message
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -32,41 +32,67 @@ _FLAGS = {
 
 
 def al2(boot: Boot) -> str:
-    parts = [*_user_parts(boot.custom, yaml_is_config=False), (SHELL, _bootstrap(boot))]
+    parts = [*_user_parts(boot.custom, yaml_is_config=False), Part(SHELL, _bootstrap(boot))]
     return _archive(parts)
 
 
 def al2023(boot: Boot) -> str:
-    parts = [*_user_parts(boot.custom, yaml_is_config=True), (NODE_CONFIG, _node_config(boot))]
+    parts = [*_user_parts(boot.custom, yaml_is_config=True), Part(NODE_CONFIG, _node_config(boot))]
     return _archive(parts)
 
 
-def _archive(parts: list[tuple[str, str]]) -> str:
-    lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{BOUNDARY}"', ""]
-    for kind, body in parts:
-        lines += [f"--{BOUNDARY}", f"Content-Type: {kind}", "", body.replace("\r\n", "\n").rstrip("\n"), ""]
-    lines.append(f"--{BOUNDARY}--")
+class Part(NamedTuple):
+    """A part of the archive; one with an `encoding` is written as it is."""
+
+    kind: str
+    body: str
+    encoding: str = ""
+
+
+def _archive(parts: list[Part]) -> str:
+    boundary = _boundary(part.body for part in parts)
+    lines = ["MIME-Version: 1.0", f'Content-Type: multipart/mixed; boundary="{boundary}"', ""]
+    for part in parts:
+        lines += [f"--{boundary}", f"Content-Type: {part.kind}"]
+        if part.encoding:
+            lines.append(f"Content-Transfer-Encoding: {part.encoding}")
+        lines += ["", part.body.replace("\r\n", "\n").rstrip("\n"), ""]
+    lines.append(f"--{boundary}--")
     return "\n".join(lines) + "\n"
 
 
-def _user_parts(custom: str | None, *, yaml_is_config: bool) -> list[tuple[str, str]]:
-    """The user's own parts: a MIME archive as it stands, a NodeConfig, or a plain script."""
+def _boundary(bodies: Iterable[str]) -> str:
+    """One that no line of any part begins with."""
+    taken = [line for body in bodies for line in body.splitlines() if line.startswith(f"--{BOUNDARY}")]
+    boundary = BOUNDARY
+    while any(line.startswith(f"--{boundary}") for line in taken):
+        boundary += "="
+    return boundary
+
+
+def _user_parts(custom: str | None, *, yaml_is_config: bool) -> list[Part]:
+    """The user's own parts: those of a MIME archive, a NodeConfig, or a plain script."""
     if not custom or not custom.strip():
         return []
     if custom.lstrip().lower().startswith(("mime-version:", "content-type:")):
         message = email.message_from_string(custom)
-        payload = message.get_payload()
-        if isinstance(payload, list):
-            archived = (part for part in payload if isinstance(part, email.message.Message))
-            return [(_kind(part), str(part.get_payload())) for part in archived]
-        return [(_kind(message), str(payload))]
+        return [_decoded(part) for part in message.walk() if not part.is_multipart()]
     if yaml_is_config and _is_node_config(custom):
-        return [(NODE_CONFIG, custom)]
-    return [(SHELL, custom)]
+        return [Part(NODE_CONFIG, custom)]
+    return [Part(SHELL, custom)]
 
 
-def _kind(part: email.message.Message[str, str]) -> str:
-    return part.get("Content-Type", SHELL)
+def _decoded(part: email.message.Message[str, str]) -> Part:
+    """A part as text: what was encoded for the mail is decoded; what is no text stays encoded, and says so."""
+    kind, encoding = part.get("Content-Type", SHELL), part.get("Content-Transfer-Encoding", "").strip().lower()
+    body = str(part.get_payload())
+    if encoding not in ("base64", "quoted-printable"):
+        return Part(kind, body)
+    raw = part.get_payload(decode=True)
+    try:
+        return Part(kind, bytes(raw if isinstance(raw, bytes) else b"").decode(part.get_content_charset("utf-8")))
+    except (LookupError, UnicodeDecodeError):
+        return Part(kind, body, encoding)
 
 
 def _is_node_config(text: str) -> bool:
