@@ -14,7 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 import dovetail
+from dovetail.cli import running
 from dovetail.cli.main import main
+from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import UNREAD, meanings
 from dovetail.lab.residence import Residence, register
@@ -98,3 +100,24 @@ def test_a_run_says_what_it_starts_with_and_that_it_stopped(tmp_path: Path) -> N
     assert [line["setting"] for line in rest if "setting" in line] == ["cpu_requests"]
     assert rest[-1]["message"] == "stopped dovetail"
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["message"] == "stopped dovetail"
+
+
+def test_aws_without_a_region_is_one_clear_line_before_anything_is_asked(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(KUBECONFIG)
+    answer = CliRunner().invoke(
+        main, ["run", "--kubeconfig", str(config), "--cluster-name", "demo"],
+        env={"AWS_REGION": "", "AWS_DEFAULT_REGION": "", "AWS_EC2_METADATA_DISABLED": "true"},
+    )  # fmt: skip
+    assert answer.exit_code == 2
+    assert "AWS_REGION" in answer.output and "Traceback" not in answer.output
+
+
+def test_a_refused_start_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refused(options: object) -> None:
+        raise ExceptionGroup("tasks", [ExceptionGroup("more", [StartRefused("EC2 knows none of 3 instances")])])
+
+    monkeypatch.setattr(running, "_until_stopped", refused)
+    answer = CliRunner().invoke(main, ["run", "--cluster-name", "demo"])
+    assert answer.exit_code == 2
+    assert "EC2 knows none of 3 instances" in answer.output

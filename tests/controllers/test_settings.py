@@ -67,3 +67,25 @@ def test_a_number_out_of_range_is_told_with_its_range(field: str, text: str, tol
     with pytest.raises(SettingsError) as caught:
         read({field: text}, {})
     assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("text", ['{"team": "shop", "env": "prod"}', "team=shop, env=prod", ",env=prod,team=shop"])
+def test_tags_are_a_json_object_or_pairs(text: str) -> None:
+    assert read({}, {"AWS_TAGS": text}).aws_tags == {"team": "shop", "env": "prod"}
+
+
+@pytest.mark.parametrize(
+    "text", ["team", '{"team": 1}', "{", "karpenter.sh/nodepool=x", "kubernetes.io/cluster/demo=owned", "aws:x=1", "=1"]
+)
+def test_tags_that_cannot_be_written_name_the_flag(text: str) -> None:
+    with pytest.raises(SettingsError, match="--aws-tags"):
+        read({"aws_tags": text}, {})
+
+
+def test_the_role_to_assume_and_the_share_of_ec2_are_read() -> None:
+    role = "arn:aws:iam::1:role/r"
+    found = read({}, {"ASSUME_ROLE_ARN": role, "ASSUME_ROLE_DURATION": "30m", "EC2_SHARE": "0"})
+    assert (found.assume_role_arn, found.assume_role_duration, found.ec2_share) == (role, 1800.0, 0.0)
+    for name, value in (("ec2_share", "1.5"), ("assume_role_duration", "1m")):
+        with pytest.raises(SettingsError, match="--" + name.replace("_", "-")):
+            read({name: value}, {})

@@ -6,15 +6,20 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 
 from dovetail.chance import Chance, system_seed
+from dovetail.cli.aws_start import AwsStart
 from dovetail.cli.problem import Problem
 from dovetail.clock import Clock, run_scaled
 from dovetail.cloud import catalogue
+from dovetail.cloud.aws.api_server import ApiServer, authority, read
 from dovetail.cloud.aws.provider import Aws, AwsSettings
+from dovetail.cloud.aws.region import find_region
+from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.cloud.protocol import Cloud
 from dovetail.cloud.simulated import catalogue as catalogue_file
 from dovetail.cloud.simulated import market as market_file
@@ -57,11 +62,24 @@ def main(options: Options) -> None:
         raise Problem(str(problem)) from problem
     except catalogue.UnknownRegion as problem:
         raise Problem(f"--region: {problem}") from problem
+    except ExceptionGroup as group:
+        refused = group.subgroup(StartRefused)
+        if refused is None:
+            raise
+        raise Problem("; ".join(str(problem) for problem in _leaves(refused))) from group
     except BrokenPipeError:
         raise  # whoever read the log is gone
     except OSError as problem:
         way_out = "other ports are chosen by --metrics-port and --health-probe-port"
         raise Problem(f"{problem.strerror or problem}; {way_out}") from problem
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
+    """The exceptions in a group, and in groups within it."""
+    found: list[Exception] = []
+    for problem in group.exceptions:
+        found.extend(_leaves(problem) if isinstance(problem, ExceptionGroup) else [problem])
+    return found
 
 
 async def _until_stopped(options: Options) -> None:
@@ -94,14 +112,16 @@ async def _run(options: Options) -> None:
     machines = Paced(connection.transport(), clock, settings.kube_client_qps, settings.kube_client_burst)
     beside = Kube(machines, clock, chance=chance.child("machines"))
     kube = Kube(paced, clock, chance=chance.child("kube"))
+    cloud: Cloud | None = None
     identity = f"{socket.gethostname()}_{os.getpid()}_{chance.suffix()}"
     try:
-        cloud = _cloud(options, clock, chance)
+        cloud = await _cloud(options, clock, chance, lambda: read(beside, authority(connection.tls)))
         fleet = None
         if isinstance(cloud, SimulatedCloud) and not settings.dry_run:
             fleet = Fleet(beside, cloud, clock, chance.child("fleet"))
         autoscaler = Autoscaler(
             kube, cloud, clock, chance, settings, log=log, identity=identity, lease=unpaced, machines=fleet,
+            start=AwsStart(cloud, settings.cluster_name, log) if isinstance(cloud, Aws) else None,
             namespace=connection.namespace if connection.context == IN_CLUSTER else "",
         )
         if fleet is not None:
@@ -114,6 +134,8 @@ async def _run(options: Options) -> None:
         finally:
             upkeep.cancel()
     finally:
+        if isinstance(cloud, Aws):
+            cloud.calls.close()
         for client in (kube, unpaced, beside):
             await client.close()
         log.info("stopped dovetail", uptime=round(clock.monotonic() - began, 3))
@@ -128,16 +150,22 @@ def _not_a_second(server: str) -> None:
 
 
 async def _upkeep(cloud: Cloud, autoscaler: Autoscaler) -> None:
-    """Only the leader looks after prices and templates: one that stands by does not know which are in use."""
+    """Only the leader looks after templates and names: one that stands by does not know which are in use."""
 
     async def look() -> None:
-        if isinstance(cloud, Aws) and (autoscaler.election is None or autoscaler.election.leading):
-            await (cloud.refresh_prices() if autoscaler.settings.dry_run else cloud.refresh())
+        if isinstance(cloud, Aws):
+            leading = autoscaler.election is None or autoscaler.election.leading
+            acting = leading and not autoscaler.settings.dry_run
+            await (cloud.refresh() if acting else cloud.refresh_prices())
 
-    await every(UPKEEP, look, "providers.pricing", autoscaler.log)
+    if isinstance(cloud, Aws):
+        await asyncio.sleep(UPKEEP)  # prices are asked for at start, before the election
+        await every(UPKEEP, look, "providers.upkeep", autoscaler.log)
 
 
-def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
+async def _cloud(
+    options: Options, clock: Clock, chance: Chance, api_server: Callable[[], Awaitable[ApiServer]]
+) -> Cloud:
     if options.provider == "simulated":
         if options.catalog:
             types = catalogue_file.read(Path(options.catalog))
@@ -147,10 +175,16 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
     settings = options.settings
     if not settings.cluster_name:
         raise Problem("--cluster-name: is required on AWS, the name of the EKS cluster [CLUSTER_NAME]")
+    region = await find_region(options.region, os.environ)
+    if not region:
+        raise Problem(
+            "AWS_REGION: no region is set, and the instance metadata service does not tell one; set AWS_REGION or"
+            " --region, or let the pod reach the metadata service (hop limit 2)"
+        )
     return Aws(
         AwsSettings(
             cluster_name=settings.cluster_name,
-            region=options.region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "",
+            region=region,
             cluster_endpoint=settings.cluster_endpoint,
             cluster_ca_bundle=settings.cluster_ca_bundle,
             interruption_queue=settings.interruption_queue,
@@ -161,9 +195,16 @@ def _cloud(options: Options, clock: Clock, chance: Chance) -> Cloud:
             subnet_refresh_interval=settings.subnet_refresh_interval,
             disable_dry_run=settings.disable_dry_run,
             read_only=settings.dry_run,
+            reserved_capacity=settings.gate("ReservedCapacity"),
+            eks_control_plane=settings.eks_control_plane,
+            tags=settings.aws_tags,
+            ec2_share=settings.ec2_share,
+            assume_role_arn=settings.assume_role_arn,
+            assume_role_duration=settings.assume_role_duration,
             aws_endpoint=os.environ.get("AWS_ENDPOINT_URL"),
         ),
         clock,
+        api_server=api_server,
     )
 
 

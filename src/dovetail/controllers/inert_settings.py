@@ -20,7 +20,6 @@ class Inert(NamedTuple):
 
 #: Setting -> why its value changes nothing. The default of each is what Dovetail does.
 WITHOUT_EFFECT: Mapping[str, str] = {
-    "eks_control_plane": "EKS is asked for what the other settings leave out",
     "karpenter_service": "no webhook of the controller is called by this Service",
     "cpu_requests": "planning takes one core and a child process, whatever the container requests",
     "disable_controller_warmup": "a replica that stands by always keeps its watches open",

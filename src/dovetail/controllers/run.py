@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Protocol
@@ -12,12 +12,14 @@ from structlog.typing import FilteringBoundLogger
 
 from dovetail.chance import Chance
 from dovetail.clock import Clock, virtual
+from dovetail.cloud.aws.provider import Aws
 from dovetail.cloud.protocol import Cloud
 from dovetail.cloud.read_only import ReadOnlyCloud
 from dovetail.cluster.mirror import Mirror
 from dovetail.cluster.selectors import Selectors
 from dovetail.cluster.snapshots import Cutter
 from dovetail.controllers import history, logs
+from dovetail.controllers.aws_metrics import AwsMetrics
 from dovetail.controllers.consistency import Consistency
 from dovetail.controllers.context import Context
 from dovetail.controllers.deletioncost import DeletionCosts
@@ -79,6 +81,18 @@ class Machines(Protocol):
     async def run(self) -> None: ...
 
 
+class Start(Protocol):
+    """What a cloud needs before this process may stand for election, and whether it can be reached since."""
+
+    async def ready(self, provider_ids: Sequence[str]) -> None:
+        """Until the cloud can be worked with; raises where it is not the cloud of these instances."""
+        ...
+
+    def waiting_for(self) -> str: ...
+
+    def outage(self) -> str | None: ...
+
+
 #: Everything that acts, in the order it is started. Each takes the context and runs until cancelled.
 CONTROLLERS: tuple[Callable[[Context], Controller], ...] = (
     Transitions,
@@ -125,6 +139,7 @@ class Autoscaler:
         log: FilteringBoundLogger | None = None,
         identity: str = "dovetail",
         lease: Kube | None = None,
+        start: Start | None = None,
         machines: Machines | None = None,
         namespace: str = "",
     ) -> None:
@@ -135,9 +150,13 @@ class Autoscaler:
         `machines` are those of a simulated cloud: they live and die with whoever leads.
         """
         self._machines = machines
+        self._start = start
+        self._started = start is None
         self.settings = settings
         self.log = log or logs.logger(clock, level=settings.log_level, encoding=settings.log_encoding)
         self.metrics = Metrics(clock)
+        if isinstance(cloud, Aws):
+            cloud.observe(AwsMetrics(self.metrics.registry))
         if settings.dry_run:
             kube, cloud = kube.read_only(), ReadOnlyCloud(cloud)
         kube = kube.observed(self.metrics.runtime.observe_request)
@@ -224,6 +243,10 @@ class Autoscaler:
             group.create_task(self.supervisor.supervise("mirror", self.mirror.run), name="mirror")
             if self._selectors is not None:
                 group.create_task(self.supervisor.supervise("selectors", self._selectors.run), name="selectors")
+            if self._start is not None:
+                await self._read()
+                await self._start.ready(self._provider_ids())
+                self._started = True
             if self.election is None:
                 await self.lead()
             else:
@@ -309,12 +332,24 @@ class Autoscaler:
 
         One that cannot even ask for the lease does not stand by: there may be nobody else.
         """
+        if self._start is not None and not self._started:
+            waiting = self._start.waiting_for() if self.mirror.synced.is_set() else self._unread()
+            return [f"not standing for election yet: {waiting}"]
+        outage = self._start.outage() if self._start else None
+        if outage is not None:
+            return [f"the cloud cannot be reached: {outage}"]
         if self.election is not None and not self.election.leading:
             failure = self.election.failure
             return [f"lease not reached: {failure}"] if failure is not None else []
         if not self.mirror.synced.is_set():
             return [self._unread()]
         return [f"{cause}: {why}" for cause, why in self.safety.causes().items() if cause in DISABLING]
+
+    def _provider_ids(self) -> list[str]:
+        """The instances of the cluster's Nodes and NodeClaims."""
+        nodes = (node.spec.provider_id for node in self.mirror.nodes.store.all())
+        claims = (claim.status.provider_id for claim in self.mirror.claims.store.all())
+        return sorted({provider_id for provider_id in (*nodes, *claims) if provider_id})
 
     def remarks(self) -> list[str]:
         """What a healthy autoscaler has to say all the same."""

@@ -53,8 +53,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_endpoint: Annotated[str, "Address that machines reach the API server by; EKS is asked if left out."] = ""
     cluster_ca_bundle: Annotated[str, "CA of the API server, in base64; EKS is asked if left out."] = ""
     default_instance_profile: Annotated[str, "Instance profile of AWSNodeTemplates that name none."] = ""
-    isolated_vpc: Annotated[bool, "No price list from AWS: the packaged prices stand."] = False
-    eks_control_plane: Annotated[bool, _unread("eks_control_plane")] = False
+    isolated_vpc: Annotated[bool, "IAM and the price list are out of reach: packaged prices stand."] = False
+    eks_control_plane: Annotated[bool, "Take the Kubernetes version from EKS rather than from the API server."] = False
+    assume_role_arn: Annotated[str, "IAM role to assume for every call to AWS."] = ""
+    assume_role_duration: Annotated[float, "How long the assumed role's credentials live."] = 900.0
+    aws_tags: Annotated[
+        Mapping[str, str], "Tags of all that is made in AWS: a JSON object, or team=shop,env=prod."
+    ] = msgspec.field(default_factory=dict)
+    ec2_share: Annotated[float, "Share of EC2's request limits to stay below; 0 sets no limit of our own."] = 0.5
     vm_memory_overhead_percent: Annotated[float, "Share of memory that the hypervisor keeps."] = 0.075
     interruption_queue: Annotated[str, "SQS queue of spot interruptions and health events."] = ""
     reserved_enis: Annotated[int, "Network interfaces of a machine that pods get no addresses from."] = 0
@@ -133,6 +139,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 _DURATIONS = frozenset(
     {
+        "assume_role_duration",
         "ami_refresh_interval",
         "subnet_refresh_interval",
         "batch_max_duration",
@@ -144,10 +151,16 @@ _DURATIONS = frozenset(
 )
 
 
+#: What the keys of tags begin with that only the autoscaler, or AWS, may write.
+_OWN_TAGS = ("aws:", "eks:eks-cluster-name", "karpenter.sh/", "karpenter.k8s.aws/", "kubernetes.io/cluster",
+             "dovetail.sh/")  # fmt: skip
+
 #: The least and the most that a number may be.
 _RANGES: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(sorted(_DURATIONS), (0.0, math.inf)),
     "vm_memory_overhead_percent": (0.0, 1.0),
+    "ec2_share": (0.0, 1.0),
+    "assume_role_duration": (900.0, 43200.0),
     "reserved_enis": (0.0, math.inf),
     "metrics_port": (0.0, 65535.0),
     "health_probe_port": (0.0, 65535.0),
@@ -174,6 +187,8 @@ def meanings() -> dict[str, str]:
         default = getattr(defaults, name)
         if name == "feature_gates":
             default = ",".join(gate for gate, on in default.items() if on)
+        elif name == "aws_tags":
+            default = ""
         elif name in _DURATIONS:
             default = f"{default:g}s"
         elif isinstance(default, bool):
@@ -201,6 +216,8 @@ def _value(name: str, text: str, kind: Any) -> Any:
     try:
         if name == "feature_gates":
             return read_gates(text)
+        if name == "aws_tags":
+            return read_tags(text)
         if name in _CHOICES:
             return _choice(name, text)
         if name in _DURATIONS:
@@ -254,6 +271,24 @@ def read_gates(text: str) -> Mapping[str, bool]:
         if name.strip() in gates:
             gates[name.strip()] = _truth(value.strip())
     return gates
+
+
+def read_tags(text: str) -> Mapping[str, str]:
+    """A JSON object, as Karpenter's `settings.aws.tags`, or `key=value` separated by commas."""
+    if text.lstrip().startswith("{"):
+        try:
+            tags = msgspec.json.decode(text, type=dict[str, str])
+        except msgspec.DecodeError as problem:
+            raise ValueError(f"{text!r} is not a JSON object of texts: {problem}") from problem
+    else:
+        pairs = [pair.strip() for pair in text.split(",") if pair.strip()]
+        if bad := [pair for pair in pairs if "=" not in pair]:
+            raise ValueError(f"{bad[0]!r} is not key=value")
+        tags = {key.strip(): value.strip() for key, _, value in (pair.partition("=") for pair in pairs)}
+    for key in tags:
+        if not key or key.startswith(_OWN_TAGS):
+            raise ValueError(f"the tag {key!r} is written by the autoscaler; choose another key")
+    return tags
 
 
 def _check(settings: Settings) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from dovetail.cloud.aws.cluster import ClusterFacts
 from dovetail.cloud.aws.provider import Aws
-from dovetail.cloud.protocol import CloudError, InsufficientCapacity, Remedy
+from dovetail.cloud.protocol import CloudError, InsufficientCapacity, NodeClassNotReady, Remedy
 from dovetail.model.kinds.alpha import LAUNCH_TEMPLATE_ANNOTATION
 from tests.cloud.aws.conftest import DISCOVERY, REGION, Account, offered
 
@@ -161,5 +162,23 @@ def test_a_claim_that_was_planned_with_variety_is_not_bought_without(
         else:
             with pytest.raises(InsufficientCapacity, match=r"minValues requirement is not met .* \(MIN_VALUES\)"):
                 await aws.launch(varied)
+
+    account.run(talk)
+
+
+def test_al2023_without_a_service_range_is_not_launched(account: Account) -> None:
+    """nodeadm refuses a NodeConfig without it: the instance would never join."""
+
+    async def talk(aws: Aws) -> None:
+        facts = msgspec.structs.replace(await aws._cluster(), service_cidr=None)
+        node_class = await account.ready(aws)
+        order = await account.order(aws, "cidr-1", node_class, "m5.large", kind="on-demand")
+
+        async def unknown() -> ClusterFacts:
+            return facts
+
+        aws._buying._parts.configs._facts = unknown
+        with pytest.raises(NodeClassNotReady, match="service range"):
+            await aws.launch(order)
 
     account.run(talk)

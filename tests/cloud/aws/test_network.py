@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from dovetail.clock import Clock, run_virtual
-from dovetail.cloud.aws.network import Network, Subnet
+from dovetail.cloud.aws.network import Network, Subnet, filters
 
 SHARED, OTHER = [{"id": "subnet-1"}], [{"id": "subnet-1"}, {"id": "subnet-2"}]
 
@@ -100,3 +100,10 @@ def test_a_subnet_is_excluded_when_as_many_instances_landed_as_it_had_addresses(
         assert network.by_zone((subnet,), 30) == {subnet.zone: subnet}
 
     run_virtual(story())
+
+
+def test_a_comma_is_part_of_a_tags_value() -> None:
+    """v1 takes it literally; only the first generation's maps have comma lists, and those become terms of their own."""
+    assert filters({"tags": {"owner": "a, b", "team": "*"}}) == [
+        {"Name": "tag:owner", "Values": ["a, b"]}, {"Name": "tag-key", "Values": ["team"]},
+    ]  # fmt: skip

@@ -49,7 +49,16 @@ class Parts(msgspec.Struct, frozen=True):
 
 
 class Buying:
-    def __init__(self, parts: Parts, clock: Clock) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        clock: Clock,
+        refused: Callable[[fleet.Refusal], None] = lambda refusal: None,
+        batch: Callable[[str, int, float], None] = lambda name, size, seconds: None,
+    ) -> None:
+        """`refused` hears of each offering that EC2 refused, once a call; `batch` of the size of each call."""
+        self._refused = refused
+        self._batch = batch
         self._parts = parts
         self._clock = clock
         self._joint = Joint()
@@ -102,12 +111,15 @@ class Buying:
         async def purchase(orders: Sequence[Order]) -> tuple[Sequence[fleet.Bought], tuple[fleet.Refusal, ...]]:
             request = fleet.request(kind, options, configs, self._tags(launch, orders), context, len(orders))
             request["ClientToken"] = self._attempts.token(orders, request)
+            self._batch("create_fleet", len(orders), joint.GATHER)
             try:
                 bought, refusals = await fleet.buy(self._parts.calls, kind, request)
             except Exception as error:
                 if is_answer(error):
                     self._attempts.refused(orders)
                 raise
+            for refusal in refusals:
+                self._refused(refusal)
             if len(bought) < len(orders):
                 self._attempts.refused(orders)
             return bought, refusals

@@ -122,7 +122,7 @@ class Calls:
     ) -> None:
         """A `session` that is handed in is kept; without one it is made anew whenever credentials ran out."""
         self.region = region
-        self.observe = observe
+        self.observers = [observe]
         self.outage = Outage(clock)
         self._clock = clock
         self._endpoint = endpoint
@@ -145,13 +145,17 @@ class Calls:
             failed = isinstance(answer, Exception)
             over = attempt == TRIES or not (failed and is_passing(answer))
             whole = self._clock.monotonic() - began if over else None
-            self.observe(msgspec.structs.replace(record, attempt=attempt, request_seconds=whole))
+            self._tell(msgspec.structs.replace(record, attempt=attempt, request_seconds=whole))
             if not failed:
                 return answer
             if over:
                 raise answer
             await asyncio.sleep(PAUSE * 2 ** (attempt - 1) * (1.0 + 0.2 * self._chance.random()))
         raise AssertionError("the last try returns or raises")
+
+    def _tell(self, record: Record) -> None:
+        for observe in self.observers:
+            observe(record)
 
     async def _once(
         self, service: str, operation: str, region: str, arguments: Mapping[str, Any]

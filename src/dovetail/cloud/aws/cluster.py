@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
+from dovetail.cloud.aws.api_server import ApiServer
 from dovetail.cloud.aws.calls import Calls
 from dovetail.cloud.aws.errors import code_of, explain, message_of
 from dovetail.cloud.protocol import UNAUTHORIZED, CloudError, Remedy
@@ -20,32 +24,50 @@ class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe(
-    calls: Calls, name: str, *, endpoint: str = "", ca_bundle: str = "", version: str = ""
+    calls: Calls,
+    name: str,
+    *,
+    endpoint: str = "",
+    ca_bundle: str = "",
+    version: str = "",
+    eks_version: bool = True,
+    api: ApiServer | None = None,
 ) -> ClusterFacts:
-    """The cluster by EKS, with what the operator set outright taking precedence."""
+    """The cluster by what the operator set, by the API server and by EKS.
+
+    EKS is needed for what the others leave out: its failure is none where endpoint and version are known, as in a
+    cluster that is not of EKS. `eks_version`: EKS's word on the version goes before the API server's.
+    """
+    told = api or ApiServer()
+    found: Mapping[str, Any] = {}
     try:
         found = (await calls("eks", "describe_cluster", name=name))["cluster"]
     except Exception as error:
-        if endpoint and version:
-            return ClusterFacts(name=name, endpoint=endpoint, ca_bundle=ca_bundle, version=version)
-        if code_of(error) == "ResourceNotFoundException":
-            raise CloudError(
-                "ClusterNotFound",
-                f"EKS has no cluster {name!r} in {calls.region}; set --cluster-name and AWS_REGION to yours",
-                Remedy.OPERATOR,
-            ) from error
-        raise explain(code_of(error), message_of(error)) from error
-    network = found.get("kubernetesNetworkConfig", {})
+        if not (endpoint and (version or told.version)):
+            raise _undescribed(calls, name, error) from error
+    network = found.get("kubernetesNetworkConfig") or {}
     cidr = network.get("serviceIpv4Cidr")
+    versions = (version, found.get("version", ""), told.version)
     return ClusterFacts(
         name=name,
         endpoint=endpoint or found.get("endpoint", ""),
-        ca_bundle=ca_bundle or found.get("certificateAuthority", {}).get("data", ""),
-        version=version or found.get("version", ""),
-        service_cidr=cidr or network.get("serviceIpv6Cidr"),
-        cluster_dns=cidr.rsplit(".", 1)[0] + ".10" if cidr else None,
-        ipv6=network.get("ipFamily") == "ipv6",
+        ca_bundle=ca_bundle or found.get("certificateAuthority", {}).get("data", "") or told.ca_bundle,
+        version=next(filter(None, versions if eks_version else (versions[0], *versions[:0:-1])), ""),
+        service_cidr=cidr or network.get("serviceIpv6Cidr") or told.service_cidr,
+        cluster_dns=told.cluster_dns or (cidr.rsplit(".", 1)[0] + ".10" if cidr else None),
+        ipv6=network.get("ipFamily") == "ipv6" or (not found and ":" in (told.cluster_dns or "")),
     )
+
+
+def _undescribed(calls: Calls, name: str, error: Exception) -> CloudError:
+    if code_of(error) == "ResourceNotFoundException":
+        return CloudError(
+            "ClusterNotFound",
+            f"EKS has no cluster {name!r} in {calls.region}; set --cluster-name and AWS_REGION to yours, or"
+            " --cluster-endpoint for a cluster that is not of EKS",
+            Remedy.OPERATOR,
+        )
+    return explain(code_of(error), message_of(error))
 
 
 async def admits(calls: Calls, name: str, role: str) -> bool | None:

@@ -115,6 +115,11 @@ class LaunchConfigs:
             lacking = "security groups" if not groups else "instance profile"
             raise NodeClassNotReady(f"EC2NodeClass {name!r} has no {lacking} in its status yet")
         facts = await self._facts()
+        if facts.service_cidr is None and nodeclass.family_name(spec) == "AL2023":
+            raise NodeClassNotReady(
+                f"EC2NodeClass {name!r}: AL2023 needs the cluster's service range, and neither EKS nor the API server"
+                " tells it; allow eks:DescribeCluster or reading ServiceCIDRs to the controller"
+            )
         blueprint = Blueprint(
             family=nodeclass.family_name(spec),
             image_id=mould.image_id,

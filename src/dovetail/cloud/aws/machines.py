@@ -5,7 +5,7 @@ A machine that was bought together with others and carries no claim's name yet i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -146,12 +146,16 @@ def ended(row: Mapping[str, Any]) -> str:
 
 
 class Machines:
-    def __init__(self, calls: Calls, cluster: str) -> None:
+    def __init__(
+        self, calls: Calls, cluster: str, observe: Callable[[str, int, float], None] = lambda name, size, seconds: None
+    ) -> None:
         self._calls = calls
         self._cluster = cluster
-        self._seen: Gathering[Mapping[str, Any]] = Gathering(self._describe, MOST_SEEN, "aws-describe")
+        self._seen: Gathering[Mapping[str, Any]] = Gathering(
+            self._describe, MOST_SEEN, "describe_instances", observe=observe
+        )
         self._ended: Gathering[str] = Gathering(
-            self._terminate, MOST_ENDED, "aws-terminate", splits=may_concern_one, complete=True
+            self._terminate, MOST_ENDED, "terminate_instances", splits=may_concern_one, complete=True, observe=observe
         )
 
     async def all(self) -> tuple[Machine, ...]:

@@ -34,13 +34,16 @@ class SecurityGroup(msgspec.Struct, frozen=True):
 
 
 def filters(term: Term, *, names: str | None = None) -> list[dict[str, Any]]:
-    """EC2 filters of one term. A tag value `*` asks only for the key; a comma list is any of its values."""
+    """EC2 filters of one term. A tag value `*` asks only for the key.
+
+    A comma is part of the value. The first generation's comma lists are terms of their own by the time they get here.
+    """
     found: list[dict[str, Any]] = []
     for key, value in sorted((term.get("tags") or {}).items()):
         if value == "*":
             found.append({"Name": "tag-key", "Values": [key]})
         else:
-            found.append({"Name": f"tag:{key}", "Values": [part.strip() for part in str(value).split(",")]})
+            found.append({"Name": f"tag:{key}", "Values": [str(value)]})
     if names and term.get("name"):
         found.append({"Name": names, "Values": [term["name"]]})
     return found
@@ -64,6 +67,7 @@ class Network:
         self._calls = calls
         self._subnets: Steady[Subnet] = Steady(clock, refresh)
         self._groups: Steady[SecurityGroup] = Steady(clock, refresh)
+        self._zone_ids: dict[str, str] = {}
         self._free: dict[str, int] = {}
         self._taken: Counter[str] = Counter()
         self._launched: Counter[str] = Counter()
@@ -83,6 +87,7 @@ class Network:
                 for row in rows
             }
             for subnet in found.values():
+                self._zone_ids[subnet.zone] = subnet.zone_id
                 self._free[subnet.id] = subnet.free
                 self._taken.pop(subnet.id, None)
                 self._launched.pop(subnet.id, None)
@@ -123,6 +128,10 @@ class Network:
     def exhausted(self, subnet_id: str) -> None:
         """EC2 says this subnet has no free address: do not ask again before the next look."""
         self._refused.add(subnet_id)
+
+    def zone_id(self, zone: str) -> str:
+        """The id of a zone that a subnet was seen in; empty for others."""
+        return self._zone_ids.get(zone, "")
 
     def has_addresses(self, subnet: Subnet) -> bool:
         """Whether an instance may get an address here, by what EC2 said and not by what is predicted."""

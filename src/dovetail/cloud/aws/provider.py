@@ -11,13 +11,17 @@ import msgspec
 from dovetail.clock import Clock
 from dovetail.cloud.aws import capacity, cluster, drift, health, machines, upkeep
 from dovetail.cloud.aws.ageing import Ageing
+from dovetail.cloud.aws.api_server import ApiServer
+from dovetail.cloud.aws.assumed_role import AssumedRole
 from dovetail.cloud.aws.buying import Buying, Parts
-from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.calls import OUR_SHARE, Calls
 from dovetail.cloud.aws.errors import asked
+from dovetail.cloud.aws.fleet import Refusal
 from dovetail.cloud.aws.images import Images
 from dovetail.cloud.aws.launchconfigs import LaunchConfigs, full
 from dovetail.cloud.aws.messages import Queue
 from dovetail.cloud.aws.network import Network
+from dovetail.cloud.aws.observer import SILENT, Observer
 from dovetail.cloud.aws.placement import Placement, selector
 from dovetail.cloud.aws.pricing import REFRESH, Pricing
 from dovetail.cloud.aws.profiles import IDLE_S, Profiles
@@ -75,6 +79,11 @@ class AwsSettings(msgspec.Struct, frozen=True, kw_only=True):
     subnet_refresh_interval: float = 60.0
     disable_dry_run: bool = False
     reserved_capacity: bool = True
+    eks_control_plane: bool = True
+    tags: Mapping[str, str] = {}
+    ec2_share: float = OUR_SHARE
+    assume_role_arn: str = ""
+    assume_role_duration: float = 900.0
     aws_endpoint: str | None = None
     read_only: bool = False
     """Refuse every call that may change the account: a dry run's."""
@@ -86,18 +95,32 @@ class Aws:
     name = "aws"
     node_class_required = True
 
-    def __init__(self, settings: AwsSettings, clock: Clock, calls: Calls | None = None) -> None:
+    def __init__(
+        self,
+        settings: AwsSettings,
+        clock: Clock,
+        calls: Calls | None = None,
+        *,
+        api_server: Callable[[], Awaitable[ApiServer]] | None = None,
+    ) -> None:
+        """`api_server` tells what the cluster says of itself; without it EKS is asked for everything."""
         self._settings = settings
         self._clock = clock
+        self._api_server = api_server
+        role = AssumedRole(settings.assume_role_arn, int(settings.assume_role_duration))
         made = ReadOnlyCalls if settings.read_only else Calls
-        self.calls = calls or made(clock, region=settings.region, endpoint=settings.aws_endpoint)
+        self.calls = calls or made(
+            clock, region=settings.region, endpoint=settings.aws_endpoint, share=settings.ec2_share,
+            role=role if role.arn else None,
+        )  # fmt: skip
+        self.observer: Observer = SILENT
         self.unavailable = Unavailable(clock)
         self.pricing = Pricing(self.calls, clock, isolated=settings.isolated_vpc)
         self._network = Network(self.calls, clock, settings.subnet_refresh_interval)
         self._images = Images(self.calls, clock, settings.ami_refresh_interval)
         self._profiles = Profiles(self.calls, clock, settings.cluster_name)
         self.templates = Templates(self.calls, clock, settings.cluster_name)
-        self._machines = machines.Machines(self.calls, settings.cluster_name)
+        self._machines = machines.Machines(self.calls, settings.cluster_name, self._batch)
         self._reservations = Reservations(self.calls, clock, enabled=settings.reserved_capacity)
         self._placement = Placement(self.calls, clock)
         limits = capacity.Settings(
@@ -119,7 +142,7 @@ class Aws:
             self.calls, self._network, self._placement, configs, self.templates, self._reservations, self.unavailable,
             self._tags,
         )  # fmt: skip
-        self._buying = Buying(parts, clock)
+        self._buying = Buying(parts, clock, self._refused, self._batch)
         queue, wait = settings.interruption_queue, settings.queue_wait
         self._queue = Queue(self.calls, clock, queue, wait) if queue else None
         self._prices = [
@@ -178,7 +201,13 @@ class Aws:
     async def terminate(self, provider_id: str) -> None:
         found = await self.get(provider_id)
         if found.state != "shutting-down":
-            await asked(self._machines.end(provider_id))
+            try:
+                await asked(self._machines.end(provider_id))
+            except MachineNotFound:
+                raise
+            except CloudError:
+                self.observer.termination_failed(found.zone, self._network.zone_id(found.zone))
+                raise
             self._reservations.given_back(found.labels.get(RESERVATION, ""))
 
     async def reboot(self, provider_id: str, operation: str) -> None:
@@ -272,6 +301,7 @@ class Aws:
         """Tags of everything that is made for a node class."""
         name = self._settings.cluster_name
         return {
+            **self._settings.tags,
             **(node_class["spec"].get("tags") or {}),
             f"kubernetes.io/cluster/{name}": "owned",
             machines.CLUSTER_TAG: name,
@@ -312,11 +342,25 @@ class Aws:
             self._last_facts = await cluster.describe(
                 self.calls, settings.cluster_name, endpoint=settings.cluster_endpoint,
                 ca_bundle=settings.cluster_ca_bundle, version=settings.kubernetes_version,
-            )
+                eks_version=settings.eks_control_plane or self._api_server is None,
+                api=await self._api_server() if self._api_server else None,
+            )  # fmt: skip
         except CloudError:
             if self._last_facts is None:
                 raise
         return self._last_facts
+
+    def observe(self, observer: Observer) -> None:
+        """Report calls, refusals, failed terminations and batches to it from now on."""
+        self.observer = observer
+        self.calls.observers.append(observer.call)
+
+    def _refused(self, refusal: Refusal) -> None:
+        _, zone, kind = refusal.key
+        self.observer.launch_refused(zone, self._network.zone_id(zone), kind, refusal.code)
+
+    def _batch(self, batcher: str, size: int, seconds: float) -> None:
+        self.observer.batch(batcher, size, seconds)
 
     async def _group(self, node_class: Mapping[str, Any]) -> str | None:
         """The id of a class's placement group, empty if it wants none; None where it is not known."""
