@@ -201,7 +201,7 @@ async def _cloud(
             ec2_share=settings.ec2_share,
             assume_role_arn=settings.assume_role_arn,
             assume_role_duration=settings.assume_role_duration,
-            aws_endpoint=os.environ.get("AWS_ENDPOINT_URL"),
+            aws_endpoint=os.environ.get("AWS_ENDPOINT_URL") or None,
         ),
         clock,
         api_server=api_server,
