@@ -15,7 +15,7 @@ from dovetail.controllers.history import LABEL, NAMESPACE, lines
 from dovetail.controllers.ledger import Decision
 from dovetail.kube.client import Kube
 from dovetail.kube.errors import Forbidden, NotFound
-from dovetail.kube.transport import Request, Transport
+from dovetail.kube.transport import LAB_TIME, Request, Transport
 
 if TYPE_CHECKING:
     from dovetail.model.nodes import Lease
@@ -96,7 +96,8 @@ class Cluster:
 
 async def _server_time(transport: Transport) -> datetime | None:
     """What time it is for the server, which dated all that we read: a lab's time may run faster than ours."""
-    said = (await transport.send(Request(method="GET", path="/version"))).headers.get("date")
+    headers = (await transport.send(Request(method="GET", path="/version"))).headers
+    said = headers.get(LAB_TIME) or headers.get("date")
     return parsedate_to_datetime(said) if said else None
 
 

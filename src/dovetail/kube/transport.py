@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 T = TypeVar("T")
+#: The header in which a lab says what time it is there, where its time is not the wall's.
+LAB_TIME = "x-dovetail-time"
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
 The server prints the ages of `kubectl get` itself, by the lab's clock. `kubectl describe` and `kubectl events` count
 them from instants, by the clock on the wall, on which the lab's instants are still to come. So these two commands,
 which say in a header that they ask, are told instants as far back on the wall as they are in the lab. Everybody
-else reads the lab's own; what time it is there, the header `Date` says.
+else reads the lab's own; what time it is there, a header of our own says. The header `Date` is of the clock on the
+wall: kubectl's discovery cache believes it, and would hide definitions that are newer than what it thinks it has.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 from dovetail.clock import Clock, wall
-from dovetail.kube.transport import Request, Response
+from dovetail.kube.transport import LAB_TIME, Request, Response
 from dovetail.lab.apiserver.http import Core
 
 COUNTING = frozenset(("kubectl describe", "kubectl events"))
@@ -51,7 +52,11 @@ class Aged:
 
     async def handle(self, request: Request) -> Response:
         response = await self._core.handle(request)
-        response.headers = {**response.headers, "date": format_datetime(self._clock.now(), usegmt=True)}
+        response.headers = {
+            **response.headers,
+            "date": format_datetime(self._reader(), usegmt=True),
+            LAB_TIME: format_datetime(self._clock.now(), usegmt=True),
+        }
         if request.headers.get("kubectl-command") in COUNTING:
             response.body = self._moved(response.body)
             if response.stream is not None:

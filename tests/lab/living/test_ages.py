@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dovetail.clock import EPOCH, Clock, run_virtual
-from dovetail.kube.transport import Request, Response
+from dovetail.kube.transport import LAB_TIME, Request, Response
 from dovetail.lab.ages import Aged, resumed
 
 WALL = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
@@ -31,14 +31,15 @@ class Fixed:
 
 
 def told(command: str) -> tuple[bytes, bytes]:
-    """What a command reads an hour into a lab that has run for a minute of the reader's. The date is the lab's."""
+    """What a command reads an hour into a lab that has run for a minute of the reader's. Both times are told."""
 
     async def scene() -> tuple[bytes, bytes]:
         clock = Clock(asyncio.get_running_loop(), EPOCH)
         await asyncio.sleep(timedelta(hours=1).total_seconds())
         asked = Request(method="GET", path="/", headers={"kubectl-command": command})
         answer = await Aged(Fixed(), clock, lambda: WALL).handle(asked)
-        assert answer.stream is not None and answer.headers["date"] == "Thu, 01 Jan 2026 01:00:00 GMT"
+        assert answer.stream is not None and answer.headers[LAB_TIME] == "Thu, 01 Jan 2026 01:00:00 GMT"
+        assert answer.headers["date"] == "Thu, 01 Jan 2026 00:01:00 GMT"  # kubectl's discovery cache believes it
         return answer.body, b"".join([frame async for frame in answer.stream])
 
     return run_virtual(scene())
