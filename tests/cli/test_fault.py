@@ -16,8 +16,8 @@ from dovetail.clock import Clock, run_scaled
 from dovetail.kube.inprocess import InProcess
 from dovetail.lab.bare import Bare, write_private
 from dovetail.lab.cluster import Lab
-from dovetail.lab.residence import Residence, register
 from dovetail.lab.server import LabServer
+from dovetail.runfile import RunningLab, register
 
 
 def _say(*words: str) -> str:
@@ -35,7 +35,7 @@ def _at_a_lab(folder: Path, talk: Callable[[], None]) -> None:
         url = await bare.start()
         try:
             write_private(config, bare.kubeconfig())
-            register(Residence(os.getpid(), url, str(config), ""))
+            register(RunningLab(os.getpid(), url, str(config), ""))
             assert isinstance(bare.server, LabServer)
             transport = InProcess(bare.server, {"authorization": "Bearer secret"})
             async with Lab(transport, clock, Chance(1), server=bare.server):

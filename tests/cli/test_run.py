@@ -19,7 +19,7 @@ from dovetail.cli.main import main
 from dovetail.cloud.aws.start_checks import StartRefused
 from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
 from dovetail.controllers.settings import UNREAD, meanings
-from dovetail.lab.residence import Residence, register
+from dovetail.runfile import RunningLab, register
 
 KUBECONFIG = """
 {apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
@@ -69,7 +69,7 @@ def test_no_second_autoscaler_beside_a_labs_own(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     config = tmp_path / "config"
     config.write_text(KUBECONFIG)
-    register(Residence(os.getpid(), "https://127.0.0.1:1", str(config), "", environment={"AWS_REGION": "r"}))
+    register(RunningLab(os.getpid(), "https://127.0.0.1:1", str(config), "", environment={"AWS_REGION": "r"}))
     answer = CliRunner().invoke(main, ["run", "--cloud", "simulated", "--kubeconfig", str(config)])
     assert (answer.exit_code, "dovetail up --no-autoscaler" in answer.output) == (2, True)
 

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from dovetail.cli.main import main
 from dovetail.cli.nearest import kubeconfig
-from dovetail.lab.residence import Residence, register
+from dovetail.runfile import RunningLab, register
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _lab(**more: Any) -> None:
-    register(Residence(os.getpid(), "https://127.0.0.1:1", "/a folder/it's.yaml", "", **more))
+    register(RunningLab(os.getpid(), "https://127.0.0.1:1", "/a folder/it's.yaml", "", **more))
 
 
 def test_ctrl_c_while_a_lab_comes_up_leaves_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:

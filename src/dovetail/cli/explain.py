@@ -22,11 +22,12 @@ KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 @click.option("-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--history-namespace", default=None,
               help="Namespace of the history.  [default: that of the controller's lease]")  # fmt: skip
+@click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def explain(
-    subject: str, namespace: str, verbose: int, form: str, history_namespace: str | None, kubeconfig: str | None,
-    context: str | None,
+    subject: str, namespace: str, verbose: int, form: str, history_namespace: str | None, lab: str | None,
+    kubeconfig: str | None, context: str | None,
 ) -> None:  # fmt: skip
     """Say why a pod waits or a node stays: pod/NAME, node/NAME, nodeclaim/NAME, nodepool/NAME.
 
@@ -34,6 +35,7 @@ def explain(
     """
     import msgspec
 
+    from dovetail.cli import nearest
     from dovetail.cli.asking import Cluster, ask
     from dovetail.controllers import explanation
     from dovetail.controllers.ledger import Decision
@@ -60,7 +62,7 @@ def explain(
                 return explanation.nodepool(cluster.mirror, decisions, name, cluster.now)
 
     try:
-        answer = ask(kubeconfig, context, question)
+        answer = ask(nearest.kubeconfig(kubeconfig, lab), context, question)
     except explanation.Unknown as problem:
         raise Problem(str(problem.args[0])) from problem
     if form == "json":

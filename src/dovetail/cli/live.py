@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.kube.resources import CORE_EVENTS, NODES, PODS
 from dovetail.lab.controllers.informer import Informer
 from dovetail.lab.controllers.views import Json, NodeView, PodView
+from dovetail.runfile import command_for
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,7 +44,7 @@ def welcome(running: Running, names: list[str]) -> list[str]:
         "",
         "Next, in another terminal:",
         *_path(),
-        '  eval "$(dovetail env)"',
+        f'  eval "$({command_for("env", settings.name)})"',
         "  kubectl get nodes        (no kubectl? dovetail kubectl get nodes)",
         "  kubectl create deployment web --image=nginx --replicas=3",
         "  kubectl rollout status deployment/web",

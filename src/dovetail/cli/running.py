@@ -37,7 +37,7 @@ from dovetail.kube.config import IN_CLUSTER, load
 from dovetail.kube.credentials import ConfigError
 from dovetail.kube.errors import KubeError
 from dovetail.kube.resources import NODES, PODS
-from dovetail.lab.residence import find
+from dovetail.runfile import running
 
 #: Between two looks at what of the cloud is due for upkeep, in seconds.
 UPKEEP = 60.0
@@ -144,8 +144,7 @@ async def _run(options: Options) -> None:
 
 def _not_a_second(server: str) -> None:
     """A lab's own autoscaler acts without a lease: another one beside it would end each other's machines."""
-    lab = find()
-    if lab is not None and lab.url == server and lab.environment:
+    if any(lab.url == server and lab.environment for lab in running()):
         raise Problem(f"{server} is a lab with an autoscaler of its own; dovetail up --no-autoscaler is one without")
 
 

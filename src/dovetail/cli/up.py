@@ -16,10 +16,12 @@ import click
 
 from dovetail.cli.problem import Problem
 from dovetail.cli.waiting import waiting
+from dovetail.runfile import DEFAULT_NAME, alive, command_for, find, folder, is_name, log_of
+from dovetail.runfile import running as running_labs
 
 if TYPE_CHECKING:
-    from dovetail.lab.residence import Residence
     from dovetail.lab.up import Settings
+    from dovetail.runfile import RunningLab
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 _FOLDER = click.Path(path_type=Path, file_okay=False)
@@ -31,6 +33,7 @@ _STARTING = "starting the lab …"
 
 
 @click.command()
+@click.option("--name", default=DEFAULT_NAME, show_default=True, help="Tells labs apart that run at the same time.")
 @click.option("--nodes", default=3, show_default=True, type=click.IntRange(0, 5000), help="Machines at the start.")
 @click.option("--node-type", default="m5.large", show_default=True, help="Their instance type.")
 @click.option("--zones", default=None, help="Their zones, dealt in turn; three of the region by default.")
@@ -48,15 +51,17 @@ _STARTING = "starting the lab …"
 @click.option("--data", type=_FOLDER, default=None, help="Keep the cluster in this folder across restarts.")
 @click.option("--recover", is_flag=True,
               help="Start with every sound record of a damaged --data folder; the damaged file is kept.")  # fmt: skip
-@click.option("--kubeconfig", "config", type=_FILE, default=Path("kubeconfig.yaml"), show_default=True)
-@click.option("--port", default=6443, show_default=True, type=click.IntRange(0, 65535),
-              help="Port on the loopback; 0 picks a free one.")  # fmt: skip
+@click.option("--kubeconfig", "config", type=_FILE, default=None,
+              help="Where to write it; kubeconfig.yaml by default, kubeconfig-NAME.yaml of a named lab.")  # fmt: skip
+@click.option("--port", default=None, type=click.IntRange(0, 65535),
+              help="Port on the loopback; 6443 by default, 0 or a named lab picks a free one.")  # fmt: skip
 @click.option("--token", default=None, help="The administrator's token; made up if absent.")
 @click.option("--control-plane", type=click.Choice(["embedded", "kubernetes"]), default="embedded", show_default=True,
               help="The API server, scheduler and controllers: ours, or the real ones.")  # fmt: skip
 @click.option("--bare", is_flag=True, help="The API server alone, without machines or controllers.")
 @click.option("--detach", is_flag=True, help="Leave the lab in the background; dovetail down stops it.")
 def up(
+    name: str,
     nodes: int,
     node_type: str,
     zones: str | None,
@@ -69,8 +74,8 @@ def up(
     seed: int | None,
     data: Path | None,
     recover: bool,
-    config: Path,
-    port: int,
+    config: Path | None,
+    port: int | None,
     token: str | None,
     control_plane: str,
     bare: bool,
@@ -87,17 +92,23 @@ def up(
         raise Problem("--recover: is about a --data folder; name it")
     if recover and control_plane == "kubernetes":
         raise Problem("--recover: a real control plane keeps its data in etcd, which recovers by itself; leave it out")
+    if not is_name(name):
+        raise Problem(f"--name: {name!r} is no name of a lab: lower-case letters, digits and -, up to 40")
+    if config is None:
+        config = Path("kubeconfig.yaml" if name == DEFAULT_NAME else f"kubeconfig-{name}.yaml")
+    if port is None:
+        port = 6443 if name == DEFAULT_NAME else 0
     _make_room()
     try:
         if detach:
-            _detach()
+            _detach(name)
         elif bare:
-            alone.run(port, config, token, data, click.echo, log, recover)
+            alone.run(port, config, token, data, click.echo, log, recover, name)
         else:
             _run(
                 Settings(
                     nodes=nodes, node_type=node_type, zones=names, boot=boot, speed=speed, seed=seed, data=data,
-                    recover=recover,
+                    recover=recover, name=name,
                     kubeconfig=config, port=port, token=token, control_plane=control_plane,
                     cluster_name=cluster_name, region=region, autoscaler=autoscaler, gates=_gates(gates),
                     log=log,
@@ -108,13 +119,11 @@ def up(
 
 
 def _make_room() -> None:
-    """The folder in which a running lab is found."""
-    from dovetail.lab.residence import place
-
+    """The folder in which running labs are found."""
     try:
-        place().parent.mkdir(parents=True, exist_ok=True)
+        folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        told = f"{place().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
+        told = f"{folder().parent}: {error.strerror}; set XDG_STATE_HOME to a folder that can be written"
         raise Problem(told) from error
 
 
@@ -176,15 +185,12 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(error) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _detach() -> None:
+def _detach(name: str) -> None:
     """Start the same command in a session of its own, and wait until it can be reached."""
-    from dovetail.lab.bare import StartError
-    from dovetail.lab.residence import find, place
+    from dovetail.lab.bare import StartError, refuse_second
 
-    running = find()
-    if running is not None:
-        raise StartError(f"a lab runs already at {running.url} (process {running.pid}); dovetail down stops it")
-    log = place().with_name("lab.log")
+    refuse_second(name)
+    log = log_of(name)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     command = [sys.executable, "-c", "from dovetail.cli.main import main; main()", *arguments]
     environment = {**os.environ, _LOG: str(log), "PYTHONUNBUFFERED": "1"}
@@ -194,12 +200,12 @@ def _detach() -> None:
         )
     try:
         with waiting(_STARTING):
-            _poll(lambda: process.poll() is not None or _ready(find()), seconds=60)
+            _poll(lambda: process.poll() is not None or _ready(find(name)), seconds=60)
     except KeyboardInterrupt:
         process.terminate()
         process.wait()
         raise
-    found = find()
+    found = find(name)
     if process.poll() is not None:
         text = log.read_text(errors="replace").strip().removeprefix("Error: ")
         raise StartError(text or f"the lab ended with {process.returncode}; its log is {log}")
@@ -208,10 +214,10 @@ def _detach() -> None:
         raise StartError(f"the lab did not come up within a minute; its log is {log}")
     click.echo(f"lab         {found.url}   (process {found.pid}, log {log})")
     click.echo(f"kubeconfig  {found.kubeconfig}")
-    click.echo("dovetail down stops it.")
+    click.echo(f"{command_for('down', name)} stops it.")
 
 
-def _ready(found: Residence | None) -> bool:
+def _ready(found: RunningLab | None) -> bool:
     """Whether all that `dovetail env` tells can be reached: without its AWS, `aws` would ask the real one."""
     return found is not None and found.ready
 
@@ -235,31 +241,33 @@ def _poll(done: Callable[[], bool], seconds: float) -> bool:
 
 
 @click.command()
-def down() -> None:
+@click.option("--name", default=None, metavar="LAB", help="Which lab, where several run.")
+def down(name: str | None) -> None:
     """Stop a lab left in the background."""
-    from dovetail.lab.residence import alive, find
+    from dovetail.cli import nearest
 
-    running = find()
-    if running is None:
+    if name is None and not running_labs():
         click.echo("no lab runs")
         return
+    running = nearest.lab(name)
     os.kill(running.pid, signal.SIGTERM)
     if _poll(lambda: not alive(running.pid), seconds=15):
-        click.echo(f"stopped the lab at {running.url}")
+        which = "the lab" if running.name == DEFAULT_NAME else f"lab {running.name}"
+        click.echo(f"stopped {which} at {running.url}")
         return
     raise Problem(f"the lab (process {running.pid}) did not stop within 15 s; kill -9 {running.pid} will")
 
 
 @click.command()
-def env() -> None:
+@click.option("--name", default=None, metavar="LAB", help="Which lab, where several run.")
+def env(name: str | None) -> None:
     """Print the environment that points kubectl and aws at the lab: eval "$(dovetail env)"."""
-    from dovetail.lab.residence import find
+    from dovetail.cli import nearest
 
-    if find() is None:
-        raise Problem("no lab runs; dovetail up --detach starts one")
+    chosen = nearest.lab(name).name
     with waiting(_STARTING):
-        _poll(lambda: find() is None or _ready(find()), seconds=60)
-    running = find()
+        _poll(lambda: find(chosen) is None or _ready(find(chosen)), seconds=60)
+    running = find(chosen)
     if running is None or not running.ready:
         raise Problem("the lab has not come up; where it was started it says why")
     for name, value in {"KUBECONFIG": running.kubeconfig, **running.environment}.items():

@@ -24,25 +24,26 @@ from dovetail.lab.apiserver.persist import DataError, Journal
 from dovetail.lab.apiserver.server import ApiServer
 from dovetail.lab.apiserver.store import Store, WriteRefused
 from dovetail.lab.ending import Undertaker
-from dovetail.lab.residence import Residence, leave, register
+from dovetail.runfile import DEFAULT_NAME, RunningLab, command_for, find, leave, register
 
 
 class StartError(RuntimeError):
     """The server cannot start; the text says why and what to do."""
 
 
-def kubeconfig(url: str, authority: bytes | None, token: str) -> str:
-    """A kubeconfig with one context, `dovetail`."""
+def kubeconfig(url: str, authority: bytes | None, token: str, name: str = DEFAULT_NAME) -> str:
+    """A kubeconfig with one context, `dovetail`, or `dovetail-NAME` of a lab that has a name."""
+    context = "dovetail" if name == DEFAULT_NAME else f"dovetail-{name}"
     cluster: dict[str, str] = {"server": url}
     if authority is not None:
         cluster["certificate-authority-data"] = base64.b64encode(authority).decode()
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "dovetail", "cluster": cluster}],
-        "users": [{"name": "dovetail", "user": {"token": token}}],
-        "contexts": [{"name": "dovetail", "context": {"cluster": "dovetail", "user": "dovetail"}}],
-        "current-context": "dovetail",
+        "clusters": [{"name": context, "cluster": cluster}],
+        "users": [{"name": context, "user": {"token": token}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
     }
     return yaml.safe_dump(document, sort_keys=False)
 
@@ -122,8 +123,8 @@ class Bare:
         """What was put aside of a data folder that was not whole."""
         return self.journal.notes if self.journal is not None else []
 
-    def kubeconfig(self) -> str:
-        return kubeconfig(self.url, self.identity.authority, self.token)
+    def kubeconfig(self, name: str = DEFAULT_NAME) -> str:
+        return kubeconfig(self.url, self.identity.authority, self.token, name)
 
 
 async def serve(
@@ -134,6 +135,7 @@ async def serve(
     say: Callable[[str], None],
     log: str = "",
     recover: bool = False,
+    name: str = DEFAULT_NAME,
 ) -> None:
     """Run until interrupted. With a log of its own it runs in the background, and `dovetail down` finds it."""
     loop = asyncio.get_running_loop()
@@ -143,9 +145,9 @@ async def serve(
     try:
         url = await bare.start()
         undertaker.start()
-        write_private(config, bare.kubeconfig())
+        write_private(config, bare.kubeconfig(name))
         if log:
-            _move_in(url, config, log)
+            _register(url, config, log, name)
         for note in bare.notes:
             say(note)
         say(f"API server  {url}")
@@ -155,13 +157,22 @@ async def serve(
             loop.add_signal_handler(each, done.set)
         await done.wait()
     finally:
-        leave(os.getpid())
+        leave(os.getpid(), name)
         await undertaker.stop()
         await bare.stop()
 
 
-def _move_in(url: str, config: Path, log: str) -> None:
-    register(Residence(os.getpid(), url, str(config.absolute()), "", log=log))
+def _register(url: str, config: Path, log: str, name: str) -> None:
+    register(RunningLab(os.getpid(), url, str(config.absolute()), "", log=log, name=name))
+
+
+def refuse_second(name: str) -> None:
+    """StartError if a lab of that name runs already."""
+    other = find(name)
+    if other is not None and other.pid != os.getpid():
+        which = "a lab" if name == DEFAULT_NAME else f"lab {name}"
+        raise StartError(f"{which} runs already at {other.url} (process {other.pid}); {command_for('down', name)} "
+                         "stops it, up --name OTHER starts another beside it")  # fmt: skip
 
 
 def run(
@@ -172,5 +183,6 @@ def run(
     say: Callable[[str], None],
     log: str = "",
     recover: bool = False,
+    name: str = DEFAULT_NAME,
 ) -> None:
-    run_scaled(serve(port, config, token, data, say, log, recover))
+    run_scaled(serve(port, config, token, data, say, log, recover, name))

@@ -24,7 +24,7 @@ from dovetail.kube.inprocess import InProcess
 from dovetail.lab.ages import Aged, resumed
 from dovetail.lab.aws.ec2 import Timing
 from dovetail.lab.aws.eks import Eks, EksSettings
-from dovetail.lab.bare import Bare, StartError, write_private
+from dovetail.lab.bare import Bare, StartError, kubeconfig, refuse_second, write_private
 from dovetail.lab.cluster import Extra, Lab, Parts
 from dovetail.lab.extension import extended, mounted
 from dovetail.lab.faults import PATH
@@ -33,9 +33,9 @@ from dovetail.lab.kubelet.fleet import Pace
 from dovetail.lab.kubelet.logs import Logs
 from dovetail.lab.kubernetes import RealControlPlane, StartFailed
 from dovetail.lab.machines import UnknownType, plain_pool
-from dovetail.lab.residence import Residence, find, leave, register
 from dovetail.lab.server import LabServer
 from dovetail.lab.tunnel import Tunnel, tunnel
+from dovetail.runfile import DEFAULT_NAME, RunningLab, leave, register
 
 #: Seconds until what lost its owner goes: a controller manager that nobody keeps busy is that quick.
 COLLECTED_AFTER = 0.01
@@ -61,6 +61,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     control_plane: str = "embedded"
     log: str = ""
+    name: str = DEFAULT_NAME
 
 
 class Running(msgspec.Struct):
@@ -81,9 +82,7 @@ Show = Callable[[Running], Coroutine[Any, Any, None]]
 
 async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> None:
     """Run a lab until SIGINT or SIGTERM; leave nothing behind."""
-    other = find()
-    if other is not None and other.pid != os.getpid():
-        raise StartError(f"a lab runs already at {other.url} (process {other.pid}); dovetail down stops it")
+    refuse_second(settings.name)
     seed = system_seed() if settings.seed is None else settings.seed
     try:
         machines = plain_pool(settings.nodes, settings.node_type, settings.zones)
@@ -96,16 +95,16 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
         loop.add_signal_handler(each, stop.set)
     opened = _embedded if settings.control_plane == "embedded" else _kubernetes
     async with opened(settings, seed, extras) as running:
-        residence = Residence(
+        run_file = RunningLab(
             os.getpid(), running.url, str(settings.kubeconfig.absolute()), "", settings.speed, settings.log,
-            ready=running.eks is None,
+            ready=running.eks is None, name=settings.name,
         )  # fmt: skip
-        register(residence)
+        register(run_file)
         try:
             async with running.lab:
                 if running.eks is not None:
                     running.lab.add(running.eks.run)
-                    running.lab.add(_tell_environment(running.eks, residence))
+                    running.lab.add(_tell_environment(running.eks, run_file))
                 await running.lab.join(machines)
                 view = asyncio.create_task(show(running), name="view")
                 waiting = asyncio.create_task(stop.wait(), name="stop")
@@ -115,15 +114,15 @@ async def up(settings: Settings, show: Show, extras: Sequence[Extra] = ()) -> No
                 with suppress(asyncio.CancelledError):
                     await view
         finally:
-            leave(os.getpid())
+            leave(os.getpid(), settings.name)
 
 
-def _tell_environment(eks: Eks, residence: Residence) -> Extra:
+def _tell_environment(eks: Eks, run_file: RunningLab) -> Extra:
     """Once AWS answers, `dovetail env` can say where."""
 
     async def tell(lab: Lab) -> None:
         await eks.ready.wait()
-        register(msgspec.structs.replace(residence, environment=eks.environment(), ready=True))
+        register(msgspec.structs.replace(run_file, environment=eks.environment(), ready=True))
 
     return tell
 
@@ -148,7 +147,7 @@ async def _embedded(settings: Settings, seed: int, extras: Sequence[Extra]) -> A
         bare.mount.server = Aged(bare.server, clock)
     try:
         url = await bare.start()
-        write_private(settings.kubeconfig, bare.kubeconfig())
+        write_private(settings.kubeconfig, bare.kubeconfig(settings.name))
         server = bare.server
         assert isinstance(server, LabServer)
         transport = InProcess(server, {"authorization": f"Bearer {bare.token}"})
@@ -165,7 +164,7 @@ async def _kubernetes(settings: Settings, seed: int, extras: Sequence[Extra]) ->
         raise StartError("a real control plane runs in real time: leave out --speed, or use --control-plane embedded")
     try:
         async with tunnel() as way, _plane(settings, way) as plane:
-            write_private(settings.kubeconfig, _inlined(plane))
+            write_private(settings.kubeconfig, _inlined(plane, settings.name))
             transport = plane.transport()
             try:
                 parts = Parts(controllers=False, scheduler=False, pace=_pace(settings))
@@ -188,10 +187,8 @@ def _plane(settings: Settings, way: Tunnel) -> RealControlPlane:
     return RealControlPlane(scheduler=True, controllers=True, port=settings.port, folder=settings.data, flags=way.flags)
 
 
-def _inlined(plane: RealControlPlane) -> str:
-    from dovetail.lab.bare import kubeconfig
-
-    return kubeconfig(plane.server, plane.certificate.read_bytes(), plane.token)
+def _inlined(plane: RealControlPlane, name: str) -> str:
+    return kubeconfig(plane.server, plane.certificate.read_bytes(), plane.token, name)
 
 
 def _pace(settings: Settings) -> Pace:

@@ -16,7 +16,7 @@ import pytest
 from dovetail.chance import Chance
 from dovetail.clock import Clock, run_scaled
 from dovetail.lab.bare import Bare, StartError, serve, write_private
-from dovetail.lab.residence import Residence, find
+from dovetail.runfile import RunningLab, find
 
 
 def _bare(port: int = 0) -> Bare:
@@ -115,7 +115,7 @@ def test_a_control_character_in_an_unknown_field_is_answered() -> None:
 
 def test_in_the_background_it_can_be_found_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    found: list[Residence | None] = []
+    found: list[RunningLab | None] = []
 
     def say(line: str) -> None:
         found.append(find())
