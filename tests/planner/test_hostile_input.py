@@ -10,7 +10,7 @@ from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision, quick
 from dovetail.planner.snapshot import Snapshot
 
-from .conftest import HOSTNAME, ZONE, Solve, kind, near, node, pod, pods, pool, spread
+from .conftest import HOSTNAME, ZONE, ZONES, Solve, kind, near, node, pod, pods, pool, spread
 
 EMPTY = InstanceType(
     name="empty", capacity={"cpu": 0, "memory": 0, "pods": 0}, overhead={}, labels={},
@@ -48,12 +48,22 @@ def test_machines_that_cost_nothing_are_bounded_by_nothing(solve: Solve) -> None
     assert (plan.cost.lower_bound, plan.cost.gap) == (0.0, 0.0)
 
 
-@pytest.mark.parametrize("cpu", ["1000000", "9223372036854775807", "1e30"])
-def test_a_pod_larger_than_the_world_is_refused_and_disturbs_nobody(solve: Solve, cpu: str) -> None:
+@pytest.mark.parametrize("cpu", ["1000000", "9223372036854775807", "1e30", 99999999999999999999999999])
+def test_a_pod_larger_than_the_world_is_refused_and_changes_nothing_for_others(solve: Solve, cpu: str | int) -> None:
     alone = solve(*pods(5))
     plan = solve(*pods(5), pod("giant", cpu=cpu), deadline=0.05)
     assert set(plan.unschedulable) == {"default/giant"}
     assert plan.cost.per_hour <= alone.cost.per_hour + 1e-9
+
+
+def test_the_optimiser_runs_where_nothing_can_be_launched(solve: Solve) -> None:
+    """All offerings are unavailable; pods on existing nodes are still moved to make room."""
+    sold_out = frozenset((each, zone, "on-demand") for each in ("small", "medium", "large") for zone in ZONES)
+    nodes = (node("n1", cpu="4"), node("n2", cpu="4"))
+    waiting = (*pods(3, cpu="1500m"), *pods(5, "db", cpu="900m"))
+    plan = solve(*waiting, nodes=nodes, unavailable=sold_out, deadline=0.1)
+    assert 1 <= len(plan.unschedulable) <= 2
+    assert not plan.machines
 
 
 def test_contradictory_requirements_are_told_with_the_clause_that_emptied_the_shop(solve: Solve) -> None:

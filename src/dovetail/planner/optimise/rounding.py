@@ -126,7 +126,7 @@ class Rounding:
         return packer.board
 
     def _share(self, ask: Ask) -> float:
-        return float((ask.request / (self.problem.menu.capacity.max(axis=1) + 1)).max())
+        return float((ask.request / (self.problem.menu.capacity.max(axis=1, initial=0) + 1)).max())
 
     def _narrow(self, open_to: Bools, flow: Fluid) -> None:
         for at, slack in flow.slack.items():

@@ -187,7 +187,7 @@ def signature(pod: Pod) -> bytes:
     spec, meta = pod.spec, pod.metadata
     if len(spec.containers) == 1 and not (spec.volumes or spec.init_containers or pod.status.container_statuses):
         only = spec.containers[0]
-        return _encode((
+        return _key((
             meta.namespace, meta.labels, meta.owner_references, spec.node_selector, spec.affinity, spec.tolerations,
             spec.topology_spread_constraints, only.resources, only.ports, spec.overhead, spec.resources,
             spec.priority, spec.priority_class_name, spec.resource_claims,
@@ -203,7 +203,15 @@ def signature(pod: Pod) -> bytes:
             spec.overhead, spec.resources, own, spec.priority, spec.priority_class_name, resized,
             spec.resource_claims,
     )  # fmt: skip
-    return _encode(parts)
+    return _key(parts)
+
+
+def _key(parts: tuple[object, ...]) -> bytes:
+    """The parts as bytes. Quantities may be larger than 64 bits; such pods are rare, and fit nowhere."""
+    try:
+        return _encode(parts)
+    except OverflowError:
+        return repr(parts).encode()
 
 
 class Shaped(msgspec.Struct, frozen=True, gc=False):
