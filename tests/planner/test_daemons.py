@@ -8,7 +8,7 @@ import msgspec
 
 from dovetail.model.workloads import DaemonSet
 
-from .conftest import Solve, node, pod, pods, pool
+from .conftest import SHOP, Solve, kind, node, pod, pods, pool
 
 
 def daemon(name: str = "agent", cpu: str = "100m", **spec: Any) -> DaemonSet:
@@ -57,3 +57,22 @@ def test_a_daemon_counts_only_where_it_may_run(solve: Solve) -> None:
     two = pods(2, tolerations=tolerant)
     assert len(solve(*two, pools=tainted, daemons=(shy,)).machines) == 1
     assert solve(*two, pools=tainted, daemons=(bold,)).machines[0].requests["cpu"] == 3000
+
+
+def test_no_node_is_launched_whose_daemons_alone_exceed_it(solve: Solve) -> None:
+    """The pods ask for no memory at all, and the DaemonSet asks for more than the cheapest type has."""
+    nano = kind("nano", 2, 0.5, 0.01)
+    agent = daemon(container={"resources": {"requests": {"cpu": "10m", "memory": "1Gi"}}})
+    asking = pod("a", memory="0", cpu="100m")
+    plan = solve(asking, pools=(pool(types=(nano, *SHOP)),), daemons=(agent,))
+    assert [machine.choice.instance_type for machine in plan.machines] == ["small"]
+    assert all(choice.instance_type != "nano" for machine in plan.machines for choice in machine.offerings)
+
+
+def test_a_pod_without_a_node_hears_that_daemons_leave_no_room(solve: Solve) -> None:
+    nano = kind("nano", 2, 0.5, 0.01)
+    agent = daemon(container={"resources": {"requests": {"cpu": "10m", "memory": "1Gi"}}})
+    plan = solve(pod("a", memory="0", cpu="100m"), pools=(pool(types=(nano,)),), daemons=(agent,))
+    why = plan.unschedulable["default/a"]
+    assert why.code == "NO_TYPE_FITS"
+    assert "DaemonSets" in why.message

@@ -65,15 +65,18 @@ def of_offerings(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:
         mask = columns.holding(name, amount)
         absent = not mask & own and not name.startswith((PORT, ATTACH)) and not columns.holding(name, 1) & own
         yield Question(_size_code(name), size_words(name, amount), mask, name, absent)
+    if columns.overcommitted & own:
+        yield Question("NO_TYPE_FITS", "room for the node's DaemonSets", columns.everything & ~columns.overcommitted)
     unpriced = columns.recall("unpriced", lambda: _unpriced(columns))
     if unpriced:
         yield Question("NO_PRICE", "a known price", columns.everything & ~unpriced)
-    yield Question("NO_OFFERING", "capacity to be had now", columns.available | unpriced)
+    yield Question("NO_OFFERING", "capacity to be had now", columns.available | columns.overcommitted | unpriced)
 
 
 def _unpriced(columns: Columns) -> int:
     """What cannot be had, and has no price that is known."""
-    return columns.mask(each.offering.price is None for each in columns.rows) & ~columns.available
+    unpriced = columns.mask(each.offering.price is None for each in columns.rows)
+    return unpriced & ~columns.available & ~columns.overcommitted
 
 
 def of_kind(problem: Problem, ask: Ask, pool: int) -> Iterator[Question]:

@@ -44,8 +44,14 @@ def unschedulable(problem: Problem, board: Board, one: PodClass) -> Unschedulabl
     message = f"NodePool {name}: {best.emptied_by} left none of {best.start} offerings; {best.cure}"
     if best.nearest is not None:
         message += f" (nearest: {best.miss})"
-    pools = {problem.pools[at].name: funnels[at] for at in order}
+    pools = {name: funnels[at] for at in order for name in _alike(problem, at)}
     return Unschedulable(code=best.code, message=message, cure=best.cure, pools=pools)
+
+
+def _alike(problem: Problem, pool: int) -> tuple[str, ...]:
+    """The name of a NodePool and of those that it stands for: what empties its funnel empties theirs."""
+    name = problem.pools[pool].name
+    return (name, *problem.stands_for.get(name, ()))
 
 
 def _plainly(code: str, text: str) -> Unschedulable:

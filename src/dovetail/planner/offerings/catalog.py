@@ -49,19 +49,13 @@ class Column:
 
     __slots__ = ("choice", "flavour", "index", "offering", "pool", "type")
 
-    def __init__(self, pool: int, kind: InstanceType, offering: Offering, flavour: Flavour) -> None:
+    def __init__(self, pool: int, kind: InstanceType, offering: Offering, flavour: Flavour, choice: Choice) -> None:
         self.index = -1
         self.pool = pool
         self.type = kind
         self.offering = offering
         self.flavour = flavour
-        self.choice = Choice(
-            instance_type=kind.name,
-            zone=offering.zone,
-            capacity_type=offering.capacity_type,
-            price=offering.price,
-            reservation_id=offering.reservation_id,
-        )
+        self.choice = choice
 
     @property
     def sort_key(self) -> tuple[float, str, str, str, int, Flavour]:
@@ -98,8 +92,9 @@ class Columns:
         self.asked = asked
         self._rules = [_by_key(pool_clauses(pool)) for pool in pools]
         found: list[Column] = []
+        blocks = _Blocks(asked)
         for index, (pool, rules) in enumerate(zip(pools, self._rules, strict=True)):
-            found += _columns_of(index, pool, rules, asked)
+            found += [Column(index, *each) for each in blocks.of(pool, rules)]
         found.sort(key=attrgetter("sort_key"))
         for at, column in enumerate(found):
             column.index = at
@@ -108,8 +103,13 @@ class Columns:
         self.everything = (1 << self.size) - 1
         prices = [c.offering.price for c in found]
         self.prices: Floats = np.array([np.inf if price is None else price for price in prices], dtype=np.float64)
-        self.of_pool = [self.mask(c.pool == index for c in found) for index in range(len(pools))]
+        of_pool: list[list[int]] = [[] for _ in pools]
+        for column in found:
+            of_pool[column.pool].append(column.index)
+        self.of_pool = [of_bits(where) for where in of_pool]
         self.available = self.mask(_launchable(c.offering, c.type, unavailable) for c in found)
+        self.overcommitted = 0
+        """Offerings whose DaemonSets alone do not fit on a node."""
         self.reserved = self.mask(c.offering.capacity_type == "reserved" for c in found)
         self._labels: dict[str, dict[str | None, int]] = {}
         self._told = _told(found).union(*(pool.labels for pool in pools), *self._rules)
@@ -221,6 +221,16 @@ class Columns:
         for name, amount in requests.items():
             held = self._overhead.setdefault(name, np.zeros(self.size, dtype=np.int64))
             held[chosen] += amount
+
+    def exclude_overcommitted(self, ignored: tuple[str, ...]) -> None:
+        """Leave out offerings whose DaemonSets alone need more of a resource than a node has, whatever pods ask for.
+
+        Resources whose names begin with one of `ignored` are left to the packing.
+        """
+        for name in self._overhead:
+            if not name.startswith(ignored):
+                self.overcommitted |= self.mask((self.amounts(name) < 0).tolist())
+        self.available &= ~self.overcommitted
 
     def charged(self) -> list[str]:
         """The resources that daemons take."""
@@ -344,18 +354,49 @@ def _defined(pool: Pool) -> set[str]:
     return {key for kind in pool.types for key in kind.labels}
 
 
-def _columns_of(index: int, pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[Column]:
+#: What a column is beside its pool.
+_Entry = tuple[InstanceType, Offering, Flavour, Choice]
+
+
+class _Blocks:
+    """The columns of a pool without the pool: those that offer the same things share one list."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._blocks: dict[object, list[_Entry]] = {}
+
+    def of(self, pool: Pool, by_key: Mapping[str, list[Clause]]) -> list[_Entry]:
+        own = frozenset(key for key in pool.labels if key in by_key or key in self._asked.values)
+        key = (tuple(map(id, pool.types)), pool.requirements, own)
+        block = self._blocks.get(key)
+        if block is None:
+            block = self._blocks[key] = _entries(pool, by_key, self._asked)
+        return block
+
+
+def _choice(kind: InstanceType, offering: Offering) -> Choice:
+    return Choice(
+        instance_type=kind.name,
+        zone=offering.zone,
+        capacity_type=offering.capacity_type,
+        price=offering.price,
+        reservation_id=offering.reservation_id,
+    )
+
+
+def _entries(pool: Pool, by_key: Mapping[str, list[Clause]], asked: Asked) -> list[_Entry]:
     defined = _defined(pool)
     kinds = [kind for kind in pool.types if kind.offerings
              and all(_possible(kind, key, rules, defined, pool) for key, rules in by_key.items())]  # fmt: skip
     left = [left_open(pool, kind, by_key, defined, asked.values) for kind in kinds]
     open_keys = [key for key in asked.values if any(key in each for each in left)]
-    found: list[Column] = []
+    found: list[_Entry] = []
     for kind, options in zip(kinds, left, strict=True):
         flavours = list(flavours_of(pool, kind, by_key, options, open_keys)) if open_keys else [()]
         for offering in kind.offerings:
             if _offering_allowed(offering, by_key):
-                found += [Column(index, kind, offering, flavour) for flavour in flavours]
+                choice = _choice(kind, offering)
+                found += [(kind, offering, flavour, choice) for flavour in flavours]
     return found
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dovetail.model.nodes import Taint
 from dovetail.model.taints import PREFER_NO_SCHEDULE
 from dovetail.planner.offerings.catalog import Asked, Bools, Columns, Ints
+from dovetail.planner.offerings.interchangeable import distinct_pools
 from dovetail.planner.problem.frontier import Menu
 from dovetail.planner.problem.min_values import Diversity, breadth, huddled, varying
 from dovetail.planner.problem.node_index import present, roster_of
@@ -64,12 +65,6 @@ class Problem:
         snapshot.memory.trim(pods=len(snapshot.pending) + roster.population, nodes=len(snapshot.nodes))
         self.nodes = self.machines = roster.machines
         self.names, (self.taints, self.taint_at) = roster.alike, roster.taints()
-        strict = snapshot.min_values is MinValues.STRICT
-        self.min_values = {
-            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
-            for index, pool in enumerate(self.pools)
-            if strict and any(each.min_values for each in pool.requirements)
-        }
         self._known_masks: dict[object, int] = {}
         self._compile_classes()
         self._compile_columns()
@@ -153,6 +148,7 @@ class Problem:
         terms += [term for kind in self.kinds for term in kind.alternatives if term]
         terms += [term for daemon in self.daemons for term in daemon.shape.required]
         asked = Asked(dict.fromkeys(terms), (group.key for group in self.groups))
+        self._keep_distinct_pools(terms)
         key = (tuple(id(pool) for pool in self.pools), tuple(asked.values.items()), self.snapshot.unavailable,
                tuple(id(each) for each in self.snapshot.daemons))  # fmt: skip
         table = self.snapshot.memory.table("columns")
@@ -163,6 +159,32 @@ class Problem:
             columns = on_sale(self.pools, asked, self.snapshot.unavailable, self.daemons)
             known = table[key] = (columns, self.pools, self.snapshot.daemons)
         self.columns: Columns = known[0]
+
+    def _keep_distinct_pools(self, terms: list[Term]) -> None:
+        """Leave out NodePools that offer what another one offers, and work out minValues of the others."""
+        preferred = [term for one in self.classes for _, term in one.shape.preferred]
+        counted = [term for group in self.groups for term in group.terms or ()]
+        asked, keys = (*terms, *preferred, *counted), {group.key for group in self.groups}
+        self.pools, self.stands_for = distinct_pools(self.pools, asked, keys, self._cannot_bind)
+        strict = self.snapshot.min_values is MinValues.STRICT
+        self.min_values = {
+            index: [(each.key, each.min_values) for each in pool.requirements if each.min_values]
+            for index, pool in enumerate(self.pools)
+            if strict and any(each.min_values for each in pool.requirements)
+        }
+
+    def _cannot_bind(self, pool: Pool) -> bool:
+        """Whether the limits of a NodePool allow more than these pods could ever need."""
+        for name, limit in pool.limits.items():
+            demand = sum(one.count * one.requests.get(name, 0) for one in self.classes)
+            largest = max((kind.capacity.get(name, 0) for kind in pool.types), default=0)
+            if max(0, limit) - self.roster.bought[pool.name][name] < self._worst_use(name, demand, largest):
+                return False
+        return True
+
+    def _worst_use(self, name: str, demand: int, largest: int) -> int:
+        """More of a limited resource than any sensible plan for these pods uses."""
+        return self.total if name == "nodes" else 8 * demand + largest * min(self.total, 64)
 
     # -- dimensions ---------------------------------------------------------------------------------------------
 
@@ -231,9 +253,7 @@ class Problem:
         found: set[str] = set()
         for index, left in enumerate(self.limits):
             for name, amount in left.items():
-                largest = self.columns.largest(name, index)
-                worst = self.total if name == "nodes" else 8 * self.demand.get(name, 0) + largest * min(self.total, 64)
-                if amount < worst:
+                if amount < self._worst_use(name, self.demand.get(name, 0), self.columns.largest(name, index)):
                     found.add(name)
         return sorted(found)
 
@@ -407,4 +427,5 @@ def on_sale(pools: Sequence[Pool], asked: Asked, unavailable: Unavailable, daemo
     for daemon in daemons:
         mask = columns.any_term(daemon.shape.required) & tolerated(columns, daemon.tolerations, prefer=True)
         columns.charge(mask, with_ports(daemon.shape.requests, daemon.shape.ports))
+    columns.exclude_overcommitted(ignored=(PORT, ATTACH))
     return columns

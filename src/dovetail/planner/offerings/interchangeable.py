@@ -1,0 +1,95 @@
+"""NodePools that no pod can tell apart: one of them stands for all.
+
+Two NodePools with the same instance types, requirements and taints whose labels look the same to every pod offer the
+same nodes at the same prices. Planning with each of them would multiply the offerings and change nothing, so a plan
+uses the first of them, heaviest first and then by name, whose limits cannot bind; those before it stay as well, because
+they come first until their limits are reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from dovetail.model.labels import NODEPOOL
+from dovetail.planner.requirements import Clause, Term, holds
+from dovetail.planner.snapshot import Pool
+
+#: Up to this many values of a label that pods ask about are all kept, so that explanations can name them.
+_MAX_EXACT_VALUES = 8
+
+
+class DistinctPools(NamedTuple):
+    """The NodePools to plan with, in their order, and the names of those that each of them stands for."""
+
+    pools: list[Pool]
+    stands_for: Mapping[str, tuple[str, ...]]
+
+
+def distinct_pools(
+    pools: Sequence[Pool],
+    terms: Iterable[Term],
+    topology_keys: Iterable[str],
+    cannot_bind: Callable[[Pool], bool],
+) -> DistinctPools:
+    """The NodePools that pods can tell apart by `terms` (all that any of them asks of labels) and `topology_keys`.
+
+    `cannot_bind` says of a NodePool that its limits allow more than the pods could ever need.
+    """
+    if len(pools) < 2:
+        return DistinctPools(list(pools), {})
+    view = _LabelView(pools, terms, topology_keys)
+    sufficient: dict[object, Pool] = {}
+    kept: list[Pool] = []
+    stands_for: dict[str, list[str]] = {}
+    for pool in pools:
+        key = (_offered(pool), pool.requirements, pool.taints, view.of(pool))
+        first = sufficient.get(key)
+        if first is not None:
+            stands_for.setdefault(first.name, []).append(pool.name)
+            continue
+        kept.append(pool)
+        if cannot_bind(pool):
+            sufficient[key] = pool
+    return DistinctPools(kept, {name: tuple(others) for name, others in stands_for.items()})
+
+
+def _offered(pool: Pool) -> object:
+    """What identifies the instance types of a NodePool: they keep their identity from one snapshot to the next."""
+    return tuple(map(id, pool.types))
+
+
+class _LabelView:
+    """How the labels of a NodePool look to pods: the answers to everything they ask."""
+
+    def __init__(self, pools: Sequence[Pool], terms: Iterable[Term], topology_keys: Iterable[str]) -> None:
+        self._clauses: dict[str, list[Clause]] = {}
+        for clause in dict.fromkeys(clause for term in terms for clause in term):
+            self._clauses.setdefault(clause[0], []).append(clause)
+        exact = set(topology_keys)
+        for key in self._clauses:
+            if len({_label(pool, key) for pool in pools}) <= _MAX_EXACT_VALUES:
+                exact.add(key)
+        self._exact = sorted(exact)
+        self._judged = [key for key in self._clauses if key not in exact]
+        self._answers: dict[tuple[str, str | None], tuple[bool, ...]] = {}
+
+    def of(self, pool: Pool) -> object:
+        required = [each.key for each in pool.requirements]
+        return (
+            tuple(_label(pool, key) for key in self._exact),
+            tuple(self._judgement(key, _label(pool, key)) for key in self._judged),
+            tuple(pool.labels.get(key) for key in required),
+        )
+
+    def _judgement(self, key: str, value: str | None) -> tuple[bool, ...]:
+        """Whether the label is there, and whether each clause about it holds."""
+        answers = self._answers.get((key, value))
+        if answers is None:
+            answers = (value is not None, *(holds(clause, value) for clause in self._clauses[key]))
+            self._answers[key, value] = answers
+        return answers
+
+
+def _label(pool: Pool, key: str) -> str | None:
+    return pool.name if key == NODEPOOL else pool.labels.get(key)

@@ -1,0 +1,97 @@
+"""NodePools that no pod can tell apart are planned as one; limits, names and weights stay right."""
+
+from __future__ import annotations
+
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.snapshot import Pool, Snapshot
+
+from .conftest import HOSTNAME, SHOP, ZONE, Solve, node, pod, pods, pool, spread
+
+TEAM = "example.com/team"
+
+
+def teams(count: int, **more: object) -> tuple[Pool, ...]:
+    """NodePools that differ in one label."""
+    return tuple(pool(f"pool-{n:03}", labels={TEAM: f"t{n}"}, **more) for n in range(count))
+
+
+def planned_with(*pending: object, **more: object) -> list[str]:
+    """The names of the NodePools that a problem is compiled for."""
+    return [each.name for each in Problem(Snapshot(pending=pending, **more)).pools]  # type: ignore[arg-type]
+
+
+def test_pools_that_differ_in_a_label_that_no_pod_mentions_count_as_one() -> None:
+    assert planned_with(*pods(5), pools=teams(50)) == ["pool-000"]
+
+
+def test_the_plan_is_that_of_one_pool(solve: Solve) -> None:
+    one, many = solve(*pods(20), pools=teams(1)), solve(*pods(20), pools=teams(50))
+    assert many.cost.per_hour == one.cost.per_hour
+    assert {machine.pool for machine in many.machines} == {"pool-000"}
+
+
+def test_a_pool_that_a_pod_selects_is_kept(solve: Solve) -> None:
+    plan = solve(pod("a", nodeSelector={TEAM: "t37"}), pod("b"), pools=teams(50))
+    assert plan.placements["default/a"].machine is not None
+    assert "pool-037" in {machine.pool for machine in plan.machines}
+
+
+def test_a_pool_selected_by_its_name_is_kept(solve: Solve) -> None:
+    plan = solve(pod("a", nodeSelector={"karpenter.sh/nodepool": "pool-041"}), pools=teams(50))
+    assert [machine.pool for machine in plan.machines] == ["pool-041"]
+
+
+def test_a_pool_that_a_pod_avoids_is_not_the_one_that_stands_for_the_others(solve: Solve) -> None:
+    term = {"matchExpressions": [{"key": TEAM, "operator": "NotIn", "values": ["t0"]}]}
+    away = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    plan = solve(pod("a", affinity=away), pools=teams(50))
+    assert [machine.pool for machine in plan.machines] == ["pool-001"]
+
+
+def test_every_pool_of_a_label_that_pods_spread_over_is_kept(solve: Solve) -> None:
+    plan = solve(*pods(12, **spread(key=TEAM)), pools=teams(12))
+    assert len({machine.pool for machine in plan.machines}) == 12
+
+
+def test_a_limit_that_may_bind_keeps_the_pools_behind_it(solve: Solve) -> None:
+    limited = tuple(pool(f"small-{n}", limits={"cpu": 16_000}, weight=10) for n in range(2))
+    pools = (*limited, pool("a"), pool("b"))
+    assert planned_with(*pods(40), pools=pools) == ["small-0", "small-1", "a"]
+    plan = solve(*pods(40), pools=pools)
+    assert not plan.unschedulable
+    assert "b" not in {machine.pool for machine in plan.machines}
+
+
+def test_a_limit_counts_what_the_pool_already_has() -> None:
+    """The first of two equal NodePools has all that its limit allows: the second is needed."""
+    there = node("n1", pool="a", cpu="4")
+    limits = {"cpu": 5000}
+    assert planned_with(*pods(2), nodes=(there,), pools=(pool("a", limits=limits), pool("b"))) == ["a", "b"]
+    assert planned_with(*pods(2), pools=(pool("a", limits={"cpu": 10**9}), pool("b"))) == ["a"]
+
+
+def test_different_types_taints_and_requirements_are_told_apart() -> None:
+    taint = ({"key": "x", "value": "y", "effect": "NoSchedule"},)
+    pools = (pool("a"), pool("b", types=SHOP[:1]), pool("c", taints=taint), pool("d"))
+    assert planned_with(*pods(2), pools=pools) == ["a", "b", "c"]
+
+
+def test_the_heaviest_stands_for_the_others() -> None:
+    assert planned_with(*pods(2), pools=(pool("a"), pool("z", weight=5))) == ["z"]
+
+
+def test_every_pool_is_in_the_reason_of_a_pod_without_a_node(solve: Solve) -> None:
+    plan = solve(pod("a", cpu="500"), pools=teams(30))
+    funnels = plan.unschedulable["default/a"].pools
+    assert sorted(funnels) == [f"pool-{n:03}" for n in range(30)]
+
+
+def test_values_of_a_label_are_suggested_from_all_pools_where_they_are_few(solve: Solve) -> None:
+    plan = solve(pod("a", nodeSelector={TEAM: "t9"}), pools=teams(3))
+    told = " ".join(funnel.emptied_by for funnel in plan.unschedulable["default/a"].pools.values())
+    assert {"t0", "t1", "t2"} <= set(told.replace(")", " ").split())
+
+
+def test_zone_and_hostname_rules_do_not_split_pools() -> None:
+    assert planned_with(*pods(6, **spread(key=ZONE)), *pods(6, "db", **spread(key=HOSTNAME, app="db")),
+                        pools=teams(20)) == ["pool-000"]  # fmt: skip
