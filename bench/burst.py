@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import lzma
 import random
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -82,18 +83,24 @@ def constrained(kind: str, term: dict[str, Any]) -> dict[str, Any]:
 
 
 def mix(count: int) -> list[dict[str, Any]]:
-    """Karpenter's diverse pods, from `$DOVETAIL_BENCH_PODS` or `../shared/data/bench-pods`, checked by their sums."""
-    folder = Path(os.environ.get("DOVETAIL_BENCH_PODS") or Path(__file__).parents[2] / "shared/data/bench-pods")
-    drawn = json.loads((folder / f"diverse-{count}.json").read_text())
-    lonely = sum(each["kind"] == "antiaffinity" for each in drawn)
-    sums = (sum(each["cpu_m"] for each in drawn), sum(each["mem_mi"] for each in drawn), lonely)
+    """The pods that Karpenter's benchmark draws for a size, checked by their sums."""
+    drawn = _drawn()[str(count)]
+    anti_affine = sum(kind == "antiaffinity" for kind, *_ in drawn)
+    sums = (sum(row[4] for row in drawn), sum(row[5] for row in drawn), anti_affine)
     assert sums == CHECKSUMS.get(count, sums), f"not the pods of Karpenter's benchmark: {sums}"
-    found = []
-    for at, each in enumerate(drawn):
-        term = {"labelSelector": {"matchLabels": each.get("selector")}, "topologyKey": each.get("topologyKey")}
-        spec = constrained(each["kind"], term)
-        found.append(body(f"p{at}", each["cpu_m"], each["mem_mi"], each["labels"], **spec))
-    return found
+    pods = []
+    for number, (kind, topology_key, labels, selector, cpu, memory) in enumerate(drawn):
+        term = {"labelSelector": {"matchLabels": selector}, "topologyKey": topology_key}
+        pods.append(body(f"p{number}", cpu, memory, labels, **constrained(kind, term)))
+    return pods
+
+
+@cache
+def _drawn() -> dict[str, list[Any]]:
+    """By number of pods: kind, topology key, labels, selector, milli-CPU and MiB of each."""
+    file = Path(__file__).parent / "data" / "diverse-pods.json.xz"
+    drawn: dict[str, list[Any]] = json.loads(lzma.decompress(file.read_bytes()))
+    return drawn
 
 
 def diverse(count: int, rng: random.Random, name: str) -> list[dict[str, Any]]:

@@ -7,6 +7,8 @@
     python -m bench.planner cut                   a snapshot after 100 pods changed, and what the mirror weighs
     python -m bench.planner cost [--deadline S]   mixed bursts over the packaged catalogue: gap to the bound
     python -m bench.planner explain               what recording explanations costs
+    python -m bench.planner pools                 100 pods and 1 to 1,000 NodePools that differ in one label
+    python -m bench.planner small                 bursts of 1 to 500 pods beside Karpenter, and one pod onto a node
     python -m bench.planner fleet                 what 35 %-used clusters of 5,000 pods could give back in five seconds
 
 Times are seconds of processor (the machine may be shared) and of the clock. Karpenter is built with Go on first use.
@@ -40,7 +42,7 @@ from dovetail.planner.consolidate.search import consolidate
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
 from dovetail.planner.provision import provision
-from dovetail.planner.snapshot import Pool, Snapshot
+from dovetail.planner.snapshot import Pool, PoolRequirement, Snapshot
 from dovetail.planner.verify import verify
 from dovetail.runtime.gc_pause import settle, settling
 
@@ -100,7 +102,57 @@ def growth() -> None:
               f"{checking * 1e3:>13.1f}", flush=True)  # fmt: skip
 
 
-def karpenter(bodies: list[dict[str, Any]], types: tuple[InstanceType, ...]) -> Any:
+def pools() -> None:
+    """What NodePools cost that differ in one label, which no pod mentions, or which ten pods each select."""
+    pool, bodies = burst.real_pool(), burst.mixed(100, 3)
+    plain = burst.pods(bodies)
+    selecting = burst.pods([
+        {**each, "spec": {**each["spec"], "nodeSelector": {"team": f"t{number % 10}"}}}
+        for number, each in enumerate(bodies)
+    ])  # fmt: skip
+    print(f"{'NodePools':>9} {'ms':>8} {'times one':>9} {'$/h':>8} {'peak MB':>8}   ten labels selected: ms, $/h   "
+          "Karpenter: ms, $/h")  # fmt: skip
+    base = 0.0
+    for count in (1, 10, 30, 100, 300, 1000):
+        many = tuple(
+            msgspec.structs.replace(pool, name=f"pool-{number:04}", labels={**pool.labels, "team": f"t{number}"})
+            for number in range(count)
+        )
+        seconds, _, plan = best_of(3, Snapshot(pools=many, pending=plain))
+        base = base or seconds
+        line = f"{count:>9} {seconds * 1e3:>8.1f} {seconds / base:>9.2f} {plan.cost.per_hour:>8.3f} {peak():>8}"
+        if count >= 10:
+            seconds, _, plan = best_of(1, Snapshot(pools=many, pending=selecting))
+            line += f"   {seconds * 1e3:.1f}, {plan.cost.per_hour:.3f}"
+        if count <= 100:
+            other = karpenter(bodies, pool.types, count, pool.requirements)
+            line += f"   {other['seconds'] * 1e3:.0f}, {other['cost']:.3f}"
+        print(line, flush=True)
+
+
+def small() -> None:
+    """The bursts that most clusters see. Karpenter's seconds are those of its `Solve` alone."""
+    types = burst.fake_types()
+    pool = Pool(name="default", types=types)
+    room = burst.machine(0, random.Random(1))
+    one = Snapshot(pools=(pool,), nodes=(room,), pending=burst.pods([burst.body("p", 100, 128, {})]))
+    seconds, _, plan = best_of(20, one)
+    assert not plan.machines and not plan.unschedulable
+    print(f"one pod onto a node with room: {seconds * 1e3:.2f} ms")
+    for count in (1, 10, 50, 100, 200, 500):
+        bodies = burst.mix(count) if count in (1, 50, 100, 500) else burst.mix(500)[::500 // count]
+        snapshot = Snapshot(pools=(pool,), pending=burst.pods(bodies))
+        seconds, first, plan = best_of(5, snapshot)
+        other = karpenter(bodies, types)
+        print(f"{count:>5} pods: {seconds * 1e3:.1f} ms (first {first * 1e3:.1f}), ${plan.cost.per_hour:.2f}/h; "
+              f"Karpenter {other['seconds'] * 1e3:.1f} ms, ${other['cost']:.2f}/h, "
+              f"{other['seconds'] / seconds:.1f}x", flush=True)  # fmt: skip
+
+
+def karpenter(
+    bodies: list[dict[str, Any]], types: tuple[InstanceType, ...], pools: int = 1,
+    requirements: tuple[PoolRequirement, ...] = (),
+) -> Any:  # fmt: skip
     """Karpenter's scheduler on the same pods; the seconds are those of its `Solve` alone."""
     from bench.versus_karpenter import oracle
 
@@ -115,12 +167,17 @@ def karpenter(bodies: list[dict[str, Any]], types: tuple[InstanceType, ...]) -> 
         for each in types
     ]
     reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
-    template = {"spec": {"requirements": [], "nodeClassRef": reference}}
-    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
-            "spec": {"template": template, "limits": {"cpu": "10000000", "memory": "10000000Gi"}}}  # fmt: skip
+    needs = [{"key": each.key, "operator": each.operator, "values": list(each.values)} for each in requirements]
+    limits = {"cpu": "10000000", "memory": "10000000Gi"}
+    node_pools = [
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": f"pool-{number:04}"},
+         "spec": {"limits": limits, "template": {"metadata": {"labels": {"team": f"t{number}"}},
+                                                 "spec": {"requirements": needs, "nodeClassRef": reference}}}}
+        for number in range(pools)
+    ]  # fmt: skip
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / "problem.json"
-        file.write_text(json.dumps({"name": "mix", "objects": [*bodies, pool], "catalog": catalogue}))
+        file.write_text(json.dumps({"name": "mix", "objects": [*bodies, *node_pools], "catalog": catalogue}))
         done = subprocess.run([oracle(), file], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -308,7 +365,7 @@ def _planned(snapshot: Snapshot) -> tuple[float, float, Plan]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=["speed", "growth", "scratch", "live", "cut", "cost", "explain",
-                                                      "fleet"])  # fmt: skip
+                                                      "pools", "small", "fleet"])  # fmt: skip
     parser.add_argument("--largest", type=int, default=2000, help="up to how many pods Karpenter is asked as well")
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--deadline", type=float, default=3.0)
@@ -316,7 +373,7 @@ def main() -> None:
     ways = {
         "speed": lambda: speed(asked.largest), "growth": growth, "scratch": scratch,
         "live": lambda: live(asked.rounds), "cut": cut, "cost": lambda: cost(asked.deadline), "explain": explain,
-        "fleet": fleet,
+        "pools": pools, "small": small, "fleet": fleet,
     }  # fmt: skip
     for way in (asked.what,) if asked.what else ways:
         ways[way]()
