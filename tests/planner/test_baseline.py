@@ -63,8 +63,10 @@ def test_of_open_claims_the_one_with_fewest_pods_takes_the_next() -> None:
 
 
 def test_the_heaviest_pool_comes_first_and_then_the_last_by_name() -> None:
-    assert Run(*pods(1), pools=(pool("a"), pool("b"))).pools == {"b"}
-    assert Run(*pods(1), pools=(pool("a", weight=2), pool("b"))).pools == {"a"}
+    """The NodePools differ in the order of their types alone, so that neither stands for the other."""
+    other = (LARGE, MEDIUM, SMALL)
+    assert Run(*pods(1), pools=(pool("a"), pool("b", types=other))).pools == {"b"}
+    assert Run(*pods(1), pools=(pool("a", weight=2), pool("b", types=other))).pools == {"a"}
 
 
 def test_a_claim_counts_against_a_limit_as_the_largest_it_may_become() -> None:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+import pytest
+
+from dovetail.planner.baseline.scheduler import Outcome
+from dovetail.planner.packing.pack import Packing, pack
+from dovetail.planner.packing.strategy import Strategy
+from dovetail.planner.problem.compile import Problem
+from dovetail.planner.provision import provision
 from dovetail.planner.snapshot import Snapshot
 from dovetail.planner.verify.cluster import World
 from dovetail.planner.verify.offerings import Lots
@@ -16,6 +25,34 @@ def test_small_lonely_pods_do_not_crowd_out_large_ones(solve: Solve) -> None:
     plan = solve(*lonely, *large, pools=shop, nodes=(node("n1"), node("n2")), deadline=1.0)
     assert [plan.placements[f"default/large-{at}"].node is not None for at in range(2)] == [True, True]
     assert [machine.choice.instance_type for machine in plan.machines] == ["small", "small"]
+
+
+def test_a_pod_that_fits_on_an_existing_node_takes_one_packing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It costs nothing and violates nothing: neither other strategies nor Karpenter's scheduler could do better."""
+    packings: list[Strategy] = []
+
+    def counted(problem: Problem, strategy: Strategy) -> Packing:
+        packings.append(strategy)
+        return pack(problem, strategy)
+
+    def simulated(problem: Problem) -> list[Outcome]:
+        raise AssertionError("Karpenter's scheduler was simulated")
+
+    pipeline = sys.modules["dovetail.planner.provision"]
+    monkeypatch.setattr(pipeline, "pack", counted)
+    monkeypatch.setattr(pipeline, "outcomes_of", simulated)
+    plan = provision(Snapshot(pools=(pool(),), nodes=(node("n1"),), pending=pods(2)), deadline=1.0)
+    assert len(packings) == 1
+    assert {placement.node for placement in plan.placements.values()} == {"n1"}
+    assert plan.cost.lower_bound == 0.0
+
+
+def test_a_preference_that_an_existing_node_violates_is_weighed(solve: Solve) -> None:
+    """The search goes on where the free packing gives up a preference: a node in the zone may be worth its price."""
+    prefers = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}}]}}
+    plan = solve(pod("a", affinity=prefers), nodes=(node("n1", "z1"),))
+    assert zones_of(plan) == ["z2"]
 
 
 def test_a_machine_found_full_for_one_zone_is_still_asked_for_another(solve: Solve) -> None:

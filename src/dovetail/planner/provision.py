@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from dovetail.clock import stopwatch
 from dovetail.planner.baseline.scheduler import Outcome
 from dovetail.planner.baseline.to_packing import following, outcomes_of, yardstick_of
 from dovetail.planner.launch.assemble import plan_of
-from dovetail.planner.packing.pack import Packing, carried, few, hints_for, hopeless, pack, pourable
+from dovetail.planner.packing.pack import Packing, carried, few, fitting_offerings, hints_for, hopeless, pack, pourable
 from dovetail.planner.packing.strategy import Strategy
 from dovetail.planner.plan import Plan
 from dovetail.planner.problem.compile import Problem
@@ -41,6 +42,7 @@ _ALIKE = 120
 _MOTLEY = 2000
 #: Long enough for a small relaxation on any machine: the quick answer does not depend on the clock.
 _AN_HOUR = 3600.0
+NOTHING_TRIED: Mapping[Strategy, Packing] = MappingProxyType({})
 #: What is tried when somebody goes short: those that help most often first, for many pods these alone.
 _HELPFUL = tuple(
     Strategy(order=order, foresight=float(thrift), grow=not thrift, thrift=thrift, by_priority=True, level=True)
@@ -102,12 +104,16 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
     problem = Problem(snapshot)
     if not few(problem):
         return Begun(problem, quick(problem))
+    tried = {_FIRST[0]: pack(problem, _FIRST[0])} if problem.nodes or problem.total == 1 else {}
+    for packing in tried.values():
+        if packing.is_free or _is_cheapest_for_one(problem, packing):
+            return Begun(problem, packing)
     outcomes: list[Outcome] = []
     if measured and len(problem.nodes) <= _FLEET:
         outcomes = outcomes_of(problem)
         problem.yardstick = yardstick_of(problem, outcomes)
         _put_last(problem)
-    brief = _brief(problem)
+    brief = _brief(problem, tried)
     packing = _evened(problem, brief)
     if packing.ample and _holds(problem, packing):
         return Begun(problem, packing, outcomes)
@@ -118,6 +124,14 @@ def _first(snapshot: Snapshot, measured: bool = True) -> Begun:
         if patient is not None:
             return patient
     return Begun(problem, _holding(problem, (packing, *followed)), outcomes)
+
+
+def _is_cheapest_for_one(problem: Problem, packing: Packing) -> bool:
+    """Whether one pod has the cheapest offering that holds it, with all its preferences: nothing is better."""
+    if problem.total != 1 or packing.left or packing.unkept or packing.given_up or problem.diversity is not None:
+        return False
+    fitting = problem.menu.prices[fitting_offerings(problem, problem.first_asks[0])]
+    return bool(len(fitting)) and packing.cost <= float(fitting.min()) and packing.steady
 
 
 def _patient(problem: Problem, packing: Packing, outcomes: Sequence[Outcome]) -> Begun | None:
@@ -171,6 +185,8 @@ def _bettered(begun: Begun, seed: int, deadline: float, spent: float, optimiser:
     from dovetail.planner.optimise.improve import better
 
     problem, first, outcomes = begun
+    if first.is_free:
+        return _bounded(problem, first, 0.0)
     found = (optimiser or better)(problem, first, seed, deadline, spent)
     packing = _holding(problem, (found.packing, first))
     bound = found.bound if packing.left == found.packing.left else _floor(problem, packing)
@@ -223,10 +239,10 @@ def quick(problem: Problem, known: Sequence[Packing] = ()) -> Packing:
     return _thorough(problem, min((*known, _brief(problem)), key=_rank))
 
 
-def _brief(problem: Problem) -> Packing:
-    """The best of the packings that are tried in any case."""
+def _brief(problem: Problem, tried: Mapping[Strategy, Packing] = NOTHING_TRIED) -> Packing:
+    """The best of the packings that are tried in any case, of which some may have been `tried` already."""
     first = _strategies(problem)
-    best = min((pack(problem, strategy) for strategy in first), key=_rank)
+    best = min((tried.get(strategy) or pack(problem, strategy) for strategy in first), key=_rank)
     if problem.weighted:
         best = min((best, pack(problem, replace(first[0], wide=True))), key=_rank)
     return best

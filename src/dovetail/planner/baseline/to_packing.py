@@ -34,9 +34,12 @@ _TURNS = 3
 
 
 def outcomes_of(problem: Problem) -> list[Outcome]:
-    """What the reference comes to, once for each way that chance has it."""
+    """What the reference comes to, once for each way that chance has it; once where nothing is left to chance."""
     first = Greedy(problem)
-    return [first.run(), *(Greedy(problem, turn, first).run() for turn in range(1, _TURNS))]
+    outcome = first.run()
+    if not first.tally.left_to_chance:
+        return [outcome]
+    return [outcome, *(Greedy(problem, turn, first).run() for turn in range(1, _TURNS))]
 
 
 def yardstick_of(problem: Problem, outcomes: Sequence[Outcome]) -> Yardstick:

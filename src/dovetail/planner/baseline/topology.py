@@ -27,16 +27,21 @@ Place = int
 class Tally:
     """Counts of one run: pods that a group selects (members), and pods that hard anti-affinities belong to."""
 
-    def __init__(self, problem: Problem, turn: int = 0) -> None:
+    def __init__(self, problem: Problem, turn: int = 0, before: Tally | None = None) -> None:
         self._turn = self._draws = turn
-        named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
-        self.named = [[*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
-                      for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
+        self.left_to_chance = False
+        """Whether any domain was chosen among several with as few pods."""
+        if before is not None:
+            self.named, self._offered = before.named, before._offered
+        else:
+            named = [[_named(pool, axis.key) for pool in problem.pools] for axis in problem.axes]
+            self.named = [[*axis.values, *sorted(set[str]().union(*each).difference(axis.values))]
+                          for each, axis in zip(named, problem.axes, strict=True)]  # fmt: skip
+            self._offered = _offered(problem, named)
         """The domains on every axis; behind those for sale others that pools name: the reference sees them, empty."""
         self.everywhere = [(1 << len(every)) - 1 for every in self.named]
         self._unsold = [bits(range(len(axis.values), len(every)))
                         for every, axis in zip(self.named, problem.axes, strict=True)]  # fmt: skip
-        self._offered = _offered(problem, named)
         self._known = dict(self._offered)
         self.axis_at = {axis.key: at for at, axis in enumerate(problem.axes)}
         self._members: dict[int, dict[int, int]] = {}
@@ -133,7 +138,12 @@ class Tally:
         """The domain with fewest pods; where several have as few, the reference leaves it to chance each time."""
         self._draws += self._turn
         every = len(self.named[cell.place])
-        return min(domains, key=lambda at: (counts.get(at, 0), (at + self._draws) % every))
+        open_to = list(domains)
+        chosen = min(open_to, key=lambda at: (counts.get(at, 0), (at + self._draws) % every))
+        if not self.left_to_chance:
+            fewest = counts.get(chosen, 0)
+            self.left_to_chance = any(at != chosen and counts.get(at, 0) == fewest for at in open_to)
+        return chosen
 
     def _unfeared(self, cell: Cell, among: int) -> int:
         """Where nobody is who must not have the pod near: of domains in which only machines are, nothing is known."""

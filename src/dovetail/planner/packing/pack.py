@@ -63,6 +63,11 @@ class Packing:
         return sound(self.board) and hosts_sound(self.board)
 
     @property
+    def is_free(self) -> bool:
+        """Whether all pods have a node at no cost, with all preferences, in any binding order: nothing is better."""
+        return not (self.left or self.cost or self.unkept or self.given_up) and self.steady
+
+    @property
     def rank(self) -> tuple[float, ...]:
         """Nobody without a place whom the yardstick places, where there is one, in as many of its ways as possible; and
         steady. Then as little as possible of what a user would miss: wishes that the yardstick keeps, a price beyond
@@ -177,13 +182,20 @@ def hopeless(problem: Problem, one: PodClass) -> bool:
     if one.error:
         return True
     ask = problem.ask(one, len(one.levels) - 1)
-    on_sale, there = ask.columns.copy(), ask.nodes.copy()
+    there = ask.nodes.copy()
     for dim, amount in ask.steps:
-        on_sale &= problem.menu.capacity[dim] >= amount
         there &= problem.free[dim] >= amount
+    return not (there.any() or fitting_offerings(problem, ask).any())
+
+
+def fitting_offerings(problem: Problem, ask: Ask) -> Bools:
+    """The offerings of the frontier that hold one pod of a request on an empty node."""
+    fitting = ask.columns.copy()
+    for dim, amount in ask.steps:
+        fitting &= problem.menu.capacity[dim] >= amount
     for dim, more in problem.sharing.amounts(ask.shared):
-        on_sale &= problem.menu.capacity[dim] >= ask.request[dim] + more
-    return not (on_sale.any() or there.any())
+        fitting &= problem.menu.capacity[dim] >= ask.request[dim] + more
+    return fitting
 
 
 def _pack(problem: Problem, strategy: Strategy) -> Packing:
