@@ -50,7 +50,7 @@ class Greedy:
 
     def __init__(self, problem: Problem, turn: int = 0, before: Greedy | None = None) -> None:
         self.problem = problem
-        self.tally = Tally(problem, turn, before.tally if before is not None else None)
+        self.tally: Tally = Tally(problem, turn, before.tally if before is not None else None)
         self.market = Market(problem, self.tally)
         self.free, self.attached = problem.free.copy(), dict(problem.attached)
         initialised = [(not node.initialized, node.name) for node in problem.nodes]

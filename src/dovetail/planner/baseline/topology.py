@@ -31,6 +31,8 @@ class Tally:
         self._turn = self._draws = turn
         self.left_to_chance = False
         """Whether any domain was chosen among several with as few pods."""
+        self.named: list[list[str]]
+        self._offered: dict[int, int]
         if before is not None:
             self.named, self._offered = before.named, before._offered
         else:
