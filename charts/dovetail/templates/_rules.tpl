@@ -119,7 +119,7 @@
 # Machines show NodeClaims to v1alpha5 clients.
 - apiGroups: ["karpenter.sh"]
   resources: [machines]
-  verbs: [list, create, patch, delete]
+  verbs: [create, patch]
 # Their status.
 - apiGroups: ["karpenter.sh"]
   resources: [machines/status]

@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
         why="Machines show NodeClaims to v1alpha5 clients.",
         group=KARPENTER,
         resources=("machines",),
-        verbs=("list", "create", "patch", "delete"),
+        verbs=("create", "patch"),
     ),
     Rule(why="Their status.", group=KARPENTER, resources=("machines/status",), verbs=("patch",)),
     Rule(

@@ -1,0 +1,121 @@
+"""`dovetail install`: everything an EKS cluster needs for Dovetail, planned, made, and repeatable."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.install.discovery import Found
+    from dovetail.install.plan import Installation, Options
+    from dovetail.install.steps import Account, Change, Part
+    from dovetail.kube.config import Connection
+
+
+@click.command()
+@click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
+@click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("-n", "--namespace", default="karpenter", show_default=True)
+@click.option("--release", "name", default="karpenter", show_default=True, help="Name of the objects.")
+@click.option("-f", "--values", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Values of Karpenter's or our chart; may be repeated.")  # fmt: skip
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="One value, as Helm's --set.")
+@click.option("--no-node-pool", is_flag=True, help="Make no first NodePool and EC2NodeClass.")
+@click.option("--take-over", is_flag=True, help="Replace a running Karpenter in place; no node is replaced.")
+@click.option("--hand-back", is_flag=True, help="Return to the Karpenter that was taken over.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done; touch nothing.")
+@click.option("--print", "printed", is_flag=True, help="Print the manifests, and do nothing.")
+@click.option("--wait", "wait_s", default=300.0, show_default=True, metavar="SECONDS",
+              help="How long to wait for the controller; 0 does not wait.")  # fmt: skip
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
+def install(
+    cluster: str | None, region: str | None, namespace: str, name: str, files: tuple[Path, ...], sets: tuple[str, ...],
+    no_node_pool: bool, take_over: bool, hand_back: bool, dry_run: bool, printed: bool, wait_s: float,
+    kubeconfig: str | None, context: str | None, verbose: bool,
+) -> None:  # fmt: skip
+    """Install Dovetail into an existing EKS cluster, with all it needs at AWS and a first NodePool.
+
+    Each part is read first: what is there stays, what is missing is made. Repeat the command after an interruption.
+    """
+    from dovetail.cli.installing import conversation
+    from dovetail.cli.problem import Problem
+    from dovetail.install.chart import Release, ValuesError
+    from dovetail.install.plan import Options
+    from dovetail.install.values import read_values
+
+    if take_over and hand_back:
+        raise click.UsageError("--take-over and --hand-back are opposites; give one")
+    try:
+        values = read_values(list(files), list(sets))
+    except ValuesError as problem:
+        raise Problem(str(problem)) from problem
+    options = Options(release=Release(name=name, namespace=namespace), values=values, node_pool=not no_node_pool)
+    mode = "take-over" if take_over else "hand-back" if hand_back else "print" if printed else "install"
+
+    async def talk(account: Account, connection: Connection) -> None:
+        await _install(account, connection, cluster, context, options, mode, dry_run, wait_s, verbose)
+
+    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+
+
+async def _install(
+    account: Account, connection: Connection, cluster: str | None, context: str | None, options: Options, mode: str,
+    dry_run: bool, wait_s: float, verbose: bool,
+) -> None:  # fmt: skip
+    from dovetail.cli.installing import show, totals
+    from dovetail.install import removal, run
+    from dovetail.install.discovery import discover
+    from dovetail.install.plan import plan
+    from dovetail.install.take_over import plan_take_over, take_over
+
+    def report(part: Part | str, change: Change) -> None:
+        show(part, change, verbose=verbose)
+
+    found = await discover(account, cluster, connection.server)
+    _same_cluster(found, connection, context)
+    planned = plan_take_over(found, options) if mode in ("take-over", "hand-back") else plan(found, options)
+    if mode == "print":
+        _print(planned)
+        return
+    click.echo(f"cluster {found.cluster} ({found.version}) in {found.region}, account {found.account}")
+    if dry_run:
+        parts = [*planned.cloud, *planned.cluster, *planned.first_pool]
+        changes = await (run.removals if mode == "hand-back" else run.changes)(account, parts)
+        for part, change in changes:
+            report(part, change)
+        click.echo(f"plan: {totals(changes)}; nothing was touched")
+        return
+    if mode == "hand-back":
+        await removal.hand_back(account, found, planned, report, wait_s=wait_s)
+        click.echo("handed back: Karpenter leads again")
+    elif mode == "take-over":
+        await take_over(account, found, planned, report, wait_s=wait_s)
+        click.echo("taken over; dovetail install --hand-back returns to Karpenter")
+    else:
+        changed = await run.install(account, planned, report, wait_s=wait_s)
+        click.echo("installed" if changed else "nothing to do: everything is as it should be")
+        click.echo(planned.notes)
+
+
+def _same_cluster(found: Found, connection: Connection, context: str | None) -> None:
+    """The account's cluster and the kubeconfig's must be one. A context that was named is believed."""
+    from dovetail.install.discovery import DiscoveryError
+
+    if context is None and found.endpoint.rstrip("/") != connection.server.rstrip("/"):
+        raise DiscoveryError(
+            f"the kubeconfig speaks to {connection.server}, but {found.cluster} is at {found.endpoint};"
+            f" run aws eks update-kubeconfig --name {found.cluster}, or name the --context"
+        )
+
+
+def _print(planned: Installation) -> None:
+    from dovetail.install.kubernetes_parts import Object
+    from dovetail.install.sprig import dump_yaml
+
+    for part in (*planned.cluster, *planned.first_pool):
+        if isinstance(part, Object):
+            click.echo("---\n" + dump_yaml(part.body))

@@ -1,0 +1,80 @@
+"""What `dovetail install` and `dovetail uninstall` share: the ways to AWS and the cluster, and how steps are shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import click
+
+from dovetail.cli.problem import Problem
+from dovetail.clock import Clock
+from dovetail.cloud.aws.calls import Calls
+from dovetail.cloud.aws.errors import code_of, message_of
+from dovetail.install.chart import ValuesError
+from dovetail.install.discovery import DiscoveryError
+from dovetail.install.gotemplate import TemplateError
+from dovetail.install.plan import RefusedError
+from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.kube.client import Kube
+from dovetail.kube.config import Connection, load
+from dovetail.kube.credentials import ConfigError
+from dovetail.kube.errors import KubeError
+
+T = TypeVar("T")
+_MARKS = {Status.EXISTS: "=", Status.CREATE: "+", Status.CHANGE: "~", Status.REMOVE: "-", Status.LEAVE: "="}
+_COLOURS = {Status.CREATE: "green", Status.CHANGE: "yellow", Status.REMOVE: "red"}
+
+
+def show(part: Part | str, change: Change, *, verbose: bool = False) -> None:
+    """One line for a part, and with `-v` the commands that do the same."""
+    title = part if isinstance(part, str) else part.title
+    why = f"  ({change.why})" if change.why else ""
+    line = f"{_MARKS[change.status]} {change.status.value:<7} {title}{why}"
+    click.echo(click.style(line, fg=_COLOURS.get(change.status)))
+    if verbose:
+        for step in change.steps:
+            click.echo(click.style(f"            {step.command}", dim=True))
+
+
+def totals(changes: list[tuple[Part, Change]]) -> str:
+    counts = {status: sum(change.status is status for _, change in changes) for status in Status}
+    return ", ".join(f"{count} {status.value}" for status, count in counts.items() if count)
+
+
+def conversation(
+    talk: Callable[[Account, Connection], Awaitable[T]],
+    *,
+    region: str | None,
+    kubeconfig: str | None,
+    context: str | None,
+) -> T:
+    """Run `talk` with both clients; every known failure becomes one line with the way out."""
+    import os
+
+    import boto3
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    session = boto3.session.Session()
+    chosen = region or session.region_name
+    if not chosen:
+        raise Problem("--region: is not set; give it here, or set AWS_REGION")
+
+    async def main() -> T:
+        clock = Clock(asyncio.get_running_loop())
+        connection = load(kubeconfig, context)
+        calls = Calls(clock, region=chosen, endpoint=os.environ.get("AWS_ENDPOINT_URL"))
+        kube = Kube(connection.transport(), clock, manager="dovetail-install")
+        try:
+            return await talk(Account(calls, kube), connection)
+        finally:
+            calls.close()
+            await kube.close()
+
+    try:
+        return asyncio.run(main())
+    except (ConfigError, DiscoveryError, RefusedError, ValuesError, TemplateError, KubeError) as problem:
+        raise Problem(str(problem)) from problem
+    except (BotoCoreError, ClientError) as problem:
+        raise Problem(f"AWS: {code_of(problem)}: {message_of(problem)}") from problem

@@ -1,0 +1,88 @@
+"""`dovetail uninstall`: take away what `dovetail install` made, to the last tag."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dovetail.install.plan import Options
+    from dovetail.install.removal import Nodes
+    from dovetail.install.steps import Account, Change, Part
+    from dovetail.kube.config import Connection
+
+
+@click.command()
+@click.option("--cluster", default=None, help="Name of the EKS cluster; found by the kubeconfig if left out.")
+@click.option("--region", default=None, help="Region; default as the AWS command's.")
+@click.option("-n", "--namespace", default="karpenter", show_default=True)
+@click.option("--release", "name", default="karpenter", show_default=True)
+@click.option("-f", "--values", "files", multiple=True, type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              help="Values that it was installed with.")  # fmt: skip
+@click.option("--set", "sets", multiple=True, metavar="KEY=VALUE")
+@click.option("--drain", is_flag=True, help="Move the pods of all nodes of ours, and end the nodes.")
+@click.option("--keep-nodes", is_flag=True, help="Leave the nodes running without an autoscaler.")
+@click.option("--dry-run", is_flag=True, help="Show what would be removed; touch nothing.")
+@click.option("--wait", "wait_s", default=900.0, show_default=True, metavar="SECONDS",
+              help="How long to wait for nodes.")  # fmt: skip
+@click.option("--kubeconfig", default=None, help="Kubeconfig file; default as kubectl's.")
+@click.option("--context", default=None, help="Context of the kubeconfig.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the aws or kubectl command of each step.")
+def uninstall(
+    cluster: str | None, region: str | None, namespace: str, name: str, files: tuple[Path, ...], sets: tuple[str, ...],
+    drain: bool, keep_nodes: bool, dry_run: bool, wait_s: float, kubeconfig: str | None, context: str | None,
+    verbose: bool,
+) -> None:  # fmt: skip
+    """Remove Dovetail from a cluster and its account. What was there before the installation stays."""
+    from dovetail.cli.installing import conversation
+    from dovetail.cli.problem import Problem
+    from dovetail.install.chart import Release, ValuesError
+    from dovetail.install.plan import Options
+    from dovetail.install.removal import Nodes
+    from dovetail.install.values import read_values
+
+    if drain and keep_nodes:
+        raise click.UsageError("--drain and --keep-nodes are opposites; give one")
+    nodes = Nodes.DRAIN if drain else Nodes.KEEP if keep_nodes else Nodes.REFUSE
+    try:
+        values = read_values(list(files), list(sets))
+    except ValuesError as problem:
+        raise Problem(str(problem)) from problem
+    options = Options(release=Release(name=name, namespace=namespace), values=values, removing=True)
+
+    async def talk(account: Account, connection: Connection) -> None:
+        await _uninstall(account, connection, cluster, context, options, nodes, dry_run, wait_s, verbose)
+
+    conversation(talk, region=region, kubeconfig=kubeconfig, context=context)
+
+
+async def _uninstall(
+    account: Account, connection: Connection, cluster: str | None, context: str | None, options: Options, nodes: Nodes,
+    dry_run: bool, wait_s: float, verbose: bool,
+) -> None:  # fmt: skip
+    from dovetail.cli.install import _same_cluster
+    from dovetail.cli.installing import show, totals
+    from dovetail.install import removal, run
+    from dovetail.install.discovery import discover
+    from dovetail.install.plan import plan
+
+    def report(part: Part | str, change: Change) -> None:
+        show(part, change, verbose=verbose)
+
+    found = await discover(account, cluster, connection.server)
+    _same_cluster(found, connection, context)
+    planned = plan(found, options)
+    planned_removal = removal.plan_removal(found, planned, nodes)
+    click.echo(f"cluster {found.cluster} ({found.version}) in {found.region}, account {found.account}")
+    if dry_run:
+        order = planned_removal
+        parts = [*planned.first_pool, *order.release, *order.definitions, *order.namespace, *order.cloud]
+        changes = await run.removals(account, parts)
+        for part, change in changes:
+            report(part, change)
+        click.echo(f"plan: {totals(changes)}; nothing was touched")
+        return
+    await removal.uninstall(account, planned, planned_removal, nodes, report, wait_s=wait_s)
+    click.echo("uninstalled")

@@ -1,0 +1,185 @@
+"""What is there before an installation: the EKS cluster, its node groups and network, and an autoscaler that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.errors import code_of, is_not_found, message_of
+from dovetail.install.aws_parts import DISCOVERY_TAG
+from dovetail.install.iam import OWNER_TAG
+from dovetail.install.steps import Account
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import DAEMONSETS, DEPLOYMENTS, NODECLAIMS, NODEPOOLS
+
+
+class DiscoveryError(ValueError):
+    """What could not be found out, and what to do about it."""
+
+
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    subnets: tuple[str, ...]
+    security_groups: tuple[str, ...] = ()
+    ami_type: str = ""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot of the account and the cluster, as far as an installation depends on it."""
+
+    cluster: str
+    region: str
+    account: str
+    partition: str
+    version: str
+    endpoint: str
+    issuer: str
+    authentication_mode: str
+    subnets: tuple[str, ...]
+    security_groups: tuple[str, ...]
+    node_groups: tuple[NodeGroup, ...] = ()
+    issuer_registered: bool = False
+    pod_identity_agent: bool = False
+    #: Subnets and security groups whose discovery tag names another cluster.
+    foreign: frozenset[str] = frozenset()
+    #: Resources that carry the tag of an earlier installation of ours.
+    tagged: tuple[str, ...] = ()
+    #: Deployments of Karpenter or Dovetail.
+    autoscalers: tuple[Mapping[str, Any], ...] = ()
+    node_pools: tuple[str, ...] = ()
+    node_claims: tuple[str, ...] = ()
+
+    @property
+    def node_subnets(self) -> tuple[str, ...]:
+        """Where new nodes go: where the node groups' nodes are."""
+        groups = tuple(dict.fromkeys(subnet for group in self.node_groups for subnet in group.subnets))
+        return groups or self.subnets
+
+    @property
+    def node_security_groups(self) -> tuple[str, ...]:
+        groups = tuple(dict.fromkeys(name for group in self.node_groups for name in group.security_groups))
+        return groups or self.security_groups
+
+
+async def discover(account: Account, cluster: str | None, server: str) -> Found:
+    """Read everything; nothing is written. `server` is the API server of the kubeconfig."""
+    calls = account.calls
+    identity = await calls("sts", "get_caller_identity")
+    name = cluster or await _cluster_of(account, server)
+    try:
+        described = (await calls("eks", "describe_cluster", name=name))["cluster"]
+    except Exception as error:
+        if is_not_found(error) or code_of(error) == "ResourceNotFoundException":
+            raise DiscoveryError(f"EKS has no cluster {name!r} in {calls.region}; set --cluster or --region") from error
+        raise DiscoveryError(f"cluster {name!r}: {code_of(error)}: {message_of(error)}") from error
+    network = described.get("resourcesVpcConfig", {})
+    groups = tuple([await _node_group(account, name, group) for group in await _node_group_names(account, name)])
+    issuer = described.get("identity", {}).get("oidc", {}).get("issuer", "").removeprefix("https://")
+    cluster_groups = [network["clusterSecurityGroupId"]] if network.get("clusterSecurityGroupId") else []
+    partition = str(identity["Arn"]).split(":")[1]
+    registered = f"arn:{partition}:iam::{identity['Account']}:oidc-provider/{issuer}"
+    providers = await calls("iam", "list_open_id_connect_providers")
+    found = Found(
+        cluster=name,
+        region=calls.region,
+        account=str(identity["Account"]),
+        partition=partition,
+        version=described.get("version", ""),
+        endpoint=described.get("endpoint", ""),
+        issuer=issuer,
+        authentication_mode=described.get("accessConfig", {}).get("authenticationMode", "CONFIG_MAP"),
+        subnets=tuple(network.get("subnetIds", ())),
+        security_groups=tuple(cluster_groups or network.get("securityGroupIds", ())),
+        node_groups=groups,
+        issuer_registered=registered in [row["Arn"] for row in providers["OpenIDConnectProviderList"]],
+        pod_identity_agent=await _has_pod_identity(account),
+        autoscalers=tuple(await _autoscalers(account)),
+        node_pools=await _names(account, NODEPOOLS),
+        node_claims=await _names(account, NODECLAIMS),
+    )
+    return msgspec.structs.replace(
+        found, foreign=await _foreign(account, found), tagged=await _tagged(account, found.cluster)
+    )
+
+
+async def _cluster_of(account: Account, server: str) -> str:
+    """The cluster that the kubeconfig speaks to; the only one there is, if it cannot be told."""
+    names = (await account.calls("eks", "list_clusters"))["clusters"]
+    for name in names:
+        described = (await account.calls("eks", "describe_cluster", name=name))["cluster"]
+        if described.get("endpoint", "").rstrip("/") == server.rstrip("/"):
+            return str(name)
+    if len(names) == 1:
+        return str(names[0])
+    listed = ", ".join(names) or "none"
+    raise DiscoveryError(f"no EKS cluster in {account.calls.region} has the endpoint {server} (there are: {listed});"
+                         " set --cluster, --region, or run aws eks update-kubeconfig")  # fmt: skip
+
+
+async def _node_group_names(account: Account, cluster: str) -> Sequence[str]:
+    answer = await account.calls("eks", "list_nodegroups", clusterName=cluster)
+    names: Sequence[str] = answer["nodegroups"]
+    return names
+
+
+async def _node_group(account: Account, cluster: str, name: str) -> NodeGroup:
+    answer = await account.calls("eks", "describe_nodegroup", clusterName=cluster, nodegroupName=name)
+    group = answer["nodegroup"]
+    return NodeGroup(
+        name=name,
+        subnets=tuple(group.get("subnets", ())),
+        security_groups=await _template_groups(account, group.get("launchTemplate") or {}),
+        ami_type=group.get("amiType") or "",
+    )
+
+
+async def _template_groups(account: Account, template: Mapping[str, Any]) -> tuple[str, ...]:
+    """Security groups of a node group's launch template, if it names any."""
+    if not template.get("id"):
+        return ()
+    answer = await account.calls(
+        "ec2", "describe_launch_template_versions", LaunchTemplateId=template["id"],
+        Versions=[str(template.get("version") or "$Default")],
+    )  # fmt: skip
+    versions = answer.get("LaunchTemplateVersions") or [{}]
+    data = versions[0].get("LaunchTemplateData", {})
+    interfaces = data.get("NetworkInterfaces") or [{}]
+    return tuple(interfaces[0].get("Groups") or data.get("SecurityGroupIds") or ())
+
+
+async def _has_pod_identity(account: Account) -> bool:
+    listing = await account.kube.list(DAEMONSETS, "kube-system", labels="app.kubernetes.io/name=eks-pod-identity-agent")
+    return bool(listing.items)
+
+
+async def _autoscalers(account: Account) -> list[dict[str, Any]]:
+    return (await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")).items
+
+
+async def _names(account: Account, resource: Any) -> tuple[str, ...]:
+    try:
+        listing = await account.kube.list(resource)
+    except NotFound:
+        return ()
+    return tuple(obj["metadata"]["name"] for obj in listing.items)
+
+
+async def _foreign(account: Account, found: Found) -> frozenset[str]:
+    resources = [*found.node_subnets, *found.node_security_groups]
+    rows = await account.calls.all(
+        "ec2", "describe_tags", "Tags", Filters=[{"Name": "resource-id", "Values": resources}]
+    )
+    return frozenset(
+        row["ResourceId"]
+        for row in rows
+        if row["Key"] == DISCOVERY_TAG and row["Value"] != found.cluster and row["ResourceId"] in resources
+    )
+
+
+async def _tagged(account: Account, cluster: str) -> tuple[str, ...]:
+    filters = [{"Name": "key", "Values": [OWNER_TAG]}, {"Name": "value", "Values": [cluster]}]
+    rows = await account.calls.all("ec2", "describe_tags", "Tags", Filters=filters)
+    ours = [row["ResourceId"] for row in rows if row["Key"] == OWNER_TAG and row["Value"] == cluster]
+    return tuple(sorted(set(ours)))

@@ -1,0 +1,179 @@
+"""The parts of an installation in the cluster: objects of the release, definitions, and the nodes' line in aws-auth.
+
+Objects carry Helm's ownership marks, so that `helm upgrade` can take the release over, and an annotation of ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.install.chart import Json, Release
+from dovetail.install.iam import OWNER_TAG
+from dovetail.install.sprig import dump_yaml, load_yaml
+from dovetail.install.steps import EXISTS, NOTHING_TO_REMOVE, Account, Change, Status, Write
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import CONFIGMAPS, Resource
+
+#: What was applied last, so that a repetition writes nothing; and the ConfigMap's lines that are ours.
+APPLIED = "dovetail.sh/applied-hash"
+ADDED_ROLES = "dovetail.sh/added-roles"
+
+_PLURALS = {
+    "NetworkPolicy": "networkpolicies", "PodDisruptionBudget": "poddisruptionbudgets", "EC2NodeClass": "ec2nodeclasses",
+    "PriorityClass": "priorityclasses",
+}  # fmt: skip
+_CLUSTER_WIDE = frozenset(
+    {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "FlowSchema", "PriorityClass",
+     "NodePool", "EC2NodeClass", "PriorityLevelConfiguration", "APIService", "MutatingWebhookConfiguration",
+     "ValidatingWebhookConfiguration", "StorageClass"}
+)  # fmt: skip
+
+
+def resource_of(obj: Mapping[str, Any]) -> Resource:
+    """The address of an object's kind."""
+    group, slash, version = str(obj["apiVersion"]).rpartition("/")
+    kind = str(obj["kind"])
+    plural = _PLURALS.get(kind, kind.lower() + "s")
+    return Resource(group if slash else "", version, plural, kind, kind not in _CLUSTER_WIDE)
+
+
+def marked(obj: Json, release: Release, owner: str) -> Json:
+    """The object with Helm's ownership marks and ours, and a digest of what it says."""
+    import hashlib
+
+    digest = hashlib.sha256(json.dumps(obj, sort_keys=True).encode()).hexdigest()[:16]
+    metadata = dict(obj["metadata"])
+    metadata["labels"] = {**(metadata.get("labels") or {}), "app.kubernetes.io/managed-by": "Helm"}
+    metadata["annotations"] = {
+        **(metadata.get("annotations") or {}),
+        "meta.helm.sh/release-name": release.name,
+        "meta.helm.sh/release-namespace": release.namespace,
+        OWNER_TAG: owner,
+        APPLIED: digest,
+    }
+    return {**obj, "metadata": metadata}
+
+
+class Object(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that is wholly ours. `keep`: one of this name that is not ours is used as it is."""
+
+    body: Json
+    owner: str
+    keep: bool = False
+
+    @property
+    def resource(self) -> Resource:
+        return resource_of(self.body)
+
+    @property
+    def name(self) -> str:
+        return str(self.body["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str | None:
+        namespace = self.body["metadata"].get("namespace")
+        return str(namespace) if namespace else None
+
+    @property
+    def title(self) -> str:
+        where = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.body['kind']} {where}{self.name}"
+
+    async def read(self, account: Account) -> Any:
+        try:
+            return await account.kube.get(self.resource, self.name, self.namespace)
+        except NotFound:
+            return None
+
+    def change(self, there: Any) -> Change:
+        apply = Write(verb="apply", resource=self.resource, name=self.name, namespace=self.namespace, body=self.body)
+        if there is None:
+            return Change(Status.CREATE, (apply,))
+        annotations = there["metadata"].get("annotations") or {}
+        if OWNER_TAG not in annotations and self.keep:
+            return Change(Status.EXISTS, why="was there before; used as it is")
+        if there["metadata"].get("deletionTimestamp"):
+            return Change(Status.CHANGE, (apply,), why="is being deleted")
+        wanted = self.body["metadata"]["annotations"][APPLIED]
+        return EXISTS if annotations.get(APPLIED) == wanted else Change(Status.CHANGE, (apply,))
+
+    def removal(self, there: Any) -> Change:
+        if there is None:
+            return NOTHING_TO_REMOVE
+        if OWNER_TAG not in (there["metadata"].get("annotations") or {}):
+            return Change(Status.LEAVE, why="was there before the installation")
+        return Change(Status.REMOVE, (
+            Write(verb="delete", resource=self.resource, name=self.name, namespace=self.namespace),))  # fmt: skip
+
+
+class MappedRole(msgspec.Struct, frozen=True, kw_only=True):
+    """The line of the node role in aws-auth, on clusters that authenticate by it. Other lines stay as they are."""
+
+    role_arn: str
+    owner: str
+
+    @property
+    def title(self) -> str:
+        return f"aws-auth: {self.role_arn.rsplit('/', 1)[-1]}"
+
+    @property
+    def line(self) -> str:
+        return (
+            f"- groups:\n  - system:bootstrappers\n  - system:nodes\n  rolearn: {self.role_arn}\n"
+            "  username: system:node:{{EC2PrivateDNSName}}\n"
+        )
+
+    async def read(self, account: Account) -> Any:
+        try:
+            return await account.kube.get(CONFIGMAPS, "aws-auth", "kube-system")
+        except NotFound:
+            return None
+
+    def change(self, there: Any) -> Change:
+        if there is None:
+            metadata = {"name": "aws-auth", "namespace": "kube-system", "annotations": {
+                OWNER_TAG: self.owner, ADDED_ROLES: self.role_arn}}  # fmt: skip
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mapRoles": self.line}}
+            write = Write(verb="apply", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system", body=body)
+            return Change(Status.CREATE, (write,))
+        text = _text(there)
+        roles = load_yaml(text or "[]")
+        if not isinstance(roles, list):
+            return Change(Status.EXISTS, why="mapRoles is not a list; mend it, and map the role by hand")
+        if any(isinstance(row, dict) and row.get("rolearn") == self.role_arn for row in roles):
+            return EXISTS
+        if roles and not text.startswith("- "):
+            text = dump_yaml(roles) + "\n"
+        elif not roles:
+            text = ""
+        if text and not text.endswith("\n"):
+            text += "\n"
+        return Change(Status.CHANGE, (self._write(text + self.line, [*_added(there), self.role_arn]),))
+
+    def removal(self, there: Any) -> Change:
+        if there is None or self.role_arn not in _added(there):
+            return NOTHING_TO_REMOVE
+        text = _text(there).replace(self.line, "")
+        if not text and OWNER_TAG in (there["metadata"].get("annotations") or {}):
+            delete = Write(verb="delete", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system")
+            return Change(Status.REMOVE, (delete,))
+        added = [arn for arn in _added(there) if arn != self.role_arn]
+        return Change(Status.REMOVE, (self._write(text, added),))
+
+    def _write(self, text: str, added: list[str]) -> Write:
+        annotations = {ADDED_ROLES: ",".join(added) if added else None}
+        body = {"metadata": {"annotations": annotations}, "data": {"mapRoles": text}}
+        return Write(verb="patch", resource=CONFIGMAPS, name="aws-auth", namespace="kube-system", body=body)
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return str((config.get("data") or {}).get("mapRoles") or "")
+
+
+def _added(config: Mapping[str, Any]) -> list[str]:
+    text = (config["metadata"].get("annotations") or {}).get(ADDED_ROLES, "")
+    return [arn for arn in text.split(",") if arn]

@@ -1,0 +1,226 @@
+"""Which parts an installation consists of, in order: a pure function of what was found and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dovetail.install import iam
+from dovetail.install.aws_parts import (
+    DISCOVERY_TAG,
+    AccessEntry,
+    DiscoveryTag,
+    EventRule,
+    InstanceProfile,
+    OidcProvider,
+    PodIdentity,
+    Queue,
+    Role,
+)
+from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
+from dovetail.install.discovery import Found
+from dovetail.install.iam import OWNER_TAG, Site
+from dovetail.install.kubernetes_parts import MappedRole, Object, marked
+from dovetail.install.steps import Part
+from dovetail.model.kinds import crds
+
+ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"
+CRD_RELEASE = "karpenter-crd"
+#: On the Deployment that was scaled down: how many replicas it had.
+FORMER_REPLICAS = "dovetail.sh/replicas-before-take-over"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    release: Release
+    values: Json = {}
+    node_pool: bool = True
+    #: The parts are listed to be removed.
+    removing: bool = False
+
+
+class RefusedError(ValueError):
+    """Why an installation or a removal is not begun, and what to do."""
+
+
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts in order; the last ones are made once the controller is ready."""
+
+    site: Site
+    release: Release
+    values: Json
+    cloud: tuple[Part, ...]
+    cluster: tuple[Part, ...]
+    first_pool: tuple[Part, ...]
+    notes: str
+
+
+def site_of(found: Found, options: Options) -> Site:
+    """Names of everything at AWS; what the values already name is taken."""
+    settings = options.values.get("settings") or {}
+    aws = settings.get("aws") or {}
+    account = options.values.get("serviceAccount") or {}
+    gates = settings.get("featureGates") or {}
+    irsa = found.issuer_registered or not found.pod_identity_agent
+    return Site(
+        cluster=found.cluster,
+        region=found.region,
+        account=found.account,
+        partition=found.partition,
+        queue=str(settings.get("interruptionQueue") or aws.get("interruptionQueueName") or found.cluster),
+        namespace=options.release.namespace,
+        service_account=str(account.get("name") or options.release.name),
+        issuer=found.issuer if irsa else "",
+        reboots=str(gates.get("nodeRepair", "")).lower() == "true",
+    )
+
+
+def plan(found: Found, options: Options) -> Installation:
+    """Every part of the installation."""
+    if not options.removing:
+        _refuse_a_second(found, options.release)
+    site = site_of(found, options)
+    given_role = ((options.values.get("serviceAccount") or {}).get("annotations") or {}).get(ROLE_ANNOTATION)
+    base: Json = {"settings": {"clusterName": site.cluster, "interruptionQueue": site.queue}}
+    if site.issuer:
+        base["serviceAccount"] = {"annotations": {ROLE_ANNOTATION: site.role_arn(site.controller_role)}}
+    values = merge_values(options.values, base)
+    chart = Chart(chart_directory())
+    return Installation(
+        site=site,
+        release=options.release,
+        values=values,
+        cloud=tuple(_cloud_parts(found, site, given_role, removing=options.removing)),
+        cluster=tuple(_cluster_parts(chart, options.release, values, site.cluster)),
+        first_pool=tuple(_first_pool(found, site)) if _wants_pool(found, options) else (),
+        notes=chart.notes(options.release, values),
+    )
+
+
+def _refuse_a_second(found: Found, release: Release) -> None:
+    """Two autoscalers must not run for one cluster."""
+    for deployment in found.autoscalers:
+        metadata = deployment["metadata"]
+        if not is_ours(deployment) and deployment["spec"].get("replicas", 1):
+            raise RefusedError(
+                f"Deployment {metadata['namespace']}/{metadata['name']} already runs Karpenter for this cluster;"
+                " --take-over replaces it in place, or scale it to 0 first"
+            )
+        elsewhere = (metadata["namespace"], metadata["name"]) != (release.namespace, release.name)
+        if is_ours(deployment) and elsewhere and FORMER_REPLICAS not in (metadata.get("annotations") or {}):
+            raise RefusedError(
+                f"Deployment {metadata['namespace']}/{metadata['name']} is an installation of Dovetail;"
+                f" repeat with --namespace {metadata['namespace']} --release {metadata['name']}, or uninstall it"
+            )
+
+
+def is_ours(obj: Mapping[str, Any]) -> bool:
+    return OWNER_TAG in (obj["metadata"].get("annotations") or {})
+
+
+def _wants_pool(found: Found, options: Options) -> bool:
+    """A cluster with NodePools of its own needs no first one."""
+    return options.removing or (options.node_pool and not set(found.node_pools) - {"default"})
+
+
+def _cloud_parts(found: Found, site: Site, given_role: str | None, *, removing: bool) -> list[Part]:
+    owner = site.cluster
+    parts: list[Part] = [
+        Role(name=site.node_role, owner=owner, trust=iam.node_trust(site), attached=iam.node_policy_arns(site)),
+        InstanceProfile(name=site.instance_profile, owner=owner, role=site.node_role),
+    ]
+    if given_role is None or given_role == site.role_arn(site.controller_role):
+        if site.issuer:
+            arn = f"arn:{site.partition}:iam::{site.account}:oidc-provider/{site.issuer}"
+            parts.append(OidcProvider(arn=arn, issuer=site.issuer, owner=owner))
+        inline = {f"Karpenter{name}": policy for name, policy in iam.controller_policies(site).items()}
+        parts.append(Role(name=site.controller_role, owner=owner, trust=iam.controller_trust(site), inline=inline))
+        if not site.issuer:
+            parts.append(PodIdentity(
+                cluster=site.cluster, namespace=site.namespace, service_account=site.service_account,
+                role_arn=site.role_arn(site.controller_role), owner=owner))  # fmt: skip
+    parts.append(Queue(name=site.queue, owner=owner, policy=iam.queue_policy(site)))
+    for event, pattern in iam.EVENT_PATTERNS.items():
+        name = iam.rule_name(site, event)
+        arn = f"arn:{site.partition}:events:{site.region}:{site.account}:rule/{name}"
+        parts.append(EventRule(name=name, owner=owner, arn=arn, pattern=dict(pattern), target=site.queue_arn))
+    tagged = [("subnet", name) for name in found.node_subnets]
+    tagged += [("security group", name) for name in found.node_security_groups]
+    parts += [DiscoveryTag(kind=kind, resource=name, owner=owner) for kind, name in tagged]
+    role_arn = site.role_arn(site.node_role)
+    by_entries = "API" in found.authentication_mode
+    if by_entries:
+        parts.append(AccessEntry(cluster=site.cluster, role_arn=role_arn, owner=owner))
+    if removing or not by_entries:  # the mode may have changed since the installation
+        parts.append(MappedRole(role_arn=role_arn, owner=owner))
+    return parts
+
+
+def _cluster_parts(chart: Chart, release: Release, values: Json, owner: str) -> list[Part]:
+    namespace: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": release.namespace}}
+    definitions = Release(name=CRD_RELEASE, namespace=release.namespace)
+    parts: list[Part] = [Object(body=marked(namespace, release, owner), owner=owner, keep=True)]
+    parts += [
+        Object(body=marked(definition, definitions, owner), owner=owner, keep=True)
+        for definition in crds.definitions()
+    ]
+    parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
+    return parts
+
+
+def _first_pool(found: Found, site: Site) -> list[Part]:
+    """An EC2NodeClass and a NodePool that fit the cluster: images, architecture and network of its node groups."""
+    by_tag = not found.foreign
+
+    def terms(names: tuple[str, ...]) -> list[Json]:
+        return [{"tags": {DISCOVERY_TAG: site.cluster}}] if by_tag else [{"id": name} for name in names]
+
+    kinds = {group.ami_type for group in found.node_groups if group.ami_type}
+    family = "bottlerocket" if kinds and all(kind.startswith("BOTTLEROCKET") for kind in kinds) else "al2023"
+    arm = bool(kinds) and all("ARM" in kind for kind in kinds)
+    node_class: Json = {
+        "apiVersion": "karpenter.k8s.aws/v1",
+        "kind": "EC2NodeClass",
+        "metadata": {"name": "default"},
+        "spec": {
+            "amiSelectorTerms": [{"alias": f"{family}@latest"}],
+            "role": site.node_role,
+            "subnetSelectorTerms": terms(found.node_subnets),
+            "securityGroupSelectorTerms": terms(found.node_security_groups),
+        },
+    }
+    requirements = [
+        {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64" if arm else "amd64"]},
+        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
+        {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+        {"key": "karpenter.k8s.aws/instance-category", "operator": "In", "values": ["c", "m", "r"]},
+        {"key": "karpenter.k8s.aws/instance-generation", "operator": "Gt", "values": ["2"]},
+    ]
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    node_pool: Json = {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": "default"},
+        "spec": {
+            "template": {"spec": {"requirements": requirements, "nodeClassRef": reference, "expireAfter": "720h"}},
+            "limits": {"cpu": "1000"},
+            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "1m"},
+        },
+    }
+    release = Release(name="none", namespace="none")
+    return [
+        Object(body=_annotated(obj, release, site.cluster), owner=site.cluster, keep=True)
+        for obj in (node_class, node_pool)
+    ]
+
+
+def _annotated(obj: Json, release: Release, owner: str) -> Json:
+    """Our mark without Helm's: the first pool belongs to no release, so that no upgrade takes it away."""
+    whole = marked(obj, release, owner)
+    metadata = whole["metadata"]
+    kept = {key: text for key, text in metadata["annotations"].items() if not key.startswith("meta.helm.sh/")}
+    labels = {key: text for key, text in metadata["labels"].items() if key != "app.kubernetes.io/managed-by"}
+    return {**whole, "metadata": {**metadata, "annotations": kept, "labels": labels}}

@@ -1,0 +1,262 @@
+"""Removing an installation to its last tag: what it made, in the opposite order, and nothing else."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from dovetail.install.aws_parts import AccessEntry, DiscoveryTag, InstanceProfile, Role
+from dovetail.install.discovery import Found
+from dovetail.install.iam import OWNER_TAG
+from dovetail.install.kubernetes_parts import MappedRole, Object
+from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
+from dovetail.install.run import MANAGER, Report, Waited, scale, undo, wait_until
+from dovetail.install.steps import Account, Change, Part, Status
+from dovetail.kube.errors import NotFound
+from dovetail.kube.resources import (
+    CONFIGMAPS,
+    DEPLOYMENTS,
+    EC2NODECLASSES,
+    LEASES,
+    NODECLAIMS,
+    NODEPOOLS,
+    NODES,
+    PODS,
+    SECRETS,
+    Resource,
+)
+from dovetail.model.kinds.crds import KINDS
+
+TERMINATION_FINALIZER = "karpenter.sh/termination"
+PLACING_TAINT = "dovetail.sh/placing"
+HISTORY_LABEL = "dovetail.sh/history=true"
+
+
+class Nodes(StrEnum):
+    """What becomes of the nodes."""
+
+    REFUSE = "refuse"
+    DRAIN = "drain"
+    KEEP = "keep"
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts to remove, in order: first what runs, then what it ran with."""
+
+    release: tuple[Part, ...]
+    definitions: tuple[Part, ...]
+    namespace: tuple[Part, ...]
+    cloud: tuple[Part, ...]
+
+
+def plan_removal(found: Found, planned: Installation, nodes: Nodes) -> Removal:
+    """Pure. Raises `RefusedError` while nodes would be lost."""
+    if found.node_claims and nodes is Nodes.REFUSE:
+        shown = ", ".join(found.node_claims[:5]) + (" …" if len(found.node_claims) > 5 else "")
+        raise RefusedError(
+            f"{len(found.node_claims)} nodes would be lost ({shown}); --drain moves their pods and ends them,"
+            " --keep-nodes leaves them running without an autoscaler"
+        )
+    others = [name for name in found.node_pools if name != "default"]
+    if others and nodes is Nodes.REFUSE:
+        raise RefusedError(
+            f"NodePools {', '.join(others)} were not made by the installation and would be deleted with the"
+            " definitions; delete them first, or choose --drain or --keep-nodes"
+        )
+    objects = [part for part in planned.cluster if isinstance(part, Object)]
+    kinds: dict[str, list[Part]] = {"Namespace": [], "CustomResourceDefinition": []}
+    rest: list[Part] = []
+    for part in objects:
+        kinds.get(part.body["kind"], rest).append(part)
+    tags = [part for part in planned.cloud if isinstance(part, DiscoveryTag)]
+    covered = {tag.resource for tag in tags}
+    owner = planned.site.cluster
+    stray = [DiscoveryTag(kind="resource", resource=name, owner=owner) for name in found.tagged if name not in covered]
+    return Removal(
+        release=tuple(reversed(rest)),
+        definitions=tuple(kinds["CustomResourceDefinition"]),
+        namespace=tuple(kinds["Namespace"]),
+        cloud=(*stray, *_opposite_order(planned, nodes)),
+    )
+
+
+def _opposite_order(planned: Installation, nodes: Nodes) -> list[Part]:
+    """A profile goes before the role that it holds, rules before their queue. Nodes that stay need their role."""
+    parts = reversed(planned.cloud)
+    if nodes is not Nodes.KEEP:
+        return list(parts)
+    return [part for part in parts if not _needed_by_nodes(part, planned.site.node_role)]
+
+
+def _needed_by_nodes(part: Part, node_role: str) -> bool:
+    if isinstance(part, Role):
+        return part.name == node_role
+    return isinstance(part, InstanceProfile | AccessEntry | MappedRole)
+
+
+async def uninstall(
+    account: Account, planned: Installation, removal: Removal, nodes: Nodes, report: Report, *, wait_s: float
+) -> None:
+    """Undo an installation. Interrupted at any step, it can be repeated."""
+    ours = await _definitions_are_ours(account, removal)
+    if nodes is Nodes.DRAIN:
+        await drain(account, report, wait_s)
+    if nodes is not Nodes.KEEP:
+        await undo(account, tuple(reversed(planned.first_pool)), report)
+    if ours and nodes is not Nodes.KEEP:
+        await _delete_classes(account, report, wait_s)
+    await undo(account, removal.release, report)
+    await _wait_for_pods(account, planned, wait_s)
+    if nodes is Nodes.KEEP:
+        await release_nodes(account, report)
+    await clear_taints(account, report)
+    await _own_objects(account, planned.release.namespace)
+    if ours:
+        await _strip_finalizers(account)
+    await undo(account, removal.definitions, report)
+    await undo(account, removal.namespace, report)
+    await undo(account, removal.cloud, report)
+
+
+async def _definitions_are_ours(account: Account, removal: Removal) -> bool:
+    for part in removal.definitions:
+        there = await part.read(account)
+        if there is not None and OWNER_TAG not in (there["metadata"].get("annotations") or {}):
+            return False
+    return True
+
+
+async def _listed(account: Account, resource: Resource) -> list[dict[str, Any]]:
+    try:
+        return (await account.kube.list(resource)).items
+    except NotFound:
+        return []
+
+
+async def drain(account: Account, report: Report, wait_s: float) -> None:
+    """Delete the NodePools; the controller, which still runs, drains and ends their nodes."""
+    for pool in await _listed(account, NODEPOOLS):
+        name = pool["metadata"]["name"]
+        report(f"NodePool {name} and its nodes", Change(Status.REMOVE))
+        await _delete(account, NODEPOOLS, name)
+
+    async def gone() -> tuple[bool, str]:
+        claims = await _listed(account, NODECLAIMS)
+        return not claims, f"{len(claims)} nodes are still draining"
+
+    _must(await wait_until(gone, wait_s, account.kube.clock), wait_s)
+
+
+async def _delete_classes(account: Account, report: Report, wait_s: float) -> None:
+    """While the controller runs, which takes the instance profiles and launch templates of a class away."""
+    for pool in await _listed(account, NODEPOOLS):
+        report(f"NodePool {pool['metadata']['name']}", Change(Status.REMOVE))
+        await _delete(account, NODEPOOLS, pool["metadata"]["name"])
+    for node_class in await _listed(account, EC2NODECLASSES):
+        name = node_class["metadata"]["name"]
+        report(f"EC2NodeClass {name}", Change(Status.REMOVE))
+        await _delete(account, EC2NODECLASSES, name)
+
+    async def gone() -> tuple[bool, str]:
+        classes = await _listed(account, EC2NODECLASSES)
+        running = await _running(account)
+        return not classes or not running, f"{len(classes)} EC2NodeClasses are still terminating"
+
+    _must(await wait_until(gone, wait_s, account.kube.clock), wait_s)
+
+
+async def _running(account: Account) -> bool:
+    listing = await account.kube.list(DEPLOYMENTS, labels="app.kubernetes.io/name=karpenter")
+    return any((obj.get("status") or {}).get("availableReplicas", 0) for obj in listing.items)
+
+
+def _must(waited: Waited, wait_s: float) -> None:
+    if not waited.done:
+        raise RefusedError(f"{waited.seen} after {wait_s:g} s; repeat the command to go on waiting")
+
+
+async def _wait_for_pods(account: Account, planned: Installation, wait_s: float) -> None:
+    """Nothing is taken from under a controller that still runs."""
+    selector = f"app.kubernetes.io/name=karpenter,app.kubernetes.io/instance={planned.release.name}"
+
+    async def gone() -> tuple[bool, str]:
+        pods = (await account.kube.list(PODS, planned.release.namespace, labels=selector)).items
+        return not pods, f"{len(pods)} pods of the controller are still ending"
+
+    _must(await wait_until(gone, max(wait_s, 60.0), account.kube.clock), wait_s)
+
+
+async def release_nodes(account: Account, report: Report) -> None:
+    """Nodes go on without us: no finalizer waits for a controller, and their instances are not ended."""
+    for resource in (NODECLAIMS, NODES):
+        for obj in await _listed(account, resource):
+            finalizers = obj["metadata"].get("finalizers") or []
+            if TERMINATION_FINALIZER in finalizers:
+                left = [name for name in finalizers if name != TERMINATION_FINALIZER]
+                title = f"{resource.kind} {obj['metadata']['name']}: runs on without an autoscaler"
+                report(title, Change(Status.CHANGE))
+                await account.kube.patch(
+                    resource, obj["metadata"]["name"], {"metadata": {"finalizers": left}}, manager=MANAGER
+                )
+
+
+async def clear_taints(account: Account, report: Report) -> None:
+    """The taint under which pods are bound would keep others away for ever."""
+    for node in await _listed(account, NODES):
+        taints = node["spec"].get("taints") or []
+        left = [taint for taint in taints if taint["key"] != PLACING_TAINT]
+        if left != taints:
+            report(f"taint {PLACING_TAINT} of Node {node['metadata']['name']}", Change(Status.REMOVE))
+            await account.kube.patch(NODES, node["metadata"]["name"], {"spec": {"taints": left}}, manager=MANAGER)
+
+
+async def _own_objects(account: Account, namespace: str) -> None:
+    """What the controller itself made in its namespace: the lease, the history, the webhook's certificate."""
+    await _delete(account, LEASES, "karpenter-leader-election", namespace)
+    await _delete(account, SECRETS, "dovetail-webhook-certificate", namespace)
+    for kept in (await account.kube.list(CONFIGMAPS, namespace, labels=HISTORY_LABEL)).items:
+        await _delete(account, CONFIGMAPS, kept["metadata"]["name"], namespace)
+
+
+async def _strip_finalizers(account: Account) -> None:
+    """No controller is left that would take them off: the definitions could never go."""
+    for kind in KINDS:
+        resource = Resource(kind.group, kind.versions[0].name, kind.plural, kind.kind, kind.namespaced)
+        for obj in await _listed(account, resource):
+            if obj["metadata"].get("finalizers"):
+                await account.kube.patch(
+                    resource, obj["metadata"]["name"], {"metadata": {"finalizers": None}},
+                    obj["metadata"].get("namespace"), manager=MANAGER,
+                )  # fmt: skip
+
+
+async def _delete(account: Account, resource: Resource, name: str, namespace: str | None = None) -> None:
+    try:
+        await account.kube.delete(resource, name, namespace)
+    except NotFound:
+        return
+
+
+async def hand_back(account: Account, found: Found, planned: Installation, report: Report, *, wait_s: float) -> None:
+    """Return to the Karpenter that was taken over: it waits for the lease, then ours goes."""
+    former = [obj for obj in found.autoscalers if FORMER_REPLICAS in (obj["metadata"].get("annotations") or {})]
+    if not former:
+        raise RefusedError("no Deployment was taken over; there is nothing to hand back to")
+    for deployment in former:
+        metadata = deployment["metadata"]
+        replicas = int(metadata["annotations"][FORMER_REPLICAS])
+        report(f"Deployment {metadata['namespace']}/{metadata['name']}: {replicas} replicas", Change(Status.CHANGE))
+        await scale(account, metadata["name"], metadata["namespace"], replicas, former=replicas)
+    objects = [part for part in planned.cluster if isinstance(part, Object)]
+    ours = [part for part in objects if part.body["kind"] not in ("Namespace", "CustomResourceDefinition")]
+    await undo(account, list(reversed(ours)), report)
+    await _wait_for_pods(account, planned, wait_s)
+    await clear_taints(account, report)
+    for deployment in former:
+        metadata = deployment["metadata"]
+        replicas = int(metadata["annotations"][FORMER_REPLICAS])
+        await scale(account, metadata["name"], metadata["namespace"], replicas, former=None)
+
+

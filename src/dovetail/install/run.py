@@ -1,0 +1,175 @@
+"""Installing: each part is read, compared and brought to what it should be; every step can be repeated."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from dovetail.cloud.aws.errors import code_of
+from dovetail.install.plan import FORMER_REPLICAS, Installation, RefusedError
+from dovetail.install.steps import Account, Call, Change, Part, Status, Step, Write
+from dovetail.kube.errors import Conflict, KubeError, NotFound
+from dovetail.kube.resources import CRDS, DEPLOYMENTS
+
+MANAGER = "dovetail-install"
+#: IAM answers from copies that lag behind: a role that was just made may not be there yet.
+LAG_ATTEMPTS, LAG_PAUSE_S = 6, 2.0
+LAG_CODES = frozenset({"NoSuchEntity", "InvalidParameterValue", "InvalidParameterException"})
+LOOK_INTERVAL_S = 1.0
+
+Report = Callable[[Part | str, Change], None]
+
+
+async def changes(account: Account, parts: Iterable[Part]) -> list[tuple[Part, Change]]:
+    """What there is to do about each part; nothing is written."""
+    return [(part, part.change(await part.read(account))) for part in parts]
+
+
+async def removals(account: Account, parts: Iterable[Part]) -> list[tuple[Part, Change]]:
+    return [(part, part.removal(await part.read(account))) for part in parts]
+
+
+async def take(account: Account, step: Step) -> None:
+    """One step. A deletion of what is gone is done."""
+    if isinstance(step, Call):
+        await _call(account, step)
+    else:
+        await _write(account, step)
+
+
+async def _call(account: Account, step: Call) -> None:
+    for attempt in range(1, LAG_ATTEMPTS + 1):
+        try:
+            await account.calls(step.service, step.operation, **step.arguments)
+            return
+        except Exception as error:  # what is no lag goes on to the caller
+            if step.service == "iam" and code_of(error) == "EntityAlreadyExists":
+                return
+            removing = step.operation.startswith(("delete_", "remove_", "detach_"))
+            if removing and code_of(error) in ("NoSuchEntity", "ResourceNotFoundException"):
+                return
+            if attempt == LAG_ATTEMPTS or code_of(error) not in LAG_CODES:
+                raise
+        await asyncio.sleep(LAG_PAUSE_S)
+
+
+async def _write(account: Account, step: Write) -> None:
+    kube = account.kube
+    if step.verb == "delete":
+        try:
+            await kube.delete(step.resource, step.name, step.namespace, propagation="Background")
+        except NotFound:
+            return
+    elif step.verb == "patch":
+        await kube.patch(step.resource, step.name, step.body, step.namespace, manager=MANAGER)
+    else:
+        for attempt in range(1, LAG_ATTEMPTS + 1):
+            try:
+                await kube.apply(step.resource, step.body, manager=MANAGER)
+                return
+            except (NotFound, Conflict):  # a definition that is not served yet, or an object still going
+                if attempt == LAG_ATTEMPTS:
+                    raise
+            await asyncio.sleep(LAG_PAUSE_S)
+
+
+async def bring(account: Account, parts: Sequence[Part], report: Report) -> int:
+    """Bring each part to what it should be, one after another; how many changed."""
+    changed = 0
+    for part in parts:
+        change = part.change(await part.read(account))
+        report(part, change)
+        for step in change.steps:
+            await take(account, step)
+        changed += bool(change.steps)
+    return changed
+
+
+async def undo(account: Account, parts: Sequence[Part], report: Report) -> int:
+    changed = 0
+    for part in parts:
+        change = part.removal(await part.read(account))
+        report(part, change)
+        for step in change.steps:
+            await take(account, step)
+        changed += bool(change.steps)
+    return changed
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """Whether what was waited for came about, and what was seen last."""
+
+    done: bool
+    seen: str
+
+
+async def wait_until(test: Callable[[], Any], timeout_s: float, clock: Any) -> Waited:
+    """Look once a second; `test` says (done, what is seen)."""
+    until = clock.monotonic() + timeout_s
+    while True:
+        done, seen = await test()
+        if done or clock.monotonic() >= until:
+            return Waited(done, seen)
+        await asyncio.sleep(LOOK_INTERVAL_S)
+
+
+def available(account: Account, name: str, namespace: str) -> Callable[[], Any]:
+    """A Deployment with a replica that is ready."""
+
+    async def look() -> tuple[bool, str]:
+        try:
+            deployment = await account.kube.get(DEPLOYMENTS, name, namespace)
+        except KubeError as problem:
+            return False, str(problem)
+        status, wanted = deployment.get("status") or {}, deployment["spec"].get("replicas", 1)
+        if status.get("observedGeneration", 0) < deployment["metadata"].get("generation", 0):
+            return False, "the Deployment was not looked at yet"
+        ready = status.get("availableReplicas", 0)
+        return ready >= min(1, wanted), f"{ready} of {wanted} replicas are ready"
+
+    return look
+
+
+async def definitions_served(account: Account, timeout_s: float) -> None:
+    """Objects of a definition can be made once it is established."""
+    for name in ("nodepools.karpenter.sh", "ec2nodeclasses.karpenter.k8s.aws"):
+
+        async def look(name: str = name) -> tuple[bool, str]:
+            definition = await account.kube.get(CRDS, name)
+            rows = (definition.get("status") or {}).get("conditions") or ()
+            done = any(row["type"] == "Established" and row["status"] == "True" for row in rows)
+            return done, f"{name} is not established"
+
+        waited = await wait_until(look, timeout_s, account.kube.clock)
+        if not waited.done:
+            raise RefusedError(f"{waited.seen} after {timeout_s:g} s; see kubectl describe crd {name}")
+
+
+async def install(account: Account, planned: Installation, report: Report, *, wait_s: float) -> int:
+    """All of it. `wait_s` bounds the wait for the controller; 0 does not wait."""
+    changed = await bring(account, planned.cloud, report)
+    changed += await bring(account, planned.cluster, report)
+    await definitions_served(account, max(wait_s, 30.0))
+    release = planned.release
+    name = str(planned.values.get("fullnameOverride") or release.name)
+    if wait_s:
+        waited = await wait_until(available(account, name, release.namespace), wait_s, account.kube.clock)
+        if not waited.done:
+            raise RefusedError(
+                f"Deployment {release.namespace}/{name}: {waited.seen} after {wait_s:g} s;"
+                f" see kubectl describe pods -n {release.namespace}, then repeat the command"
+            )
+        report(f"Deployment {release.namespace}/{name}: {waited.seen}", Change(Status.EXISTS))
+    return changed + await bring(account, planned.first_pool, report)
+
+
+async def scale(account: Account, name: str, namespace: str, replicas: int, former: int | None) -> None:
+    """Scale a Deployment, and remember how many replicas it had; None forgets it."""
+    body = {
+        "metadata": {"annotations": {FORMER_REPLICAS: None if former is None else str(former)}},
+        "spec": {"replicas": replicas},
+    }
+    await account.kube.patch(DEPLOYMENTS, name, body, namespace, manager=MANAGER)

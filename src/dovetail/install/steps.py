@@ -1,0 +1,115 @@
+"""The calls an installation consists of, with the shell command that does the same.
+
+A part of the installation reads what is there, and says purely from that what has to be done (`Change`). So a plan can
+be shown before anything is touched, and an interrupted installation goes on where the account and the cluster are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Protocol
+
+import msgspec
+
+from dovetail.cloud.aws.calls import Calls
+from dovetail.kube.client import Kube
+from dovetail.kube.resources import Resource
+
+
+class Status(StrEnum):
+    """What a plan says of a part."""
+
+    EXISTS = "exists"
+    CREATE = "create"
+    CHANGE = "change"
+    REMOVE = "remove"
+    LEAVE = "leave"
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One AWS call that changes something."""
+
+    service: str
+    operation: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def command(self) -> str:
+        """The same with the AWS command."""
+        words = ["aws", self.service, self.operation.replace("_", "-")]
+        for name, value in self.arguments.items():
+            words.append("--" + re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+            words += [text if isinstance(value, str) else _argument(text) for text in _texts(value)]
+        return shlex.join(words)
+
+
+def _texts(value: Any) -> list[Any]:
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return value
+    return [value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))]
+
+
+def _argument(text: Any) -> str:
+    return text if isinstance(text, str) else json.dumps(text)
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One Kubernetes request that changes something: `apply`, `patch` or `delete`."""
+
+    verb: str
+    resource: Resource
+    name: str
+    namespace: str | None = None
+    body: Mapping[str, Any] = {}
+
+    @property
+    def command(self) -> str:
+        where = f" -n {self.namespace}" if self.namespace else ""
+        what = f"{self.resource.name} {self.name}"
+        if self.verb == "apply":
+            return f"kubectl apply --server-side{where} -f -   # {self.resource.kind} {self.name}"
+        if self.verb == "patch":
+            return f"kubectl patch {what}{where} --type merge -p {shlex.quote(json.dumps(self.body))}"
+        return f"kubectl delete {what}{where}"
+
+
+Step = Call | Write
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What there is to do about one part; `why` is shown."""
+
+    status: Status
+    steps: tuple[Step, ...] = ()
+    why: str = ""
+
+
+EXISTS = Change(Status.EXISTS)
+NOTHING_TO_REMOVE = Change(Status.EXISTS, why="not there")
+
+
+class Account(msgspec.Struct, frozen=True):
+    """The ways to AWS and to the cluster."""
+
+    calls: Calls
+    kube: Kube
+
+
+class Part(Protocol):
+    """Something that an installation consists of."""
+
+    @property
+    def title(self) -> str: ...
+
+    async def read(self, account: Account) -> Any:
+        """What is there now; None if nothing is."""
+
+    def change(self, there: Any) -> Change:
+        """What is to be done so that it is as it should be."""
+
+    def removal(self, there: Any) -> Change:
+        """What is to be done so that it is as it was before us."""

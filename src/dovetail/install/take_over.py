@@ -1,0 +1,94 @@
+"""Taking over from a running Karpenter in place: same ServiceAccount, same lease, same settings, no node replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from dovetail.controllers.inert_settings import REFUSED, WITHOUT_EFFECT
+from dovetail.controllers.settings import Settings
+from dovetail.install.chart import Chart, Json, Release, chart_directory, merge_values
+from dovetail.install.discovery import Found
+from dovetail.install.kubernetes_parts import Object, marked
+from dovetail.install.plan import FORMER_REPLICAS, Installation, Options, RefusedError, is_ours, site_of
+from dovetail.install.run import Report, available, bring, scale, wait_until
+from dovetail.install.steps import Account, Change, Status
+from dovetail.model.kinds import crds
+
+#: Variables that the chart sets itself, and those that say nothing about how Karpenter was set up.
+_OWN_VARIABLES = frozenset({"LEADER_ELECTION_NAMESPACE", "METRICS_PORT", "HEALTH_PROBE_PORT", "MEMORY_LIMIT"})
+
+
+def karpenter_of(found: Found) -> Mapping[str, Any]:
+    """The Deployment that is taken over, or was."""
+    candidates = [obj for obj in found.autoscalers if not is_ours(obj)]
+    if len(candidates) != 1:
+        names = ", ".join(f"{o['metadata']['namespace']}/{o['metadata']['name']}" for o in candidates) or "none"
+        label = "app.kubernetes.io/name=karpenter"
+        raise RefusedError(f"--take-over needs one Deployment labelled {label}; there are: {names}")
+    return candidates[0]
+
+
+def values_of(deployment: Mapping[str, Any]) -> Json:
+    """The chart's values that say what a running Karpenter's Deployment says."""
+    spec = deployment["spec"]["template"]["spec"]
+    container = spec["containers"][0]
+    known = {name.upper() for name in get_type_hints(Settings)} - _OWN_VARIABLES
+    known -= {name.upper() for name in (*WITHOUT_EFFECT, *REFUSED)}
+    variables = [
+        {"name": row["name"], "value": row["value"]}
+        for row in container.get("env") or ()
+        if row["name"] in known and row.get("value")
+    ]
+    values: Json = {
+        "serviceAccount": {"create": False, "name": spec.get("serviceAccountName", "default")},
+        "controller": {"env": variables},
+    }
+    for name in ("tolerations", "nodeSelector", "priorityClassName", "imagePullSecrets"):
+        if spec.get(name):
+            values[name] = spec[name]
+    if container.get("resources"):
+        values["controller"]["resources"] = container["resources"]
+    return values
+
+
+def plan_take_over(found: Found, options: Options, release_name: str = "dovetail") -> Installation:
+    """Our release beside Karpenter's, in its namespace; nothing at AWS changes."""
+    deployment = karpenter_of(found)
+    namespace = deployment["metadata"]["namespace"]
+    release = Release(name=release_name, namespace=namespace)
+    values = merge_values(options.values, values_of(deployment))
+    site = site_of(found, Options(release=release, values=values))
+    chart = Chart(chart_directory())
+    definitions = Release(name="karpenter-crd", namespace=namespace)
+    owner = site.cluster
+    parts = [Object(body=marked(obj, definitions, owner), owner=owner, keep=True) for obj in crds.definitions()]
+    parts += [Object(body=marked(obj, release, owner), owner=owner) for obj in chart.objects(release, values)]
+    return Installation(
+        site=site, release=release, values=values, cloud=(), cluster=tuple(parts), first_pool=(),
+        notes=chart.notes(release, values),
+    )  # fmt: skip
+
+
+async def take_over(account: Account, found: Found, planned: Installation, report: Report, *, wait_s: float) -> int:
+    """Ours stands by first; then Karpenter is scaled to 0, gives up the lease, and ours leads."""
+    deployment = karpenter_of(found)
+    metadata = deployment["metadata"]
+    changed = await bring(account, planned.cluster, report)
+    if wait_s:
+        look = available(account, planned.release.name, planned.release.namespace)
+        waited = await wait_until(look, wait_s, account.kube.clock)
+        if not waited.done:
+            raise RefusedError(
+                f"Deployment {planned.release.namespace}/{planned.release.name}: {waited.seen} after {wait_s:g} s;"
+                f" Karpenter still runs; see kubectl describe pods -n {planned.release.namespace}, then repeat"
+            )
+    replicas = int(deployment["spec"].get("replicas", 1))
+    if replicas:
+        title = f"Deployment {metadata['namespace']}/{metadata['name']}: scaled from {replicas} to 0"
+        report(title, Change(Status.CHANGE))
+        await scale(account, metadata["name"], metadata["namespace"], 0, former=replicas)
+        changed += 1
+    elif FORMER_REPLICAS not in (metadata.get("annotations") or {}):
+        raise RefusedError(f"Deployment {metadata['namespace']}/{metadata['name']} has no replicas; nothing runs there")
+    return changed
