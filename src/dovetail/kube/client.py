@@ -118,7 +118,7 @@ class Kube:
         type: type[T] = AS_DICT,
     ) -> T:
         response = await self.request("GET", resource.path(namespace, name, subresource))
-        return decode(response.body, type)
+        return _object(response.body, type)
 
     async def list(
         self,
@@ -161,6 +161,8 @@ class Kube:
                     except msgspec.ValidationError as problem:
                         listing.bad.append(BadObject(resource.name, key_of_raw(raw), str(problem)))
             listing.resource_version = page.metadata.resource_version
+            if not listing.resource_version:  # no list: to take it for an empty one would remove all that is known
+                raise Disconnected(f"GET {resource.path(namespace)}: the answer is no list")
             token = page.metadata.continue_
             if not token:
                 return listing
@@ -255,7 +257,7 @@ class Kube:
         response = await self.request(
             "POST", resource.path(namespace or namespace_of(body)), self._write_query(None, dry_run), body=body
         )
-        return decode(response.body, type)
+        return _object(response.body, type)
 
     async def update(
         self, resource: Resource, body: Body, *, subresource: str | None = None, type: type[T] = AS_DICT
@@ -265,7 +267,7 @@ class Kube:
         head = msgspec.json.decode(msgspec.json.encode(body), type=Head)
         path = resource.path(head.metadata.namespace or None, head.metadata.name, subresource)
         response = await self.request("PUT", path, self._write_query(None, False), body=body)
-        return decode(response.body, type)
+        return _object(response.body, type)
 
     async def patch(
         self,
@@ -297,7 +299,7 @@ class Kube:
             content_type=PATCH_TYPES[kind],
             idempotent=kind != "json",
         )
-        return decode(response.body, type)
+        return _object(response.body, type)
 
     async def apply(
         self,
@@ -399,6 +401,9 @@ class Kube:
     async def _send(self, request: Request) -> Response:
         response = await self._carried(request)
         if response.status < 400:
+            if response.stream is None and not response.body.startswith(b"{") and not request.path.endswith("/log"):
+                text = response.body[:100].decode(errors="replace")
+                raise Disconnected(f"{request.method} {request.path}: the answer is no object: {text!r}")
             return response
         error = from_response(response)
         error.request = f"{request.method} {request.path}"
@@ -419,3 +424,11 @@ class Kube:
     def _write_query(self, manager: str | None, dry_run: bool) -> Query:
         query: Query = (("fieldManager", manager or self.manager),)
         return (*query, ("dryRun", "All")) if dry_run else query
+
+
+def _object(body: bytes, type: type[T]) -> T:
+    """An answer that is an object. One without a name is none, whatever its status said."""
+    answer = decode(body, type)
+    if getattr(getattr(answer, "metadata", None), "name", "unknown") == "":
+        raise Disconnected(f"the answer is no object: {body[:100]!r}")
+    return answer
